@@ -1,0 +1,62 @@
+"""Every error a user of Sporax can meet.
+
+One root class, so that a program can catch all of them; each subclass is also the builtin that MindSpore raises in
+the same situation, so that a script written for MindSpore catches what it always caught. A message opens with the
+form MindSpore users know, ``For 'MatMul', …``, and states the two values that disagree and what to do.
+
+An error that passes through a Cell on its way to the user learns that Cell's name (`within`), so the text ends with
+the path of the Cell it happened in. Working this out only when something failed keeps calls that succeed fast.
+"""
+
+from __future__ import annotations
+
+
+class SporaxError(Exception):
+    """Root of all errors raised by Sporax."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.path: tuple[str, ...] = ()
+
+    def within(self, name: str) -> None:
+        """Note that the error passed through the Cell called `name` (innermost first)."""
+        if name:
+            self.path = (name, *self.path)
+
+    def __str__(self) -> str:
+        if not self.path:
+            return self.message
+        return f"{self.message}\n  in Cell '{'.'.join(self.path)}'"
+
+
+class SporaxTypeError(SporaxError, TypeError):
+    """An argument has the wrong Python type or dtype."""
+
+
+class SporaxValueError(SporaxError, ValueError):
+    """An argument has the right type and a value that is not allowed."""
+
+
+class SporaxRuntimeError(SporaxError, RuntimeError):
+    """The operation is not possible in the present state, or a plan is not valid."""
+
+
+class SporaxIndexError(SporaxError, IndexError):
+    """An index is out of range."""
+
+
+class SporaxKeyError(SporaxError, KeyError):
+    """A name is not one of those that exist."""
+
+
+class SporaxAttributeError(SporaxError, AttributeError):
+    """An attribute does not exist, or is not supported."""
+
+
+class SporaxImportError(SporaxError, ImportError):
+    """A module or name cannot be imported: not offered, or an optional dependency is missing."""
+
+
+class SporaxNotImplementedError(SporaxError, NotImplementedError):
+    """MindSpore has this; Sporax does not offer it."""
