@@ -1,1 +1,1 @@
-"""planner"""
+"""Rules, costs and searches for parallel plans. Pure Python, numpy and scipy; never JAX."""

@@ -1,0 +1,26 @@
+"""Tensors, Parameters, dtypes, initializers, seeds, compilation and differentiation: `mindspore.common`."""
+
+from sporax.common import dtype, initializer, seed
+from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
+from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
+from sporax.common.seed import get_seed, set_seed
+from sporax.common.tensor import Tensor
+from sporax.ir.missing import missing_names
+
+__all__ = [
+    "dtype",
+    "initializer",
+    "seed",
+    "jit",
+    "jit_class",
+    "lazy_inline",
+    "recompilations",
+    "Parameter",
+    "ParameterTuple",
+    "no_init_parameters",
+    "get_seed",
+    "set_seed",
+    "Tensor",
+]
+
+__getattr__ = missing_names(__name__)

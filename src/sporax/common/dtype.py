@@ -1,0 +1,148 @@
+"""Data types under MindSpore's names.
+
+A `DType` is a small value that compares, hashes and prints as MindSpore's do and knows its numpy counterpart
+(bfloat16 comes from ml_dtypes, which JAX brings along).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from sporax.ir.errors import SporaxTypeError
+
+
+class DType:
+    """A tensor's element type, e.g. `mindspore.float32`.
+
+    Attributes:
+        name: MindSpore's name, e.g. ``Float32``.
+        np_dtype: the numpy dtype with the same layout.
+    """
+
+    __slots__ = ("name", "np_dtype")
+
+    def __init__(self, name: str, np_dtype: Any) -> None:
+        self.name = name
+        self.np_dtype = np.dtype(np_dtype)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"mindspore.{self.name.lower()}"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, DType):
+            return self.np_dtype == other.np_dtype
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.np_dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return to_dtype, (self.np_dtype.name,)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.np_dtype.itemsize
+
+    @property
+    def is_floating_point(self) -> bool:
+        """Whether this is one of the real floating point types."""
+        return self in float_type
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether this is one of the complex types."""
+        return self in complex_type
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether elements may be negative."""
+        return self not in uint_type and self != bool_
+
+
+bool_ = DType("Bool", np.bool_)
+int8 = DType("Int8", np.int8)
+int16 = DType("Int16", np.int16)
+int32 = DType("Int32", np.int32)
+int64 = DType("Int64", np.int64)
+uint8 = DType("UInt8", np.uint8)
+uint16 = DType("UInt16", np.uint16)
+uint32 = DType("UInt32", np.uint32)
+uint64 = DType("UInt64", np.uint64)
+float16 = DType("Float16", np.float16)
+float32 = DType("Float32", np.float32)
+float64 = DType("Float64", np.float64)
+bfloat16 = DType("BFloat16", ml_dtypes.bfloat16)
+complex64 = DType("Complex64", np.complex64)
+complex128 = DType("Complex128", np.complex128)
+
+byte, short, int_, long = int8, int16, int64, int64
+ubyte, ushort, uint, ulong = uint8, uint16, uint32, uint64
+half, float_, single, double = float16, float32, float32, float64
+
+int_type = (int8, int16, int32, int64)
+uint_type = (uint8, uint16, uint32, uint64)
+float_type = (float16, float32, float64, bfloat16)
+complex_type = (complex64, complex128)
+number_type = (*int_type, *uint_type, *float_type, *complex_type)
+all_types = (bool_, *number_type)
+
+_BY_NUMPY = {dtype.np_dtype: dtype for dtype in all_types}
+_BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
+
+
+def from_numpy(np_dtype: Any) -> DType:
+    """The `DType` of a numpy dtype.
+
+    Raises:
+        SporaxTypeError: MindSpore has no such type (e.g. strings or objects).
+    """
+    try:
+        return _BY_NUMPY[np_dtype]
+    except KeyError:
+        raise SporaxTypeError(f"For 'dtype', {np_dtype} has no counterpart among {list(_BY_NUMPY.values())}.") from None
+
+
+def to_dtype(value: Any) -> DType:
+    """The `DType` meant by a DType, a numpy dtype, a Python type or a name such as ``"float32"``.
+
+    Raises:
+        SporaxTypeError: nothing of that kind exists.
+    """
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, type) and value in _BY_PYTHON:
+        return _BY_PYTHON[value]
+    try:
+        return from_numpy(np.dtype("bool" if value == "bool_" else value))
+    except TypeError:
+        raise SporaxTypeError(
+            f"For 'dtype', the value must be a sporax dtype, a numpy dtype, a Python type or a name of one, "
+            f"but got {value!r}."
+        ) from None
+
+
+def dtype_to_nptype(type_: DType) -> type[Any]:
+    """numpy's scalar type for `type_`."""
+    return to_dtype(type_).np_dtype.type
+
+
+def pytype_to_dtype(obj: type) -> DType:
+    """The `DType` that holds every value of a Python or numpy scalar type; `float` needs 64 bits."""
+    return float64 if obj is float else to_dtype(obj)
+
+
+def dtype_to_pytype(type_: DType) -> type:
+    """The Python scalar type that holds elements of `type_`."""
+    kind = to_dtype(type_)
+    if kind == bool_:
+        return bool
+    if kind in float_type:
+        return float
+    return complex if kind in complex_type else int

@@ -1,0 +1,435 @@
+"""Initializers: recipes for the first values of Parameters.
+
+An initializer drawn from the random stream takes its ticket (`KeySequence.next_ticket`) when it is bound to a shape, and
+makes the values when they are needed. So a lazily created Parameter gets the same values as one created at once, and
+a Parameter created in slices the same as a whole one: threefry bits depend on the position in the full array only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common import dtype as dtypes
+from sporax.common import seed
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor, to_array
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime.random import key_of
+
+Shape = tuple[int, ...]
+
+
+class Initializer:
+    """Base class. Subclasses give `values`; MindSpore users may give ``_initialize(arr)``, which fills a numpy array."""
+
+    random = True
+    """Whether `values` uses its key."""
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Values of the whole array. Pure and traceable, so that slices can be made where they live."""
+        raise NotImplementedError
+
+    def settings(self) -> tuple[Any, ...]:
+        """What distinguishes this recipe from others of its class."""
+        return tuple(sorted((name, value) for name, value in vars(self).items()))
+
+    def bound(self, shape: Shape, dtype: DType) -> BoundInitializer:
+        """This recipe for one array."""
+        return BoundInitializer(self, shape, dtype)
+
+    def __call__(self, arr: np.ndarray[Any, Any]) -> None:
+        """Fill a numpy array in place."""
+        arr[...] = np.asarray(self.bound(arr.shape, dtypes.from_numpy(arr.dtype)).make())
+
+
+class BoundInitializer:
+    """An initializer with shape, dtype and its place in the random stream."""
+
+    __slots__ = ("dtype", "recipe", "shape", "ticket")
+
+    def __init__(self, recipe: Initializer, shape: Shape, dtype: DType) -> None:
+        self.recipe = recipe
+        self.shape = shape
+        self.dtype = dtype
+        self.ticket = seed.initializers.next_ticket() if recipe.random else (0, 0)
+
+    def make(self) -> jax.Array:
+        """The values."""
+        if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays
+            array = np.zeros(self.shape, self.dtype.np_dtype)
+            self.recipe._initialize(array)
+            return jnp.asarray(array)
+        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype)
+        return maker(self.recipe, self.ticket)
+
+
+@lru_cache(maxsize=512)
+def _maker(
+    kind: type[Initializer], settings: tuple[Any, ...], shape: Shape, dtype: Any
+) -> Callable[[Initializer, tuple[int, int]], jax.Array]:
+    compiled: dict[str, Any] = {}
+
+    def make(recipe: Initializer, ticket: tuple[int, int]) -> jax.Array:
+        if "call" not in compiled:
+            compiled["call"] = jax.jit(lambda key: recipe.values(key, shape, dtype))
+        return compiled["call"](key_of(ticket))
+
+    return make
+
+
+def initializer(init: Any, shape: Any = None, dtype: DType = dtypes.float32) -> Tensor:
+    """A lazy Tensor with the values of `init`.
+
+    Args:
+        init: a Tensor, an Initializer, its registered name (``"normal"``, ``"zeros"``, …), a number, or a numpy array.
+        shape: sizes of the dimensions; may be left out when `init` is a Tensor.
+        dtype: element type.
+
+    Raises:
+        SporaxTypeError: `init` is none of these.
+        SporaxValueError: unknown name, or a shape that disagrees with the Tensor's.
+
+    Example:
+        >>> Parameter(initializer("normal", (2, 3), mindspore.float32), name="w")
+    """
+    if not isinstance(init, Tensor | Initializer | str | int | float | np.ndarray):
+        raise SporaxTypeError(
+            "For 'initializer', the type of the 'init' argument should be 'Tensor', 'number', 'string' or 'initializer', "
+            f"but got {type(init).__name__}."
+        )
+    sizes = _checked_shape(shape)
+    if isinstance(init, Tensor | np.ndarray):
+        return _from_values(init, sizes, dtype)
+    if sizes is None:
+        raise SporaxValueError("For 'initializer', 'shape' must be given unless 'init' is a Tensor.")
+    if isinstance(init, str):
+        init = _by_name(init)
+    elif isinstance(init, int | float):
+        init = Constant(init)
+    return Tensor(shape=sizes, dtype=dtype, init=init)
+
+
+def _from_values(init: Any, shape: Shape | None, dtype: DType) -> Tensor:
+    array = to_array(init, dtype)
+    if shape is not None and tuple(array.shape) != shape:
+        raise SporaxValueError(
+            f"For 'initializer', the shape of 'init' must equal 'shape', but got {tuple(array.shape)} and {shape}."
+        )
+    return Tensor(array, dtype)
+
+
+def _checked_shape(shape: Any) -> Shape | None:
+    if shape is None:
+        return None
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    for size in sizes:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer):
+            raise SporaxTypeError(
+                f"For 'initializer', 'shape' must hold ints, but got {type(size).__name__} in {sizes}."
+            )
+        if size < 1:
+            raise SporaxValueError(f"For 'initializer', the sizes in 'shape' must be positive, but got {sizes}.")
+    return tuple(int(size) for size in sizes)
+
+
+_NAMES: dict[str, type[Initializer]] = {}
+
+
+def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
+    def register(kind: type[Initializer]) -> type[Initializer]:
+        for name in (*names, kind.__name__.lower()):
+            _NAMES[name] = kind
+        return kind
+
+    return register
+
+
+def _by_name(name: str) -> Initializer:
+    kind = _NAMES.get(name.lower())
+    if kind is None:
+        raise SporaxValueError(f"For 'initializer', no initializer is called '{name}'; known: {sorted(_NAMES)}.")
+    return kind()
+
+
+# --------------------------------------------------------------------------------------------------- without randomness
+
+
+@_named("zeros")
+class Zero(Initializer):
+    """All zeros."""
+
+    random = False
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Zeros."""
+        return jnp.zeros(shape, dtype)
+
+
+@_named("ones")
+class One(Initializer):
+    """All ones."""
+
+    random = False
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Ones."""
+        return jnp.ones(shape, dtype)
+
+
+class Constant(Initializer):
+    """All `value`."""
+
+    random = False
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """The constant."""
+        return jnp.full(shape, self.value, dtype)
+
+
+@_named()
+class Identity(Initializer):
+    """The identity matrix; 2-D only."""
+
+    random = False
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Ones on the diagonal."""
+        if len(shape) != 2:
+            raise SporaxValueError(f"For 'Identity', the shape must have 2 dimensions, but got {shape}.")
+        return jnp.eye(*shape, dtype=dtype)
+
+
+class Dirac(Initializer):
+    """Kernel that passes its input through: 3-D, 4-D or 5-D, first dim divisible by `groups`."""
+
+    random = False
+
+    def __init__(self, groups: int = 1) -> None:
+        if not isinstance(groups, int) or groups <= 0:
+            raise SporaxTypeError(f"For 'Dirac', 'groups' must be a positive int, but got {groups!r}.")
+        self.groups = groups
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Ones in the middle of the kernel, channel by channel."""
+        if len(shape) not in (3, 4, 5):
+            raise SporaxValueError(f"For 'Dirac', the shape must have 3, 4 or 5 dimensions, but got {shape}.")
+        if shape[0] % self.groups:
+            raise SporaxValueError(f"For 'Dirac', dim 0 ({shape[0]}) must be divisible by 'groups' ({self.groups}).")
+        per_group = shape[0] // self.groups
+        out, channel = np.divmod(np.arange(self.groups * min(per_group, shape[1])), min(per_group, shape[1]))
+        centre = tuple(size // 2 for size in shape[2:])
+        return jnp.zeros(shape, dtype).at[(out * per_group + channel, channel, *centre)].set(1)
+
+
+# ------------------------------------------------------------------------------------------------------------ random
+
+
+@_named()
+class Normal(Initializer):
+    """Normal distribution with deviation `sigma` around `mean`."""
+
+    def __init__(self, sigma: float = 0.01, mean: float = 0.0) -> None:
+        self.sigma = sigma
+        self.mean = mean
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        return (self.mean + self.sigma * _normal(key, shape)).astype(dtype)
+
+
+@_named()
+class Uniform(Initializer):
+    """Uniform distribution on [-scale, scale]."""
+
+    def __init__(self, scale: float = 0.07) -> None:
+        self.scale = scale
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        return _uniform(key, shape, self.scale).astype(dtype)
+
+
+@_named()
+class TruncatedNormal(Initializer):
+    """Normal distribution around `mean`, redrawn outside ``mean + sigma * [a, b]``."""
+
+    def __init__(self, sigma: float = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
+        self.sigma = sigma
+        self.mean = mean
+        self.a = a
+        self.b = b
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        unit = jax.random.truncated_normal(key, self.a, self.b, shape, jnp.float32)
+        return (self.mean + self.sigma * unit).astype(dtype)
+
+
+class _ByFan(Initializer):
+    """Deviation or bound worked out from how many inputs and outputs the array connects."""
+
+
+@_named("xavier_uniform")
+class XavierUniform(_ByFan):
+    """Uniform on ``gain * sqrt(6 / (fan_in + fan_out))`` (Glorot & Bengio 2010)."""
+
+    def __init__(self, gain: float = 1) -> None:
+        self.gain = gain
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        return _uniform(key, shape, self.gain * math.sqrt(6.0 / sum(_fans(shape)))).astype(dtype)
+
+
+@_named("xavier_normal")
+class XavierNormal(_ByFan):
+    """Normal with deviation ``gain * sqrt(2 / (fan_in + fan_out))`` (Glorot & Bengio 2010)."""
+
+    def __init__(self, gain: float = 1) -> None:
+        self.gain = gain
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        return (self.gain * math.sqrt(2.0 / sum(_fans(shape))) * _normal(key, shape)).astype(dtype)
+
+
+class _He(_ByFan):
+    def __init__(self, negative_slope: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> None:
+        if mode not in ("fan_in", "fan_out"):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', 'mode' must be 'fan_in' or 'fan_out', but got '{mode}'."
+            )
+        self.negative_slope = negative_slope
+        self.mode = mode
+        self.nonlinearity = nonlinearity
+
+    def deviation(self, shape: Shape) -> float:
+        """Standard deviation that keeps the variance of activations (He et al. 2015)."""
+        fan_in, fan_out = _fans(shape)
+        return _gain(self.nonlinearity, self.negative_slope) / math.sqrt(fan_in if self.mode == "fan_in" else fan_out)
+
+
+@_named("he_uniform")
+class HeUniform(_He):
+    """Uniform with the deviation of He et al. 2015."""
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        return _uniform(key, shape, math.sqrt(3.0) * self.deviation(shape)).astype(dtype)
+
+
+@_named("he_normal")
+class HeNormal(_He):
+    """Normal with the deviation of He et al. 2015."""
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        return (self.deviation(shape) * _normal(key, shape)).astype(dtype)
+
+
+class VarianceScaling(_ByFan):
+    """Variance ``scale / n`` with n the fan chosen by `mode`; `distribution` truncated_normal, untruncated_normal, uniform."""
+
+    def __init__(self, scale: float = 1.0, mode: str = "fan_in", distribution: str = "truncated_normal") -> None:
+        if scale <= 0:
+            raise SporaxValueError(f"For 'VarianceScaling', 'scale' must be positive, but got {scale}.")
+        if mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise SporaxValueError(
+                f"For 'VarianceScaling', 'mode' must be 'fan_in', 'fan_out' or 'fan_avg', but got '{mode}'."
+            )
+        if distribution not in ("truncated_normal", "untruncated_normal", "uniform"):
+            raise SporaxValueError(
+                "For 'VarianceScaling', 'distribution' must be 'truncated_normal', 'untruncated_normal' or 'uniform', "
+                f"but got '{distribution}'."
+            )
+        self.scale = scale
+        self.mode = mode
+        self.distribution = distribution
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        fan_in, fan_out = _fans(shape)
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
+        variance = self.scale / max(1.0, fan)
+        if self.distribution == "uniform":
+            return _uniform(key, shape, math.sqrt(3.0 * variance)).astype(dtype)
+        if self.distribution == "untruncated_normal":
+            return (math.sqrt(variance) * _normal(key, shape)).astype(dtype)
+        # 0.8796… is the deviation of a unit normal cut at two deviations.
+        deviation = math.sqrt(variance) / 0.87962566103423978
+        return (deviation * jax.random.truncated_normal(key, -2.0, 2.0, shape, jnp.float32)).astype(dtype)
+
+
+class Orthogonal(Initializer):
+    """Orthonormal rows or columns, scaled by `gain` (Saxe et al. 2013)."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        self.gain = gain
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        if len(shape) < 2:
+            raise SporaxValueError(f"For 'Orthogonal', the shape must have at least 2 dimensions, but got {shape}.")
+        rows, columns = shape[0], math.prod(shape[1:])
+        tall = _normal(key, (max(rows, columns), min(rows, columns)))
+        q, r = jnp.linalg.qr(tall)
+        q = q * jnp.sign(jnp.diagonal(r))
+        return (self.gain * (q if rows >= columns else q.T)).reshape(shape).astype(dtype)
+
+
+class Sparse(Initializer):
+    """Normal with deviation `sigma`, and a share `sparsity` of each column set to zero; 2-D only."""
+
+    def __init__(self, sparsity: float, sigma: float = 0.01) -> None:
+        if not 0 <= sparsity <= 1:
+            raise SporaxValueError(f"For 'Sparse', 'sparsity' must be in [0, 1], but got {sparsity}.")
+        self.sparsity = sparsity
+        self.sigma = sigma
+
+    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+        """Draw."""
+        if len(shape) != 2:
+            raise SporaxValueError(f"For 'Sparse', the shape must have 2 dimensions, but got {shape}.")
+        value_key, order_key = jax.random.split(key)
+        num_zeros = math.ceil(self.sparsity * shape[0])
+        ranks = jnp.argsort(jnp.argsort(jax.random.uniform(order_key, shape), axis=0), axis=0)
+        return jnp.where(ranks < num_zeros, 0.0, self.sigma * _normal(value_key, shape)).astype(dtype)
+
+
+def _normal(key: jax.Array, shape: Shape) -> jax.Array:
+    return jax.random.normal(key, shape, jnp.float32)
+
+
+def _uniform(key: jax.Array, shape: Shape, bound: float) -> jax.Array:
+    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+
+def _fans(shape: Shape) -> tuple[int, int]:
+    """Inputs and outputs one element of the result connects: (dim 1, dim 0) times the rest."""
+    if len(shape) < 2:
+        raise SporaxValueError(
+            f"For 'initializer', fan in and fan out need at least 2 dimensions, but got shape {shape}."
+        )
+    field = math.prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def _gain(nonlinearity: str, slope: float) -> float:
+    fixed = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0)}
+    if nonlinearity in fixed:
+        return fixed[nonlinearity]
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity in ("sigmoid", "linear") or nonlinearity.startswith("conv"):
+        return 1.0
+    raise SporaxValueError(f"For 'initializer', the 'nonlinearity' is not known: '{nonlinearity}'.")

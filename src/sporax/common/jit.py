@@ -1,0 +1,154 @@
+"""`jit`: compile a function, a Cell or a method into one program.
+
+The work is done by `sporax.runtime.program.Program`; here are MindSpore's ways of asking for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime import state
+from sporax.runtime.program import Program
+
+_WITHOUT_MEANING = (
+    "hash_args",
+    "jit_config",
+    "compile_once",
+    "jit_level",
+    "dynamic",
+    "backend",
+    "mode",
+    "capture_mode",
+)
+
+
+class Compiled:
+    """A function that runs as one compiled program; inside another program it becomes part of that one.
+
+    Example:
+        >>> @jit
+        ... def step(x, y):
+        ...     return x + y
+    """
+
+    def __init__(self, function: Callable[..., Any], input_signature: Any = None) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.program = Program(function, getattr(function, "__name__", type(function).__name__))
+        self._signature = _signature_leaves(input_signature)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, compiling it first when the inputs are new."""
+        if self._signature is not None:
+            self._check_signature(args)
+        if state.current_frame() is not None:
+            return self.function(*args, **kwargs)
+        return self.program(*args, **kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def _check_signature(self, args: tuple[Any, ...]) -> None:
+        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        expected = self._signature or []
+        if len(tensors) != len(expected):
+            raise SporaxValueError(
+                f"For '{self.program.name}', 'input_signature' names {len(expected)} tensors, but the call has {len(tensors)}."
+            )
+        for index, (tensor, wanted) in enumerate(zip(tensors, expected, strict=True)):
+            fits = tensor.ndim == wanted.ndim and all(
+                size in (None, -1, actual) for size, actual in zip(wanted.shape, tensor.shape, strict=True)
+            )
+            if not fits or tensor.dtype != wanted.dtype:
+                raise SporaxValueError(
+                    f"For '{self.program.name}', input {index} must be {wanted.dtype}{list(wanted.shape)} by "
+                    f"'input_signature', but got {tensor.dtype}{list(tensor.shape)}."
+                )
+
+
+def _signature_leaves(signature: Any) -> list[Tensor] | None:
+    if signature is None:
+        return None
+    return list(signature) if isinstance(signature, tuple | list) else [signature]
+
+
+def jit(function: Any = None, *, input_signature: Any = None, fullgraph: bool = True, **options: Any) -> Any:
+    """Compile a function, a Cell or a method; usable as ``@jit``, ``@jit(…)`` and ``jit(f)``.
+
+    Args:
+        function: what to compile. A Cell comes back as a callable that runs it compiled.
+        input_signature: Tensor or tuple of Tensors whose shapes (-1 for any size) and dtypes calls must have.
+        fullgraph: the whole function is one program here, always; False is refused.
+        options: MindSpore's settings of its own compiler; accepted with a warning.
+
+    Raises:
+        SporaxTypeError: unknown option, or `function` cannot be called.
+        SporaxValueError: ``fullgraph=False``.
+    """
+    if not fullgraph:
+        raise SporaxValueError("For 'jit', 'fullgraph' must be True: a compiled function is one program here.")
+    for name in options:
+        if name not in _WITHOUT_MEANING:
+            raise SporaxTypeError(f"For 'jit', the option '{name}' is not one of {_WITHOUT_MEANING}.")
+        warnings.warn(f"For 'jit', the option '{name}' has no counterpart in XLA and changes nothing.", stacklevel=2)
+    if function is None:
+        return functools.partial(jit, input_signature=input_signature)
+    if isinstance(function, Compiled):
+        return function
+    if not callable(function):
+        raise SporaxTypeError(
+            f"For 'jit', the argument must be a function or a Cell, but got {type(function).__name__}."
+        )
+    return Compiled(function, input_signature)
+
+
+def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) -> Any:
+    """Decorator for ``Cell.__init__`` that asks for one compilation of repeated Cells; usable with and without arguments.
+
+    Operators are traced once per shape here whether it is used or not, so the function comes back as it is.
+
+    Raises:
+        SporaxValueError: a policy other than None and ``"front"``.
+    """
+    if policy not in (None, "front"):
+        raise SporaxValueError(f"For 'lazy_inline', 'policy' must be None or 'front', but got {policy!r}.")
+    return functools.partial(lazy_inline, attrs=attrs, policy=policy) if fn is None else fn
+
+
+def no_inline(fn: Any = None) -> Any:
+    """Decorator that asks for a function to stay a sub-program; values are the same either way, so it stays as it is."""
+    return fn
+
+
+def jit_class(cls: type) -> type:
+    """Mark a class as usable in compiled functions. Every class is, here."""
+    return cls
+
+
+def recompilations(compiled: Any) -> list[str]:
+    """Why each program of a compiled function, Cell or optimizer was compiled, in order.
+
+    Args:
+        compiled: what `jit` returned, or a Cell that was called in GRAPH_MODE.
+
+    Returns:
+        One line per compilation: the reason, and the numbers of Parameters read and updated.
+
+    Raises:
+        SporaxTypeError: nothing of it is compiled.
+    """
+    program = getattr(compiled, "program", None)
+    if not isinstance(program, Program):
+        raise SporaxTypeError(
+            f"For 'recompilations', the argument must be a compiled function or a Cell, but got {type(compiled).__name__}."
+        )
+    return [
+        f"{each.reason} ({each.num_read} variables read, {each.num_written} updated; traced in {each.trace_seconds:.2f} s)"
+        for each in program.compilations
+    ]

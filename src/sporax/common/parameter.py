@@ -1,0 +1,332 @@
+"""`Parameter`: a Tensor with a name that training changes in place.
+
+A Parameter is a *variable* (`sporax.runtime.state`): inside a compiled step or a gradient its value is looked up in the
+running frame, outside it is the array it holds. It also carries the marks that distributed training reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.common import dtype as dtypes
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor, to_array, wrap
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import state
+
+_unnamed = itertools.count(1)
+_laziness = 0
+
+
+class Parameter(Tensor):
+    """A named tensor that belongs to a Cell and that an optimizer updates.
+
+    Args:
+        default_input: Tensor, numpy array, number, list, or a lazy Tensor from `initializer`.
+        name: name inside its Cell; the Cell gives the attribute's name when this is None.
+        requires_grad: whether `Cell.trainable_params` lists it.
+        layerwise_parallel: each rank owns a part of its own: neither broadcast nor reduced in data or hybrid parallel.
+        parallel_optimizer: whether optimizer parallel may cut it.
+        storage_format, device: accepted for compatibility; layouts are XLA's business.
+
+    Raises:
+        SporaxTypeError: a flag is not a bool, the name is not a string, or no Tensor can be made of `default_input`.
+
+    Example:
+        >>> Parameter(Tensor([1.0, 2.0]), name="w")
+        Parameter (name=w, shape=(2,), dtype=Float32, requires_grad=True)
+    """
+
+    __slots__ = (
+        "_comm_fusion",
+        "_layerwise_parallel",
+        "_name",
+        "_named",
+        "_parallel_optimizer",
+        "_requires_grad",
+        "cache_enable",
+        "is_init",
+        "sliced",
+        "unique",
+    )
+
+    def __init__(
+        self,
+        default_input: Any,
+        name: str | None = None,
+        requires_grad: bool = True,
+        layerwise_parallel: bool = False,
+        parallel_optimizer: bool = True,
+        storage_format: str = "",
+        device: str | None = None,
+    ) -> None:
+        self._take_values(default_input)
+        self._named = name is not None
+        self._name = _checked_name(name) if name is not None else f"Parameter#{next(_unnamed)}"
+        self._requires_grad = _flag("requires_grad", requires_grad)
+        self._layerwise_parallel = _flag("layerwise_parallel", layerwise_parallel)
+        self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
+        self._comm_fusion = 1
+
+    def _take_values(self, source: Any) -> None:
+        self._initializer = None
+        if isinstance(source, Tensor) and source.has_init:
+            self._initializer = source._initializer
+            if not _laziness:
+                self.init_data()
+            return
+        # MindSpore makes a 32-bit Parameter of a bare int, though a 64-bit Tensor.
+        dtype = dtypes.int32 if type(source) is int else None
+        # A copy: the buffer of a Parameter is given away at every compiled step.
+        self.raw = jnp.array(to_array(source, dtype), copy=True)
+
+    @property
+    def array(self) -> jax.Array:
+        """The values as seen from here: inside a compiled step, a tracer."""
+        return state.read(self)
+
+    def _replace(self, array: jax.Array) -> None:
+        if state.current_frame() is None and self._initializer is not None:
+            self._initializer = None
+        state.write(self, array)
+
+    # ------------------------------------------------------------------------------------------- name and marks
+
+    @property
+    def name(self) -> str:
+        """Name of the Parameter, with the names of the Cells it belongs to in front."""
+        return self._name
+
+    @name.setter
+    def name(self, value: str) -> None:
+        self._name = _checked_name(value)
+        self._named = True
+
+    @property
+    def param_info(self) -> Parameter:
+        """MindSpore keeps the marks in a separate object; here they are the Parameter's own."""
+        return self
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether `trainable_params` lists it."""
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self._requires_grad = _flag("requires_grad", value)
+        state.touch()
+
+    @property
+    def layerwise_parallel(self) -> bool:
+        """Whether each rank owns a part of its own."""
+        return self._layerwise_parallel
+
+    @layerwise_parallel.setter
+    def layerwise_parallel(self, value: bool) -> None:
+        self._layerwise_parallel = _flag("layerwise_parallel", value)
+
+    @property
+    def parallel_optimizer(self) -> bool:
+        """Whether optimizer parallel may cut it."""
+        return self._parallel_optimizer
+
+    @parallel_optimizer.setter
+    def parallel_optimizer(self, value: bool) -> None:
+        self._parallel_optimizer = _flag("parallel_optimizer", value)
+
+    @property
+    def comm_fusion(self) -> int:
+        """Gradients with equal positive numbers travel in one collective; 0 travels alone."""
+        return self._comm_fusion
+
+    @comm_fusion.setter
+    def comm_fusion(self, value: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise SporaxTypeError(f"For 'Parameter', 'comm_fusion' must be an int, but got {type(value).__name__}.")
+        if value < 0:
+            raise SporaxValueError(f"For 'Parameter', 'comm_fusion' must be >= 0, but got {value}.")
+        self._comm_fusion = value
+
+    @property
+    def data(self) -> Parameter:
+        """The Parameter itself, as in MindSpore."""
+        return self
+
+    @property
+    def inited_param(self) -> Parameter:
+        """The Parameter itself once it has values."""
+        return self
+
+    # ------------------------------------------------------------------------------------------- values
+
+    def value(self) -> Tensor:
+        """A Tensor with the present values, which later steps do not change."""
+        return _detached(self)
+
+    def copy(self) -> Tensor:
+        """Same as `value`."""
+        return _detached(self)
+
+    def clone(self, init: Any = "same") -> Parameter:
+        """A new Parameter with the same marks; values are copied, or made by `init`.
+
+        Args:
+            init: ``"same"``, or whatever `sporax.common.initializer.initializer` takes.
+        """
+        from sporax.common.initializer import initializer
+
+        if isinstance(init, str) and init == "same":
+            twin = Parameter(self, self.name)
+        else:
+            twin = Parameter(initializer(init, self.shape, self.dtype), self.name)
+        for mark in ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion"):
+            setattr(twin, mark, getattr(self, mark))
+        return twin
+
+    def set_data(self, data: Any, slice_shape: bool = False) -> Parameter:
+        """Take over new values (a copy).
+
+        Args:
+            data: Tensor, Parameter or number; converted to the Parameter's dtype when that loses nothing.
+            slice_shape: allow another shape than the present one.
+
+        Raises:
+            SporaxTypeError: `data` has a dtype that does not fit into the Parameter's.
+            SporaxValueError: `data` has another shape.
+        """
+        if isinstance(data, Tensor) and data.has_init:
+            data = data.init_data()
+        if not isinstance(data, Tensor | int | float):
+            raise SporaxTypeError(
+                f"For 'Parameter.set_data', 'data' must be a Tensor or a number, but got {type(data).__name__}."
+            )
+        array = to_array(data, None if isinstance(data, Tensor) else self.dtype)
+        self._check_dtype(array.dtype)
+        if not slice_shape and tuple(array.shape) != self.shape:
+            raise SporaxValueError(
+                f"For 'Parameter.set_data', the shape of parameter '{self.name}' is {self.shape}, "
+                f"but the shape of 'data' is {tuple(array.shape)}."
+            )
+        self._replace(jnp.array(array, dtype=self.dtype.np_dtype, copy=True))
+        return self
+
+    def _check_dtype(self, given: Any) -> None:
+        mine = self.dtype.np_dtype
+        if jnp.issubdtype(given, jnp.floating) and not jnp.issubdtype(mine, jnp.floating):
+            raise SporaxTypeError(
+                f"For 'Parameter.set_data', parameter '{self.name}' has dtype {self.dtype}, "
+                f"and 'data' of dtype {dtypes.from_numpy(given)} does not fit into it."
+            )
+
+    def assign_value(self, value: Any) -> Parameter:
+        """Same as `set_data`."""
+        return self.set_data(value)
+
+    def set_dtype(self, dtype: DType) -> DType:
+        """Convert the values in place; returns the new dtype."""
+        return super().set_dtype(dtype)
+
+    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
+        """Make the values of a lazily initialised Parameter now; one that has values stays as it is.
+
+        Raises:
+            SporaxRuntimeError: a layout was given; sharded creation belongs to plans.
+        """
+        if layout is not None or set_sliced:
+            raise SporaxRuntimeError(
+                f"For 'Parameter.init_data', parameter '{self.name}' cannot be created from a hand-written layout; "
+                "plans create Parameters in sharded form by themselves."
+            )
+        if self._initializer is not None:
+            super().init_data()
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"Parameter (name={self.name}, shape={self.shape}, dtype={self.dtype}, requires_grad={self.requires_grad})"
+        )
+
+    __str__ = __repr__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
+        return self.clone()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parameter, (
+            self.asnumpy(),
+            self.name,
+            self.requires_grad,
+            self.layerwise_parallel,
+            self.parallel_optimizer,
+        )
+
+
+class ParameterTuple(tuple[Parameter, ...]):
+    """An immutable sequence of Parameters with distinct names.
+
+    Raises:
+        SporaxTypeError: an element is not a Parameter.
+        SporaxValueError: two different Parameters share a name.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, iterable: Iterable[Parameter]) -> ParameterTuple:
+        """Check and collect the Parameters."""
+        parameters = tuple(iterable)
+        named: dict[str, Parameter] = {}
+        for parameter in parameters:
+            if not isinstance(parameter, Parameter):
+                raise SporaxTypeError(
+                    f"For 'ParameterTuple', every element must be a Parameter, but got {type(parameter).__name__}."
+                )
+            if named.setdefault(parameter.name, parameter) is not parameter:
+                raise SporaxValueError(
+                    f"For 'ParameterTuple', two different parameters are called '{parameter.name}'; give one another name."
+                )
+        return super().__new__(cls, parameters)
+
+    def clone(self, prefix: str, init: Any = "same") -> ParameterTuple:
+        """Clones of all Parameters, named ``prefix.name``."""
+        return ParameterTuple(_renamed(parameter.clone(init), f"{prefix}.{parameter.name}") for parameter in self)
+
+
+class no_init_parameters:  # noqa: N801 - MindSpore's name
+    """Context in which Parameters made from an `initializer` stay lazy: no memory until `init_data` or first use."""
+
+    def __enter__(self) -> None:
+        global _laziness
+        _laziness += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _laziness
+        _laziness -= 1
+
+
+def _renamed(parameter: Parameter, name: str) -> Parameter:
+    parameter.name = name
+    return parameter
+
+
+def _detached(parameter: Parameter) -> Tensor:
+    return wrap(jnp.array(parameter.array, copy=True))
+
+
+def _flag(what: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise SporaxTypeError(f"For 'Parameter', '{what}' must be a bool, but got {type(value).__name__}.")
+    return value
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise SporaxTypeError(f"For 'Parameter', 'name' must be a string, but got {type(name).__name__}.")
+    if not name or len(name) > 1024:
+        raise SporaxValueError("For 'Parameter', 'name' must have between 1 and 1024 characters.")
+    return name

@@ -1,0 +1,401 @@
+"""`Tensor`: a thin, mutable wrapper around one `jax.Array`.
+
+Everything that computes lives in `sporax.ops`, whose operator table also attaches the arithmetic and the methods to this
+class. Here is what makes a Tensor a Tensor: construction with MindSpore's dtype rules, what it tells about itself,
+conversion to and from numpy and DLPack, indexing, and its registration as a pytree node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common import _indexing
+from sporax.common import dtype as dtypes
+from sporax.common.dtype import DType
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+
+# MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
+# JAX users of it never import this module.
+jax.config.update("jax_enable_x64", True)
+
+_NUMBERS = (bool, int, float, complex)
+_TRACED_VALUE = (
+    "For '{what}', the value of this tensor is not known while the step is being compiled.\n"
+    "  To choose between two computations use ops.cond(pred, true_fn, false_fn, *inputs) or ops.where;\n"
+    "  to loop on a condition use ops.while_loop(cond_fn, loop_fn, init_val);\n"
+    "  or run in PYNATIVE_MODE without @jit, where every value is known."
+)
+
+
+class Tensor:
+    """An n-dimensional array with a dtype.
+
+    Args:
+        input_data: number, (nested) list or tuple, numpy array or Tensor. Python floats become float32 and ints int64;
+            numpy arrays keep their dtype.
+        dtype: element type; None keeps the one above.
+        shape: only together with `dtype`, or with `dtype` and `init`.
+        init: an Initializer; the values are made when they are first needed.
+        const_arg: accepted for compatibility; arguments of compiled functions are told apart by their type.
+        device: accepted for compatibility; placement belongs to the context and to plans.
+
+    Raises:
+        SporaxTypeError: `input_data` or `dtype` is of a kind no Tensor can be made from.
+        SporaxValueError: `init` without `dtype` and `shape`, or together with `input_data`.
+
+    Example:
+        >>> Tensor([1, 2.5]).dtype
+        mindspore.float32
+    """
+
+    __slots__ = ("__weakref__", "_initializer", "raw")
+
+    raw: jax.Array
+
+    def __init__(
+        self,
+        input_data: Any = None,
+        dtype: DType | None = None,
+        shape: Any = None,
+        init: Any = None,
+        const_arg: bool = False,
+        device: str | None = None,
+    ) -> None:
+        self._initializer: Any = None
+        if dtype is not None and not isinstance(dtype, DType):
+            raise SporaxTypeError(
+                f"For 'Tensor', the 'dtype' should be one of {list(dtypes.all_types)}, but got {dtype!r}."
+            )
+        if init is not None:
+            self._init_lazily(input_data, dtype, shape, init)
+        elif input_data is None and shape is not None and dtype is not None:
+            self.raw = jnp.zeros(_as_shape(shape), dtype.np_dtype)
+        else:
+            self.raw = to_array(input_data, dtype)
+
+    def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
+        if input_data is not None or dtype is None or shape is None:
+            raise SporaxValueError(
+                "For 'Tensor', init, dtype and shape must have values at the same time, and input_data none; but got "
+                f"dtype={dtype}, shape={shape}, input_data={'given' if input_data is not None else None}."
+            )
+        self._initializer = init.bound(_as_shape(shape), dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached for `raw` only while a lazy Tensor has no values, so everyone else pays nothing for laziness.
+        if name == "raw" and self._initializer is not None:
+            return self.init_data().raw
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def init_data(self, slice_index: int | None = None, shape: Any = None, opt_shard_group: Any = None) -> Tensor:
+        """Make the values of a lazy Tensor now. Sharded creation belongs to plans, so it takes no slice here.
+
+        Raises:
+            SporaxTypeError: this Tensor was not made with an initializer.
+        """
+        if self._initializer is None:
+            raise SporaxTypeError("For 'init_data', the Tensor must have been created with 'init', but it has values.")
+        with jax.ensure_compile_time_eval():
+            self.raw = self._initializer.make()
+        self._initializer = None
+        return self
+
+    # ------------------------------------------------------------------------------------------- what it tells about itself
+
+    @property
+    def array(self) -> jax.Array:
+        """The `jax.Array` (or tracer) that holds the values now."""
+        return self.raw
+
+    @property
+    def has_init(self) -> bool:
+        """Whether the values are still to be made."""
+        return self._initializer is not None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the dimensions."""
+        return self._initializer.shape if self._initializer is not None else tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        if self._initializer is not None:
+            return self._initializer.dtype
+        return dtypes.from_numpy(self.array.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from one element to the next along each dimension, row-major."""
+        return tuple(int(np.prod(self.shape[dim + 1 :], dtype=np.int64)) * self.itemsize for dim in range(self.ndim))
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802 - MindSpore's name
+        """The Tensor with its dimensions reversed."""
+        return wrap(self.array.T)
+
+    @property
+    def device(self) -> str:
+        """Kind of device that holds the values: CPU, GPU or TPU."""
+        return next(iter(self.array.devices())).platform.upper()
+
+    def dim(self) -> int:
+        """Number of dimensions."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """Number of elements."""
+        return self.size
+
+    def __repr__(self) -> str:
+        if isinstance(self.array, jax.core.Tracer):
+            return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value=<traced>)"
+        text = np.array2string(_printable(self.array), separator=", ")
+        gap = "\n" if self.ndim > 1 else " "
+        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{text})"
+
+    def __str__(self) -> str:
+        if isinstance(self.array, jax.core.Tracer):
+            return repr(self)
+        return str(_printable(self.array))
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    # ------------------------------------------------------------------------------------------- conversions
+
+    def asnumpy(self) -> np.ndarray[Any, Any]:
+        """The values as a writable numpy array of its own; writing to it does not change the Tensor.
+
+        Differs from MindSpore, where the array may share the Tensor's memory: an XLA buffer must not change.
+        """
+        return np.array(_concrete(self.array, "asnumpy"))
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Same as `asnumpy`."""
+        return self.asnumpy()
+
+    def item(self) -> Any:
+        """The only element as a Python number.
+
+        Raises:
+            SporaxValueError: there is more than one element.
+        """
+        return self._scalar("item").item()
+
+    def tolist(self) -> Any:
+        """The values as nested lists of Python numbers."""
+        return _concrete(self.array, "tolist").tolist()
+
+    @classmethod
+    def from_numpy(cls, array: np.ndarray[Any, Any]) -> Tensor:
+        """A Tensor with the values of a numpy array."""
+        if not isinstance(array, np.ndarray):
+            raise SporaxTypeError(f"For 'from_numpy', the input must be a numpy array, but got {type(array).__name__}.")
+        return wrap(to_array(array, None))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        values = np.asarray(_concrete(self.array, "numpy"))
+        return np.array(values, dtype=dtype or values.dtype, copy=True)
+
+    def __jax_array__(self) -> jax.Array:
+        return self.array
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return _concrete(self.array, "__dlpack__").__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def _scalar(self, what: str) -> np.ndarray[Any, Any]:
+        values = np.asarray(_concrete(self.array, what))
+        if values.size != 1:
+            raise SporaxValueError(
+                f"For '{what}', only one element tensors can be converted to Python scalars, "
+                f"but this one has shape {self.shape}."
+            )
+        return values
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool").item())
+
+    def __int__(self) -> int:
+        return int(self._scalar("int").item())
+
+    def __float__(self) -> float:
+        return float(self._scalar("float").item())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex").item())
+
+    def __index__(self) -> int:
+        value = self._scalar("index").item()
+        if isinstance(value, float):
+            raise SporaxTypeError(f"For 'index', the tensor must hold an integer, but its dtype is {self.dtype}.")
+        return int(value)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise SporaxTypeError(
+                "For 'len', the tensor must have at least one dimension: Not support len of a 0-D tensor."
+            )
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[index] for index in range(len(self)))
+
+    __hash__ = object.__hash__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return wrap(jnp.array(self.array, copy=True))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return wrap_numpy, (np.asarray(_concrete(self.array, "pickle")),)
+
+    # ------------------------------------------------------------------------------------------- values in place
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return wrap(_indexing.get(self.array, index))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._replace(_indexing.put(self.array, index, value))
+
+    def assign_value(self, value: Tensor) -> Tensor:
+        """Take over the values (a copy) and dtype of another Tensor."""
+        self._replace(jnp.array(to_array(value, None), copy=True))
+        return self
+
+    def set_dtype(self, dtype: DType) -> DType:
+        """Convert the values in place; returns the new dtype."""
+        self._replace(self.array.astype(dtypes.to_dtype(dtype).np_dtype))
+        return self.dtype
+
+    def _replace(self, array: jax.Array) -> None:
+        self._initializer = None
+        self.raw = array
+
+
+def wrap(array: jax.Array) -> Tensor:
+    """A Tensor around `array`, without copying or checking."""
+    tensor = _new(Tensor)
+    tensor.raw = array
+    tensor._initializer = None
+    return tensor
+
+
+def wrap_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A Tensor with the values of a numpy array that nobody will write to again: may share its memory."""
+    return wrap(jnp.asarray(array, dtype=array.dtype))
+
+
+def to_array(value: Any, dtype: DType | None) -> jax.Array:
+    """The `jax.Array` for anything a Tensor can be made from; copies memory that others may write to.
+
+    Raises:
+        SporaxTypeError: no Tensor can be made from `value`.
+    """
+    target = None if dtype is None else dtype.np_dtype
+    if isinstance(value, Tensor):
+        value = value.array
+    if isinstance(value, jax.Array):
+        return value if target is None else value.astype(target)
+    if isinstance(value, np.ndarray | np.generic):
+        dtypes.from_numpy(value.dtype)
+        return jnp.array(value if target is None else np.asarray(value).astype(target))
+    if isinstance(value, _NUMBERS):
+        return jnp.asarray(np.asarray(value).astype(target or _python_dtype([value])))
+    if isinstance(value, list | tuple):
+        return _from_sequence(value, target)
+    raise SporaxTypeError(
+        "For 'Tensor', the type of 'input_data' should be one of [Tensor, ndarray, bool, int, float, complex, list, tuple], "
+        f"but got type '{type(value).__name__}'."
+    )
+
+
+def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
+    leaves = list(_leaves(values))
+    if any(isinstance(leaf, Tensor | jax.Array) for leaf in leaves):
+        return jnp.stack([to_array(value, None) for value in values]).astype(target or _common_dtype(leaves))
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise SporaxTypeError(f"For 'Tensor', the nested sequence is ragged: {error}.") from None
+    if array.dtype == object or array.dtype.kind in "USV":
+        raise SporaxTypeError(f"For 'Tensor', the elements must be numbers, but got {_odd_leaf(leaves)!r}.")
+    return jnp.asarray(array.astype(target or _python_dtype(leaves)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _common_dtype(leaves: Sequence[Any]) -> Any:
+    return np.result_type(
+        *(leaf.array.dtype if isinstance(leaf, Tensor) else np.asarray(leaf).dtype for leaf in leaves)
+    )
+
+
+def _odd_leaf(leaves: Sequence[Any]) -> Any:
+    return next((leaf for leaf in leaves if not isinstance(leaf, (*_NUMBERS, np.generic))), leaves)
+
+
+def _python_dtype(leaves: Sequence[Any]) -> Any:
+    """MindSpore's dtype for Python numbers: floats win and are 32 bits wide."""
+    kind = np.asarray(leaves).dtype if leaves else np.dtype(np.float32)
+    if kind.kind == "f":
+        return np.float32
+    return np.int64 if kind.kind == "i" else kind
+
+
+def _as_shape(shape: Any) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
+
+
+def _printable(array: jax.Array) -> np.ndarray[Any, Any]:
+    values = np.asarray(array)
+    return values.astype(np.float32) if values.dtype == dtypes.bfloat16.np_dtype else values
+
+
+def _concrete(array: jax.Array, what: str) -> Any:
+    if isinstance(array, jax.core.Tracer):
+        try:  # an eager gradient's tracer knows its value
+            return np.asarray(array)
+        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+            raise SporaxTypeError(_TRACED_VALUE.format(what=what)) from None
+    return array
+
+
+_new = Tensor.__new__
+
+jax.tree_util.register_pytree_node(
+    Tensor, lambda tensor: ((tensor.array,), None), lambda _, children: wrap(children[0])
+)

@@ -1,0 +1,156 @@
+"""Argument checks of the dataset package: each raises the builtin error MindSpore raises, at the user's line.
+
+Every function takes the name of the API it speaks for (`where`) and the name of the argument, and returns the value in
+the form the caller wants, so that a constructor reads as a list of checked assignments.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+
+class ConflictingArgumentsError(SporaxRuntimeError, SporaxValueError):
+    """Arguments that exclude or require one another. MindSpore raises either builtin, depending on the dataset."""
+
+
+def type_error(where: str, name: str, expected: str, value: object) -> SporaxTypeError:
+    """The error for an argument of a wrong Python type."""
+    return SporaxTypeError(
+        f"For '{where}', the argument '{name}' must be {expected}, but got {value!r} ({type(value).__name__})."
+    )
+
+
+def check_int(where: str, name: str, value: object, low: int = -INT64_MAX, high: int = INT64_MAX) -> int:
+    """An int (numpy's too, bool not) within [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise type_error(where, name, "int", value)
+    if not low <= value <= high:
+        raise SporaxValueError(f"For '{where}', the argument '{name}' must be in [{low}, {high}], but got {value}.")
+    return int(value)
+
+
+def check_bool(where: str, name: str, value: object) -> bool:
+    """A bool."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise type_error(where, name, "bool", value)
+    return bool(value)
+
+
+def check_number(
+    where: str,
+    name: str,
+    value: object,
+    low: float = -float("inf"),
+    high: float = float("inf"),
+    *,
+    open_low: bool = False,
+) -> float:
+    """A real number within [low, high], or (low, high] with `open_low`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise type_error(where, name, "a number", value)
+    if not low <= value <= high or (open_low and value == low):
+        left = "(" if open_low else "["
+        raise SporaxValueError(
+            f"For '{where}', the argument '{name}' must be in {left}{low}, {high}], but got {value}."
+        )
+    return float(value)
+
+
+def check_probability(where: str, name: str, value: object) -> float:
+    """A probability."""
+    return check_number(where, name, value, 0.0, 1.0)
+
+
+def check_str(where: str, name: str, value: object) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise type_error(where, name, "str", value)
+    return value
+
+
+def check_choice(where: str, name: str, value: object, choices: Sequence[str]) -> str:
+    """One of a few strings."""
+    text = check_str(where, name, value)
+    if text not in choices:
+        raise SporaxValueError(
+            f"For '{where}', the argument '{name}' must be one of {', '.join(map(repr, choices))}, but got {text!r}."
+        )
+    return text
+
+
+def check_names(where: str, name: str, value: object) -> tuple[str, ...]:
+    """One column name or a list of different ones, as a tuple."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)):
+        raise type_error(where, name, "str or list[str]", value)
+    if not names:
+        raise SporaxValueError(f"For '{where}', the argument '{name}' must not be empty.")
+    for i, item in enumerate(names):
+        if not check_str(where, f"{name}[{i}]", item):
+            raise SporaxValueError(f"For '{where}', '{name}[{i}]' must not be an empty string.")
+    if len(set(names)) != len(names):
+        raise SporaxValueError(f"For '{where}', every name of '{name}' must be different, but got {list(names)}.")
+    return tuple(names)
+
+
+def check_columns_exist(where: str, wanted: Sequence[str], have: Sequence[str]) -> None:
+    """Refuse names that are not columns of the dataset."""
+    missing = [column for column in wanted if column not in have]
+    if missing:
+        raise SporaxRuntimeError(
+            f"For '{where}', column {missing[0]!r} does not exist; the columns here are {list(have)}."
+        )
+
+
+def check_workers(where: str, value: object) -> int | None:
+    """A number of parallel workers, or None."""
+    return None if value is None else check_int(where, "num_parallel_workers", value, 1, INT32_MAX)
+
+
+def check_num_samples(where: str, value: object) -> int | None:
+    """A cap on the number of rows; None and 0 mean no cap."""
+    return None if value is None else check_int(where, "num_samples", value, 0) or None
+
+
+def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
+    """(num_shards, shard_id), or None when the dataset is not sharded."""
+    if num_shards is None and shard_id is None:
+        return None
+    if num_shards is None or shard_id is None:
+        given, missing = ("shard_id", "num_shards") if num_shards is None else ("num_shards", "shard_id")
+        raise ConflictingArgumentsError(
+            f"For '{where}', '{given}' is given and requires '{missing}' as well: pass both or neither."
+        )
+    count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
+    return count, check_int(where, "shard_id", shard_id, 0, count - 1)
+
+
+def check_directory(where: str, value: object) -> Path:
+    """An existing directory."""
+    path = Path(check_str(where, "dataset_dir", value))
+    if not path.is_dir():
+        raise SporaxValueError(f"For '{where}', the folder {str(path)!r} does not exist or is not a directory.")
+    return path
+
+
+def numpy_dtype(where: str, name: str, value: Any) -> np.dtype[Any]:
+    """A numpy dtype from a numpy dtype or scalar type, its name, or a Sporax dtype (anything with `np_dtype`)."""
+    value = getattr(value, "np_dtype", value)
+    if isinstance(value, (np.dtype, str)) or (
+        isinstance(value, type) and issubclass(value, (np.generic, bool, int, float))
+    ):
+        try:
+            return np.dtype(value)
+        except TypeError:
+            pass
+    raise type_error(where, name, "a dtype", value)

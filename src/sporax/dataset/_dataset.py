@@ -1,0 +1,609 @@
+"""`Dataset`: the pipeline under MindSpore's method names. Thin: it checks arguments and adds a node.
+
+Every method returns a new Dataset over a longer description; nothing is read before an iterator is made, and one
+dataset may be the beginning of several pipelines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.dataset import _batching, _checks
+from sporax.dataset._flows import rows_of
+from sporax.dataset._iterators import DictIterator, TupleIterator
+from sporax.dataset._nodes import (
+    Batch,
+    Concat,
+    FlowSource,
+    Limit,
+    Map,
+    Node,
+    Repeat,
+    Rewritten,
+    Select,
+    Shuffle,
+    Source,
+    Zip,
+    first_row,
+    replaced_columns,
+)
+from sporax.dataset._operations import as_operations
+from sporax.dataset._random import Pass, first_pass
+from sporax.dataset._rows import Row
+from sporax.dataset._tables import ENDLESS
+from sporax.dataset.samplers import BuiltinSampler, FixedOrder, SequentialSampler
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+
+class Dataset:
+    """A description of an input pipeline; base of all datasets.
+
+    Args:
+        node: the description so far. Users start from a source such as `MnistDataset` instead.
+    """
+
+    def __init__(self, node: Node) -> None:
+        if not isinstance(node, Node):
+            raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
+        self._node = node
+        self._iterators_made = 0
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def map(
+        self,
+        operations: Any,
+        input_columns: str | list[str] | None = None,
+        output_columns: str | list[str] | None = None,
+        num_parallel_workers: int | None = None,
+        python_multiprocessing: bool = False,
+    ) -> Dataset:
+        """Apply operations to some columns of every row.
+
+        Args:
+            operations: a transform or function, or a list applied one after the other. A function takes one array per
+                column and returns one value, or a tuple for several columns.
+            input_columns: columns the first operation takes; the first column by default.
+            output_columns: names for the results; by default the input columns' names.
+            num_parallel_workers: threads (or processes) that work on rows.
+            python_multiprocessing: use processes, for slow Python functions. The script then needs the
+                ``if __name__ == "__main__":`` guard of Python's `spawn`.
+
+        Raises:
+            SporaxRuntimeError: a column does not exist, or an output column exists already.
+            SporaxTypeError, SporaxValueError: an argument is not valid.
+        """
+        checked = as_operations("map", operations)
+        inputs = self._columns("map", input_columns, self._node.columns[:1])
+        outputs = inputs if output_columns is None else _checks.check_names("map", "output_columns", output_columns)
+        workers = _checks.check_workers("map", num_parallel_workers)
+        processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
+        return Dataset(Map(self._node, checked, inputs, outputs, workers, processes))
+
+    def batch(
+        self,
+        batch_size: int | Callable[[_batching.BatchInfo], int],
+        drop_remainder: bool = False,
+        num_parallel_workers: int | None = None,
+        *,
+        per_batch_map: Callable[..., Any] | None = None,
+        input_columns: str | list[str] | None = None,
+        output_columns: str | list[str] | None = None,
+        python_multiprocessing: bool = False,
+    ) -> Dataset:
+        """Collate runs of rows; every column gets a leading batch dimension.
+
+        Args:
+            batch_size: rows per batch, or a function from BatchInfo to that number.
+            drop_remainder: leave out a last, shorter batch.
+            num_parallel_workers: threads (or processes) that work on batches.
+            per_batch_map: (one list of arrays per input column, …, BatchInfo) -> tuple of one list per output column.
+            input_columns: columns `per_batch_map` takes; all by default.
+            output_columns: names for its results; by default the input columns' names.
+            python_multiprocessing: run `per_batch_map` in processes.
+
+        Raises:
+            SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
+        """
+        fixed = (
+            None if callable(batch_size) else _checks.check_int("batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
+        )
+        _checks.check_bool("batch", "drop_remainder", drop_remainder)
+        inputs = self._columns("batch", input_columns, self._node.columns)
+        outputs = inputs if output_columns is None else _checks.check_names("batch", "output_columns", output_columns)
+        if per_batch_map is None and (input_columns is not None or output_columns is not None):
+            raise SporaxValueError("For 'batch', 'input_columns' and 'output_columns' need 'per_batch_map'.")
+        if per_batch_map is not None and not callable(per_batch_map):
+            raise _checks.type_error("batch", "per_batch_map", "callable", per_batch_map)
+        columns = replaced_columns("batch", self._node.columns, inputs, outputs)
+        collate = (
+            _batching.collate_all
+            if per_batch_map is None
+            else _batching.PerBatchMap(per_batch_map, inputs, outputs, columns)
+        )
+        return Dataset(
+            Batch(
+                self._node,
+                _size_function(batch_size),
+                fixed,
+                drop_remainder,
+                collate,
+                columns,
+                python=per_batch_map is not None,
+                workers=_checks.check_workers("batch", num_parallel_workers),
+                processes=_checks.check_bool("batch", "python_multiprocessing", python_multiprocessing),
+            )
+        )
+
+    def padded_batch(
+        self,
+        batch_size: int | Callable[[_batching.BatchInfo], int],
+        drop_remainder: bool = False,
+        num_parallel_workers: int | None = None,
+        pad_info: dict[str, Any] | None = None,
+    ) -> Dataset:
+        """Like `batch`, with rows padded to one shape.
+
+        Args:
+            batch_size: rows per batch, or a function from BatchInfo to that number.
+            drop_remainder: leave out a last, shorter batch.
+            num_parallel_workers: threads that work on batches.
+            pad_info: column -> (shape, value). None in the shape means the longest row of the batch; a row longer than
+                a given length is cut. An empty dict pads every column to its longest row with zeros; None pads nothing.
+        """
+        fixed = (
+            None
+            if callable(batch_size)
+            else _checks.check_int("padded_batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
+        )
+        _checks.check_bool("padded_batch", "drop_remainder", drop_remainder)
+        collate: Any = _batching.collate_all
+        if pad_info is not None:
+            collate = _batching.PaddedCollate(_batching.check_pad_info("padded_batch", pad_info, self._node.columns))
+        workers = _checks.check_workers("padded_batch", num_parallel_workers)
+        size_of = _size_function(batch_size)
+        return Dataset(Batch(self._node, size_of, fixed, drop_remainder, collate, self._node.columns, workers=workers))
+
+    def bucket_batch_by_length(
+        self,
+        column_names: str | list[str],
+        bucket_boundaries: list[int],
+        bucket_batch_sizes: list[int],
+        element_length_function: Callable[..., int] | None = None,
+        pad_info: dict[str, Any] | None = None,
+        pad_to_bucket_boundary: bool = False,
+        drop_remainder: bool = False,
+    ) -> Dataset:
+        """Batch rows of similar length together.
+
+        Args:
+            column_names: columns that determine the length.
+            bucket_boundaries: increasing lengths; a row goes to the first bucket whose boundary is above its length.
+            bucket_batch_sizes: batch size of each bucket, one more than boundaries.
+            element_length_function: the columns -> length; by default the first dimension of the only column.
+            pad_info: see `padded_batch`.
+            pad_to_bucket_boundary: pad unknown dimensions to the boundary minus one.
+            drop_remainder: leave out buckets that are not full at the end.
+        """
+        where = "bucket_batch_by_length"
+        names = self._columns(where, column_names, ())
+        if element_length_function is None and len(names) != 1:
+            raise SporaxValueError(
+                f"For '{where}', several columns {list(names)} need 'element_length_function', but it is None."
+            )
+        edges, sizes = _batching.check_buckets(where, bucket_boundaries, bucket_batch_sizes)
+        pads = None if pad_info is None else _batching.check_pad_info(where, pad_info, self._node.columns)
+        rewrite = _batching.Buckets(
+            names,
+            edges,
+            sizes,
+            element_length_function,
+            pads,
+            _checks.check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary),
+            _checks.check_bool(where, "drop_remainder", drop_remainder),
+        )
+        return Dataset(Rewritten(self._node, rewrite, self._node.columns))
+
+    def shuffle(self, buffer_size: int) -> Dataset:
+        """Shuffle through a buffer of `buffer_size` >= 2 rows, anew each epoch."""
+        return Dataset(
+            Shuffle(self._node, _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX))
+        )
+
+    def repeat(self, count: int | None = None) -> Dataset:
+        """The pipeline so far `count` times in one epoch; None or -1 for ever."""
+        times = -1 if count is None else _checks.check_int("repeat", "count", count, -1, _checks.INT32_MAX)
+        if times == 0:
+            raise SporaxValueError("For 'repeat', the argument 'count' must be -1 or a positive int, but got 0.")
+        return Dataset(Repeat(self._node, ENDLESS if times == -1 else times))
+
+    def skip(self, count: int) -> Dataset:
+        """Leave out the first `count` rows."""
+        return Dataset(Limit(self._node, _checks.check_int("skip", "count", count, 0, _checks.INT32_MAX), ENDLESS))
+
+    def take(self, count: int = -1) -> Dataset:
+        """At most the first `count` rows; -1 for all."""
+        number = _checks.check_int("take", "count", count, -1, _checks.INT32_MAX)
+        if number == 0:
+            raise SporaxValueError("For 'take', the argument 'count' must be -1 or a positive int, but got 0.")
+        return Dataset(Limit(self._node, 0, ENDLESS if number == -1 else number))
+
+    def project(self, columns: str | list[str]) -> Dataset:
+        """Only these columns, in this order."""
+        names = self._columns("project", columns, (), argument="columns")
+        return Dataset(Select(self._node, {name: name for name in names}))
+
+    def rename(self, input_columns: str | list[str], output_columns: str | list[str]) -> Dataset:
+        """New names for some columns."""
+        old = self._columns("rename", input_columns, ())
+        new = _checks.check_names("rename", "output_columns", output_columns)
+        if len(old) != len(new):
+            raise SporaxValueError(
+                "For 'rename', 'input_columns' and 'output_columns' must be equally many, "
+                f"but got {len(old)} and {len(new)}."
+            )
+        names = replaced_columns("rename", self._node.columns, old, new)
+        return Dataset(Select(self._node, dict(zip(self._node.columns, names, strict=True))))
+
+    def zip(self, datasets: Dataset | tuple[Dataset, ...]) -> Dataset:
+        """This dataset and others side by side, as long as the shortest; columns must differ."""
+        return zip_datasets((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
+
+    def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
+        """This dataset followed by others with the same columns."""
+        others = [datasets] if isinstance(datasets, Dataset) else datasets
+        if not isinstance(others, list) or not all(isinstance(item, Dataset) for item in others):
+            raise _checks.type_error("concat", "datasets", "a Dataset or a list of them", datasets)
+        return Dataset(Concat([self._node, *(item._node for item in others)]))
+
+    def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
+        return self.concat(datasets)
+
+    def filter(
+        self,
+        predicate: Callable[..., Any],
+        input_columns: str | list[str] | None = None,
+        num_parallel_workers: int | None = None,
+    ) -> Dataset:
+        """Only rows for which `predicate` of the columns is true. Rows are then read in order by one thread.
+
+        Args:
+            predicate: one array per column -> truth value.
+            input_columns: its columns; all by default.
+            num_parallel_workers: 1 or None; more is refused because the rows are read in order.
+        """
+        if not callable(predicate):
+            raise _checks.type_error("filter", "predicate", "callable", predicate)
+        names = self._columns("filter", input_columns, self._node.columns)
+        if (_checks.check_workers("filter", num_parallel_workers) or 1) > 1:
+            raise SporaxValueError("For 'filter', 'num_parallel_workers' must be 1 or None: rows are read in order.")
+
+        def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
+            for row in rows:
+                try:
+                    keep = bool(predicate(*(row[name] for name in names)))
+                except Exception as error:
+                    raise SporaxRuntimeError(
+                        f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
+                    ) from error
+                if keep:
+                    yield row
+
+        return Dataset(Rewritten(self._node, rewrite, self._node.columns))
+
+    def flat_map(self, func: Callable[..., Dataset]) -> Dataset:
+        """The datasets that `func` makes of each row's columns (as arrays), one after the other.
+
+        Raises:
+            SporaxTypeError: `func` is not callable or does not return a Dataset.
+        """
+        if not callable(func):
+            raise _checks.type_error("flat_map", "func", "callable", func)
+        parts: list[Node] = []
+        for row in self._rows_once():
+            part = func(*(row[name] for name in self._node.columns))
+            if not isinstance(part, Dataset):
+                raise SporaxTypeError(f"For 'flat_map', 'func' must return a Dataset, but got {type(part).__name__}.")
+            parts.append(part._node)
+        if not parts:
+            raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
+        return Dataset(Concat(parts))
+
+    def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
+        """`apply_func(self)`, checked to be a Dataset."""
+        if not callable(apply_func):
+            raise _checks.type_error("apply", "apply_func", "callable", apply_func)
+        result = apply_func(self)
+        if not isinstance(result, Dataset):
+            raise SporaxTypeError(f"For 'apply', 'apply_func' must return a Dataset, but got {type(result).__name__}.")
+        return result
+
+    def split(self, sizes: list[int] | list[float], randomize: bool = True) -> tuple[Dataset, ...]:
+        """Parts without common rows; the parts keep their rows in all epochs.
+
+        Args:
+            sizes: rows of each part, or fractions that add up to 1.
+            randomize: shuffle (by the seed) before cutting.
+
+        Raises:
+            SporaxRuntimeError: the sizes do not add up to the dataset's size, a part would be empty, or the dataset is
+                sharded.
+        """
+        _checks.check_bool("split", "randomize", randomize)
+        if self.is_sharded():
+            raise SporaxRuntimeError("For 'split', the dataset must not be sharded yet; shard the parts instead.")
+        counts = _split_counts(sizes, self.get_dataset_size())
+        starts = itertools.accumulate(counts, initial=0)
+        return tuple(self._part(start, count, randomize) for start, count in zip(starts, counts, strict=False))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def create_tuple_iterator(
+        self,
+        columns: str | list[str] | None = None,
+        num_epochs: int = -1,
+        output_numpy: bool = False,
+        do_copy: bool = False,
+    ) -> TupleIterator:
+        """An iterator over rows as lists.
+
+        Args:
+            columns: only these columns; all by default.
+            num_epochs: epochs the iterator is for; -1 for any number.
+            output_numpy: give numpy arrays instead of Tensors.
+            do_copy: whether values may be changed in place. They always may here: no value is shared with the pipeline.
+        """
+        names = self._columns("create_tuple_iterator", columns, self._node.columns, argument="columns")
+        return TupleIterator(
+            *self._iterator_arguments("create_tuple_iterator", names, num_epochs, output_numpy, do_copy)
+        )
+
+    def create_dict_iterator(
+        self, num_epochs: int = -1, output_numpy: bool = False, do_copy: bool = False
+    ) -> DictIterator:
+        """An iterator over rows as dicts column name -> value. Arguments: see `create_tuple_iterator`."""
+        where = "create_dict_iterator"
+        return DictIterator(*self._iterator_arguments(where, self._node.columns, num_epochs, output_numpy, do_copy))
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self.create_tuple_iterator(num_epochs=1)
+
+    def _iterator_arguments(
+        self, where: str, columns: Sequence[str], num_epochs: object, output_numpy: object, do_copy: object
+    ) -> tuple[Node, Pass, Sequence[str], int, bool]:
+        epochs = _checks.check_int(where, "num_epochs", num_epochs, -1, _checks.INT32_MAX)
+        if epochs == 0:
+            raise SporaxRuntimeError(f"For '{where}', 'num_epochs' must be -1 or a positive int, but got 0.")
+        _checks.check_bool(where, "do_copy", do_copy)
+        first = first_pass(self._iterators_made)
+        self._iterators_made += 1
+        return self._node, first, columns, epochs, _checks.check_bool(where, "output_numpy", output_numpy)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self._node.columns)
+
+    def get_col_names(self) -> list[str]:
+        """Names of the columns, in order."""
+        return list(self._node.columns)
+
+    def get_dataset_size(self) -> int:
+        """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
+        return self._node.num_rows()
+
+    def __len__(self) -> int:
+        return self.get_dataset_size()
+
+    def get_batch_size(self) -> int:
+        """The batch size of the last `batch`, 1 without."""
+        for node in _chain(self._node):
+            if isinstance(node, Batch):
+                return -1 if node.fixed_size is None else node.fixed_size
+        return 1
+
+    def get_repeat_count(self) -> int:
+        """The count of the last `repeat`, 1 without; -1 for an endless one."""
+        for node in _chain(self._node):
+            if isinstance(node, Repeat):
+                return -1 if node.count == ENDLESS else node.count
+        return 1
+
+    def output_shapes(self, estimate: bool = False) -> list[list[int | None]]:
+        """Shapes of the columns of the first row; with `estimate`, None for each size that is not always the same.
+
+        With `estimate` the whole pipeline is read once.
+        """
+        if not _checks.check_bool("output_shapes", "estimate", estimate):
+            row = first_row(self._node)
+            return [list(row[name].shape) for name in self._node.columns]
+        shapes: list[list[int | None]] = []
+        for row in self._rows_once():
+            found = [list(row[name].shape) for name in self._node.columns]
+            shapes = _common_shapes(shapes, found) if shapes else found
+        return shapes
+
+    def output_types(self) -> list[np.dtype[Any]]:
+        """numpy dtypes of the columns of the first row."""
+        row = first_row(self._node)
+        return [row[name].dtype for name in self._node.columns]
+
+    def num_classes(self) -> int | None:
+        """Number of classes, where the source knows it."""
+        return None
+
+    def get_class_indexing(self) -> dict[str, Any]:
+        """Class name -> label, where the source knows it."""
+        return {}
+
+    def is_shuffled(self) -> bool:
+        """Whether any step draws its order at random."""
+        return any(
+            isinstance(node, Shuffle)
+            or (isinstance(node, Source) and node.sampler.is_shuffled())
+            or (isinstance(node, FlowSource) and node.shuffled)
+            for node in self._node.walk()
+        )
+
+    def is_sharded(self) -> bool:
+        """Whether any source reads one rank's share only."""
+        return any(
+            (isinstance(node, Source) and node.sampler.is_sharded()) or (isinstance(node, FlowSource) and node.sharded)
+            for node in self._node.walk()
+        )
+
+    def reset(self) -> None:
+        """Forget the iterators made so far: the next one starts like the first."""
+        self._iterators_made = 0
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _columns(
+        self, where: str, given: object, default: Sequence[str], argument: str = "input_columns"
+    ) -> tuple[str, ...]:
+        if given is None and default:
+            return tuple(default)
+        names = _checks.check_names(where, argument, given)
+        _checks.check_columns_exist(where, names, self._node.columns)
+        return names
+
+    def _rows_once(self) -> Iterator[Row]:
+        return rows_of(self._node.build(first_pass(0)))
+
+    def _part(self, start: int, count: int, randomize: bool) -> Dataset:
+        """`count` rows of a split, in one order for all epochs."""
+        if self.is_shuffled():
+            warnings.warn("For 'split', the dataset is shuffled anew each epoch, so its parts will share rows.")
+        size = max(10000, self.get_dataset_size())
+        return Dataset(Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count))
+
+
+class MappableDataset(Dataset):
+    """A source with random access, whose sampler can be changed.
+
+    Args:
+        source: the store and its sampler.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._source = source
+
+    @property
+    def sampler(self) -> BuiltinSampler:
+        """The sampler in use."""
+        return self._source.sampler
+
+    def add_sampler(self, new_sampler: BuiltinSampler) -> None:
+        """Sample with `new_sampler` from what the present sampler gives."""
+        if not isinstance(new_sampler, BuiltinSampler):
+            raise _checks.type_error("add_sampler", "new_sampler", "a sampler", new_sampler)
+        new_sampler.add_child(self._source.sampler)
+        self._use(new_sampler)
+
+    def use_sampler(self, new_sampler: BuiltinSampler) -> None:
+        """Sample with `new_sampler` instead of the sampler added last."""
+        if not isinstance(new_sampler, BuiltinSampler):
+            raise _checks.type_error("use_sampler", "new_sampler", "a sampler", new_sampler)
+        below = self._source.sampler.get_child()
+        if below is not None:
+            new_sampler.add_child(below)
+        self._use(new_sampler)
+
+    def _use(self, sampler: BuiltinSampler) -> None:
+        self._source = self._source.with_sampler(sampler)
+        self._node = self._source
+
+    def _part(self, start: int, count: int, randomize: bool) -> Dataset:
+        part = SequentialSampler(start, count)
+        part.add_child(FixedOrder(self._source.sampler, randomize))
+        # The sampler on top is the one that `use_sampler` replaces, e.g. to shuffle or shard the part.
+        top = SequentialSampler()
+        top.add_child(part)
+        return MappableDataset(self._source.with_sampler(top))
+
+
+def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
+    """Datasets side by side, as long as the shortest: `mindspore.dataset.zip`.
+
+    Raises:
+        SporaxTypeError: not a tuple of datasets.
+        SporaxValueError: fewer than two.
+        SporaxRuntimeError: two of them share a column name.
+    """
+    if not isinstance(datasets, tuple):
+        raise _checks.type_error("zip", "datasets", "a tuple of datasets", datasets)
+    if len(datasets) < 2:
+        raise SporaxValueError(f"For 'zip', at least two datasets are required, but got {len(datasets)}.")
+    for item in datasets:
+        if not isinstance(item, Dataset):
+            raise _checks.type_error("zip", "datasets", "a tuple of datasets", item)
+    return Dataset(Zip([item._node for item in datasets]))
+
+
+def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Callable[[int, int], int]:
+    """(batch number, pass number) -> rows of that batch."""
+    if not callable(batch_size):
+        return lambda number, epoch: batch_size
+    ask = batch_size
+
+    def size_of(number: int, epoch: int) -> int:
+        return _checks.check_int("batch", "batch_size", ask(_batching.BatchInfo(number, epoch)), 1, _checks.INT32_MAX)
+
+    return size_of
+
+
+def _split_counts(sizes: object, total: int) -> list[int]:
+    """Rows of each part; a rounding difference goes to the first part that can take it."""
+    if not isinstance(sizes, list):
+        raise _checks.type_error("split", "sizes", "a list of int or a list of float", sizes)
+    if not sizes:
+        raise SporaxValueError("For 'split', the argument 'sizes' must not be empty.")
+    if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
+        if min(sizes) <= 0:
+            raise SporaxValueError(f"For 'split', sizes must be positive, but got {sizes}.")
+        if sum(sizes) != total:
+            raise SporaxRuntimeError(
+                f"For 'split', sizes must add up to the dataset's size {total}, but {sizes} add up to {sum(sizes)}."
+            )
+        return sizes
+    if not all(isinstance(size, float) and 0 < size <= 1 for size in sizes) or abs(sum(sizes) - 1) > 1e-5:
+        raise SporaxValueError(f"For 'split', fractions must be in (0, 1] and add up to 1, but got {sizes}.")
+    counts = [round(size * total) for size in sizes]
+    if 0 in counts:
+        raise SporaxRuntimeError(
+            f"For 'split', every part must have a row, but the fraction {sizes[counts.index(0)]} of {total} rows has none."
+        )
+    excess = sum(counts) - total
+    receiver = next(i for i, count in enumerate(counts) if count > excess)
+    counts[receiver] -= excess
+    return counts
+
+
+def _chain(node: Node) -> Iterator[Node]:
+    """The node and its first parents, down to the source."""
+    while True:
+        yield node
+        if not node.parents:
+            return
+        node = node.parents[0]
+
+
+def _common_shapes(known: list[list[int | None]], found: list[list[int]]) -> list[list[int | None]]:
+    """Shapes with None where two rows differ."""
+    for shape, other in zip(known, found, strict=True):
+        if len(shape) != len(other):
+            raise SporaxRuntimeError(
+                f"For 'output_shapes', rows must have the same number of dimensions, but got {shape} and {other}."
+            )
+    return [
+        [a if a == b else None for a, b in zip(shape, other, strict=True)]
+        for shape, other in zip(known, found, strict=True)
+    ]

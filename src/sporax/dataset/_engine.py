@@ -1,0 +1,234 @@
+"""The engine: runs a pipeline on grain, preparing rows ahead of their user.
+
+This is the only module that imports grain, and it is imported by the first iterator, not by `import mindspore.dataset`.
+A table becomes one random-access grain dataset that covers all epochs, so worker threads or processes run on across the
+end of an epoch and any position is reached by counting. A flow is read by one thread, epoch by epoch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import grain
+import numpy as np
+
+from sporax.dataset import config
+from sporax.dataset._flows import Stream, rows_of
+from sporax.dataset._nodes import Batch, Map, Node, Source
+from sporax.dataset._random import Pass
+from sporax.dataset._rows import Row, row_of
+from sporax.dataset._tables import ENDLESS, Repeated, Table
+from sporax.ir.errors import SporaxValueError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Workers:
+    """Who prepares rows.
+
+    Attributes:
+        threads: number of threads (within each process).
+        processes: number of worker processes, 0 for none.
+        ahead: rows prepared before they are asked for.
+    """
+
+    threads: int
+    processes: int
+    ahead: int
+
+
+def choose_workers(node: Node) -> Workers:
+    """Workers as the pipeline's operations ask for them.
+
+    User code runs in one thread unless its operation asks for more, so that it need not be thread-safe and sees the
+    rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`.
+    """
+    steps = list(node.walk())
+    asked = [step for step in steps if isinstance(step, (Map, Batch, Source)) and step.workers is not None]
+    threads = max((step.workers or 1 for step in asked), default=0)
+    if not threads:
+        threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
+    processes = max((step.workers or 1 for step in asked if step.processes), default=0)
+    ahead = config.get_prefetch_size()
+    return Workers(1, processes, ahead) if processes > 1 else Workers(threads, 0, ahead)
+
+
+class EpochReader(Protocol):
+    """Rows of epoch after epoch."""
+
+    def next_row(self) -> Row | None:
+        """The next row, or None at the end of an epoch."""
+
+    def seek(self, epoch: int, row: int) -> None:
+        """Go to row number `row` of epoch number `epoch`."""
+
+    def close(self) -> None:
+        """Stop the workers."""
+
+
+def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
+    """Start reading `num_epochs` epochs (ENDLESS for ever) of a pipeline."""
+    workers = choose_workers(node)
+    one = node.build(first)
+    if isinstance(one, Table) and one.size:
+        endless = one.size == ENDLESS
+        whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs)
+        return _TableReader(whole, one.size, workers)
+    if workers.processes:
+        raise SporaxValueError(
+            "For 'map' and 'batch', 'python_multiprocessing' with several workers needs a source with random access "
+            "(__getitem__ and __len__) and no 'filter', 'flat_map' or bucketing, but this pipeline is sequential; use "
+            "threads (python_multiprocessing=False) or give the source random access."
+        )
+    return _FlowReader(node, first, workers)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _EpochBuilder:
+    """Epoch number -> table; a class of its own so that worker processes can receive it."""
+
+    node: Node
+    first: Pass
+
+    def __call__(self, epoch: int) -> Table:
+        stream = self.node.build(self.first.at(epoch))
+        assert isinstance(stream, Table)
+        return stream
+
+
+class _GrainTable(grain.MapDataset[Row]):
+    """A table as grain sees it: one element per row."""
+
+    def __init__(self, table: Table, start: int) -> None:
+        super().__init__()
+        self._table = table
+        self._start = start
+
+    def __len__(self) -> int:
+        return self._table.size - self._start
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        return row_of(self._table.gather(np.array([index + self._start])))
+
+
+class _TableReader:
+    """Reads all epochs of a table through grain's threads or processes."""
+
+    def __init__(self, table: Table, rows_per_epoch: int, workers: Workers) -> None:
+        self._table = table
+        self._rows_per_epoch = rows_per_epoch
+        self._workers = workers
+        self._rows: Iterator[Row] | None = None
+        self._position = 0
+        self._row = 0
+
+    def _open(self) -> Iterator[Row]:
+        workers = self._workers
+        source = _GrainTable(self._table, self._position)
+        ahead = max(workers.ahead, workers.threads)
+        if workers.processes:
+            options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
+            per_worker = max(1, workers.ahead // workers.processes)
+            shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)
+            return iter(source.to_iter_dataset(options).mp_prefetch(shared))
+        return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
+
+    def next_row(self) -> Row | None:
+        """See EpochReader."""
+        if self._row == self._rows_per_epoch:
+            self._row = 0
+            return None
+        if self._rows is None:
+            self._rows = self._open()
+        row = next(self._rows)
+        self._position += 1
+        self._row += 1
+        return row
+
+    def seek(self, epoch: int, row: int) -> None:
+        """See EpochReader."""
+        self.close()
+        self._position = epoch * self._rows_per_epoch + row
+        self._row = row
+
+    def close(self) -> None:
+        """See EpochReader."""
+        if self._rows is not None:
+            self._rows.close()  # type: ignore[attr-defined]
+            self._rows = None
+
+
+class _GrainFlow(grain.IterDataset[Row]):
+    """One epoch of a flow as grain sees it, from row number `start` on."""
+
+    def __init__(self, stream: Stream, start: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._start = start
+
+    def __iter__(self) -> grain.DatasetIterator[Row]:
+        return _GrainFlowIterator(self._stream, self._start)
+
+
+class _GrainFlowIterator(grain.DatasetIterator[Row]):
+    """Reads a flow; its state is the number of rows given."""
+
+    def __init__(self, stream: Stream, start: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._given = start
+        self._rows: Iterator[Row] | None = None
+
+    def __next__(self) -> Row:
+        if self._rows is None:
+            self._rows = itertools.islice(rows_of(self._stream), self._given, None)
+        row = next(self._rows)
+        self._given += 1
+        return row
+
+    def get_state(self) -> dict[str, Any]:
+        """See grain."""
+        return {"given": self._given}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See grain."""
+        self._given = state["given"]
+        self._rows = None
+
+
+class _FlowReader:
+    """Reads a flow epoch by epoch in one background thread; a seek reads and drops the rows before."""
+
+    def __init__(self, node: Node, first: Pass, workers: Workers) -> None:
+        self._node = node
+        self._first = first
+        self._ahead = workers.ahead
+        self._epoch = 0
+        self._start = 0
+        self._rows: Iterator[Row] | None = None
+
+    def next_row(self) -> Row | None:
+        """See EpochReader."""
+        if self._rows is None:
+            flow = _GrainFlow(self._node.build(self._first.at(self._epoch)), self._start)
+            self._rows = iter(grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead))
+        try:
+            return next(self._rows)
+        except StopIteration:
+            self.seek(self._epoch + 1, 0)
+            return None
+
+    def seek(self, epoch: int, row: int) -> None:
+        """See EpochReader."""
+        self.close()
+        self._epoch, self._start = epoch, row
+
+    def close(self) -> None:
+        """See EpochReader."""
+        if self._rows is not None:
+            self._rows.close()  # type: ignore[attr-defined]
+            self._rows = None

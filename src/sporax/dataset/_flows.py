@@ -1,0 +1,94 @@
+"""Flows: pipelines that can only be read from the beginning, one row after another.
+
+Generators, text files, `filter`, `flat_map` and everything above them are flows. A flow is a function that starts one
+reading of a pass; what follows it is written as plain Python generators.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from sporax.dataset._rows import Block, Row, block_of, row_of
+from sporax.dataset._tables import Indices, Table
+
+
+class Flow:
+    """Rows in order.
+
+    Args:
+        start: begins a reading of the pass and returns its rows.
+    """
+
+    def __init__(self, start: Callable[[], Iterable[Row]]) -> None:
+        self._start = start
+
+    def rows(self) -> Iterator[Row]:
+        """The rows of one reading."""
+        return iter(self._start())
+
+
+Stream = Table | Flow
+
+
+def rows_of(stream: Stream) -> Iterator[Row]:
+    """The rows of a table or a flow, in order."""
+    if isinstance(stream, Flow):
+        return stream.rows()
+    return (row_of(stream.gather(np.array([index]))) for index in range(stream.size))
+
+
+def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block]) -> Iterator[Row]:
+    """Every row through a block function."""
+    for number, row in enumerate(rows):
+        yield row_of(function(block_of([row]), np.array([number])))
+
+
+def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Rows through a buffer: each step gives a random one of it and refills its place."""
+    buffer = list(itertools.islice(rows, buffer_size))
+    for row in rows:
+        place = int(rng.integers(len(buffer)))
+        yield buffer[place]
+        buffer[place] = row
+    rng.shuffle(buffer)  # type: ignore[arg-type]
+    yield from buffer
+
+
+def batched(
+    rows: Iterator[Row],
+    size_of: Callable[[int], int],
+    drop_remainder: bool,
+    collate: Callable[[Block, int], Block],
+) -> Iterator[Row]:
+    """Runs of rows, batch number k having `size_of(k)` of them, each made into one row."""
+    for number in itertools.count():
+        size = size_of(number)
+        group = list(itertools.islice(rows, size))
+        if not group or (len(group) < size and drop_remainder):
+            return
+        yield row_of(collate(block_of(group), number))
+
+
+def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:
+    """Rows side by side until the first part ends."""
+    for group in zip(*parts, strict=False):
+        wide: Row = {}
+        for row in group:
+            wide.update(row)
+        yield wide
+
+
+def buffer_order(size: int, buffer_size: int, rng: np.random.Generator) -> Indices:
+    """The order in which a shuffle buffer lets the rows 0 … size-1 out, without holding the rows."""
+    if buffer_size >= size:
+        return rng.permutation(size)
+    places = rng.integers(0, buffer_size, size - buffer_size).tolist()
+    buffer = list(range(buffer_size))
+    order = []
+    for number, place in enumerate(places, start=buffer_size):
+        order.append(buffer[place])
+        buffer[place] = number
+    return np.array(order + rng.permutation(buffer).tolist(), np.int64)

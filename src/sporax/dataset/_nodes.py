@@ -1,0 +1,492 @@
+"""The description of a pipeline: immutable nodes, from sources to the operation applied last.
+
+A node knows its columns and how to build one pass of its part of the pipeline: a `Table` where rows can be asked for in
+any order, a `Flow` where not. Nothing is read before an iterator builds the first pass.
+"""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.dataset._flows import Flow, Stream, batched, buffer_order, mapped, rows_of, shuffled, zipped
+from sporax.dataset._operations import Operation, is_python
+from sporax.dataset._random import Pass, RowKey
+from sporax.dataset._rows import Block, Row, row_of
+from sporax.dataset._tables import (
+    ENDLESS,
+    Batched,
+    Concatenated,
+    Indices,
+    Mapped,
+    Reordered,
+    Repeated,
+    Table,
+    Window,
+    Zipped,
+)
+from sporax.dataset.samplers import BuiltinSampler
+from sporax.ir.errors import SporaxRuntimeError
+
+
+class Node(abc.ABC):
+    """One step of a pipeline.
+
+    Attributes:
+        columns: names of its columns, in order.
+        parents: the steps before it.
+        depth: number of steps below; tells random operations of one pipeline apart.
+    """
+
+    def __init__(self, columns: Sequence[str], parents: Sequence[Node] = ()) -> None:
+        self.columns = tuple(columns)
+        self.parents = tuple(parents)
+        self.depth: int = 1 + max((parent.depth for parent in parents), default=-1)
+        self._num_rows: int | None = None
+
+    @property
+    def parent(self) -> Node:
+        """The only step before this one."""
+        return self.parents[0]
+
+    @abc.abstractmethod
+    def build(self, run: Pass) -> Stream:
+        """One pass of the pipeline up to here."""
+
+    def num_rows(self) -> int:
+        """Rows of one pass; a flow is read once to count them. An endless repeat counts once, as in MindSpore."""
+        if self._num_rows is None:
+            self._num_rows = self._count()
+        return self._num_rows
+
+    def _count(self) -> int:
+        stream = self.build(Pass(0, 0))
+        return stream.size if isinstance(stream, Table) else sum(1 for _ in stream.rows())
+
+    def walk(self) -> Iterator[Node]:
+        """This node and all below it."""
+        yield self
+        for parent in self.parents:
+            yield from parent.walk()
+
+    def runs_python(self) -> bool:
+        """Whether this step calls user code."""
+        return False
+
+
+class Source(Node):
+    """Rows of a random-access store, chosen by a sampler.
+
+    Args:
+        columns: names of the columns.
+        load: opens the store; called once, at the first use.
+        sampler: chooses rows and their order.
+        labels: class label per row of the store, for PKSampler.
+        python: whether reading a row calls user code.
+        workers: threads or processes asked for, or None.
+        processes: whether the workers are to be processes.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        load: Callable[[], Table],
+        sampler: BuiltinSampler,
+        labels: Callable[[Table], Any] | None = None,
+        python: bool = False,
+        workers: int | None = None,
+        processes: bool = False,
+    ) -> None:
+        super().__init__(columns)
+        self.load = load
+        self.sampler = sampler
+        self._labels = labels
+        self._python = python
+        self.workers = workers
+        self.processes = processes
+        self._store: Table | None = None
+
+    def store(self) -> Table:
+        """The opened store."""
+        if self._store is None:
+            self._store = self.load()
+        return self._store
+
+    def with_sampler(self, sampler: BuiltinSampler) -> Source:
+        """The same store under another sampler."""
+        return Source(self.columns, self.store, sampler, self._labels, self._python, self.workers, self.processes)
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        store = self.store()
+        labels = None if self._labels is None else self._labels(store)
+        return Reordered(store, self.sampler.order(store.size, run, labels))
+
+    def runs_python(self) -> bool:
+        """See Node."""
+        return self._python
+
+
+class FlowSource(Node):
+    """Rows of a sequential source.
+
+    Args:
+        columns: names of the columns.
+        start: begins one reading, given the pass (for sources that shuffle).
+        size: number of rows where it is known beforehand.
+        shuffled: whether the source draws its order at random.
+        sharded: whether it reads one rank's share.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        start: Callable[[Pass], Iterator[Row]],
+        size: Callable[[], int] | None = None,
+        shuffled: bool = False,
+        sharded: bool = False,
+    ) -> None:
+        super().__init__(columns)
+        self._start = start
+        self._size = size
+        self.shuffled = shuffled
+        self.sharded = sharded
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        return Flow(lambda: self._start(run))
+
+    def _count(self) -> int:
+        return super()._count() if self._size is None else self._size()
+
+
+class Map(Node):
+    """Operations on some columns.
+
+    Args:
+        parent: the step before.
+        operations: applied one after the other, each to the results of the one before.
+        inputs: columns the first operation takes.
+        outputs: names of the columns the last operation returns.
+        workers: threads or processes asked for, or None.
+        processes: whether the workers are to be processes.
+    """
+
+    def __init__(
+        self,
+        parent: Node,
+        operations: Sequence[Operation],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        workers: int | None = None,
+        processes: bool = False,
+    ) -> None:
+        super().__init__(replaced_columns("map", parent.columns, inputs, outputs), [parent])
+        self.operations = tuple(operations)
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.workers = workers
+        self.processes = processes
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        keys = [run.row_key(self.depth, i) for i in range(len(self.operations))]
+
+        def function(block: Block, rows: Indices) -> Block:
+            return self._apply(block, rows, keys)
+
+        stream = self.parent.build(run)
+        if isinstance(stream, Table):
+            return Mapped(stream, function)
+        return Flow(lambda: mapped(stream.rows(), function))
+
+    def _apply(self, block: Block, rows: Indices, keys: Sequence[RowKey]) -> Block:
+        columns = [block[name] for name in self.inputs]
+        for operation, key in zip(self.operations, keys, strict=True):
+            columns = operation.on_block(columns, rows, key)
+        if len(columns) != len(self.outputs):
+            raise SporaxRuntimeError(
+                f"For 'map', the operations returned {len(columns)} columns, but 'output_columns' names "
+                f"{len(self.outputs)}: {list(self.outputs)}."
+            )
+        made = dict(zip(self.outputs, columns, strict=True))
+        return {name: made[name] if name in made else block[name] for name in self.columns}
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+    def runs_python(self) -> bool:
+        """See Node."""
+        return any(map(is_python, self.operations))
+
+
+class Batch(Node):
+    """Runs of rows collated into one.
+
+    Args:
+        parent: the step before.
+        size_of: (batch number, pass) -> rows of that batch.
+        fixed_size: the size where it is the same for all batches, else None.
+        drop_remainder: leave out a last, shorter batch.
+        collate: (block, batch number, pass number) -> one row.
+        columns: columns of that row.
+        python: whether `collate` calls user code.
+        workers: threads or processes asked for, or None.
+        processes: whether the workers are to be processes.
+    """
+
+    def __init__(
+        self,
+        parent: Node,
+        size_of: Callable[[int, int], int],
+        fixed_size: int | None,
+        drop_remainder: bool,
+        collate: Callable[[Block, int, int], Block],
+        columns: Sequence[str],
+        python: bool = False,
+        workers: int | None = None,
+        processes: bool = False,
+    ) -> None:
+        super().__init__(columns, [parent])
+        self._size_of = size_of
+        self.fixed_size = fixed_size
+        self._drop_remainder = drop_remainder
+        self._collate = collate
+        self._python = python
+        self.workers = workers
+        self.processes = processes
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        stream = self.parent.build(run)
+
+        def collate(block: Block, number: int) -> Block:
+            return self._collate(block, number, run.index)
+
+        if isinstance(stream, Table) and self.fixed_size is not None:
+            return Batched(stream, self.fixed_size, self._drop_remainder, collate)
+        return Flow(
+            lambda: batched(
+                rows_of(stream), lambda number: self._size_of(number, run.index), self._drop_remainder, collate
+            )
+        )
+
+    def _count(self) -> int:
+        if self.fixed_size is None:
+            return super()._count()
+        whole, rest = divmod(self.parent.num_rows(), self.fixed_size)
+        return whole + (rest > 0 and not self._drop_remainder)
+
+    def runs_python(self) -> bool:
+        """See Node."""
+        return self._python
+
+
+class Shuffle(Node):
+    """Rows through a shuffle buffer; with `fixed`, the same way each pass and on all ranks."""
+
+    def __init__(self, parent: Node, buffer_size: int, fixed: bool = False) -> None:
+        super().__init__(parent.columns, [parent])
+        self.buffer_size = buffer_size
+        self._fixed = fixed
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        stream = self.parent.build(run)
+        drawn = Pass(run.shared_seed, run.shared_seed) if self._fixed else run
+        if isinstance(stream, Table) and stream.size < ENDLESS:
+            return Reordered(stream, buffer_order(stream.size, self.buffer_size, drawn.shuffler(self.depth)))
+        return Flow(lambda: shuffled(rows_of(stream), self.buffer_size, drawn.shuffler(self.depth)))
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+
+class Repeat(Node):
+    """The pipeline below, `count` times (ENDLESS for ever); each time with new shuffles."""
+
+    def __init__(self, parent: Node, count: int) -> None:
+        super().__init__(parent.columns, [parent])
+        self.count = count
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        first = 0 if self.count == ENDLESS else run.index * self.count
+
+        def build(number: int) -> Stream:
+            return self.parent.build(run.at(first + number))
+
+        return repeated(build, self.count)
+
+    def _count(self) -> int:
+        return self.parent.num_rows() * (1 if self.count == ENDLESS else self.count)
+
+
+class Limit(Node):
+    """At most `take` rows after leaving out `skip`."""
+
+    def __init__(self, parent: Node, skip: int, take: int) -> None:
+        super().__init__(parent.columns, [parent])
+        self._skip = skip
+        self._take = take
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        stream = self.parent.build(run)
+        if isinstance(stream, Table):
+            left = stream.size if stream.size == ENDLESS else max(stream.size - self._skip, 0)
+            return Window(stream, self._skip, min(left, self._take))
+        stop = None if self._take == ENDLESS else self._skip + self._take
+        return Flow(lambda: itertools.islice(stream.rows(), self._skip, stop))
+
+    def _count(self) -> int:
+        if any(isinstance(node, Repeat) and node.count == ENDLESS for node in self.walk()):
+            return super()._count()
+        return min(max(self.parent.num_rows() - self._skip, 0), self._take)
+
+
+class Select(Node):
+    """Columns chosen, put in order and named anew; `names` maps the old name to the new one."""
+
+    def __init__(self, parent: Node, names: dict[str, str]) -> None:
+        super().__init__(tuple(names.values()), [parent])
+        self._names = names
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        stream = self.parent.build(run)
+        if isinstance(stream, Table):
+            return Mapped(stream, lambda block, rows: {new: block[old] for old, new in self._names.items()})
+        return Flow(lambda: ({new: row[old] for old, new in self._names.items()} for row in stream.rows()))
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+
+class Zip(Node):
+    """Pipelines side by side, as long as the shortest."""
+
+    def __init__(self, parents: Sequence[Node]) -> None:
+        columns = [name for parent in parents for name in parent.columns]
+        double = next((name for i, name in enumerate(columns) if name in columns[:i]), None)
+        if double is not None:
+            raise SporaxRuntimeError(
+                f"For 'zip', the datasets must have different columns, but {double!r} occurs twice; rename one."
+            )
+        super().__init__(columns, parents)
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        streams = [parent.build(run) for parent in self.parents]
+        tables = [stream for stream in streams if isinstance(stream, Table)]
+        if len(tables) == len(streams):
+            return Zipped(tables)
+        return Flow(lambda: zipped([rows_of(stream) for stream in streams]))
+
+    def _count(self) -> int:
+        return min(parent.num_rows() for parent in self.parents)
+
+
+class Concat(Node):
+    """One pipeline after another."""
+
+    def __init__(self, parents: Sequence[Node]) -> None:
+        for parent in parents[1:]:
+            if parent.columns != parents[0].columns:
+                raise SporaxRuntimeError(
+                    "For 'concat', the datasets must have the same columns in the same order, but got "
+                    f"{list(parents[0].columns)} and {list(parent.columns)}."
+                )
+        super().__init__(parents[0].columns, parents)
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        streams = [parent.build(run) for parent in self.parents]
+        tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
+        if len(tables) == len(streams):
+            return Concatenated(tables)
+        return Flow(lambda: itertools.chain.from_iterable(rows_of(stream) for stream in streams))
+
+    def _count(self) -> int:
+        return sum(parent.num_rows() for parent in self.parents)
+
+
+class Rewritten(Node):
+    """A step that reads all rows in order and gives other rows: filter, flat_map, bucketing.
+
+    Args:
+        parent: the step before.
+        rewrite: (rows, pass) -> rows.
+        columns: columns of the rows given.
+    """
+
+    def __init__(
+        self, parent: Node, rewrite: Callable[[Iterator[Row], Pass], Iterator[Row]], columns: Sequence[str]
+    ) -> None:
+        super().__init__(columns, [parent])
+        self._rewrite = rewrite
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        stream = self.parent.build(run)
+        return Flow(lambda: self._rewrite(rows_of(stream), run))
+
+    def runs_python(self) -> bool:
+        """See Node: such a step calls a user's function."""
+        return True
+
+
+def repeated(build: Callable[[int], Stream], count: int) -> Stream:
+    """`count` passes one after the other, `build` making pass number k; empty passes end an endless repeat."""
+    first = build(0)
+    if isinstance(first, Table) and first.size < ENDLESS:
+        return Repeated(build, first.size, count)  # type: ignore[arg-type]
+
+    def start() -> Iterator[Row]:
+        for number in itertools.islice(itertools.count(), None if count == ENDLESS else count):
+            empty = True
+            for row in rows_of(build(number)):
+                empty = False
+                yield row
+            if empty:
+                return
+
+    return Flow(start)
+
+
+def replaced_columns(where: str, columns: Sequence[str], old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
+    """Column names after `old` became `new`: in place when they are as many, else the new ones first.
+
+    Raises:
+        SporaxRuntimeError: a new name is that of another column.
+    """
+    kept = [name for name in columns if name not in old]
+    clash = next((name for name in new if name in kept), None)
+    if clash is not None:
+        raise SporaxRuntimeError(
+            f"For '{where}', the new column {clash!r} exists already; the columns are {list(columns)}."
+        )
+    if len(old) != len(new):
+        return (*new, *kept)
+    renamed = dict(zip(old, new, strict=True))
+    return tuple(renamed.get(name, name) for name in columns)
+
+
+def first_row(node: Node) -> Row:
+    """The first row of the first pass.
+
+    Raises:
+        SporaxRuntimeError: there are no rows.
+    """
+    stream = node.build(Pass(0, 0))
+    if isinstance(stream, Table):
+        if stream.size:
+            return row_of(stream.gather(np.array([0])))
+    else:
+        for row in stream.rows():
+            return row
+    raise SporaxRuntimeError("For 'output_shapes', the pipeline has no rows, so their shapes are not known.")

@@ -1,0 +1,187 @@
+"""Operations: what `Dataset.map` applies to columns, transform or plain Python function.
+
+An operation takes some columns of a row and returns some. Deterministic transforms that numpy can apply to many rows at
+once also say how (`_many`), with bitwise the same result, so that `map` followed by `batch` costs one call per batch.
+Random transforms get a generator that depends on the row alone.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sporax.dataset._random import CallStream, RowKey, as_array
+from sporax.dataset._rows import Array, Column, stacked
+from sporax.dataset._tables import Indices
+from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+Values = tuple[Array, ...]
+
+
+class Operation(abc.ABC):
+    """Some columns of a row in, some out."""
+
+    @abc.abstractmethod
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """Apply to one row."""
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """Apply to all rows of a block; `rows` are their numbers, from which random operations draw."""
+        results = [
+            self.on_row(tuple(column[i] for column in columns), key.generator(int(row))) for i, row in enumerate(rows)
+        ]
+        return [list(column) for column in zip(*results, strict=True)]
+
+
+class Transform(Operation):
+    """Base of all transforms, which can also be called directly on arrays, images or Tensors.
+
+    A direct call of a random transform draws from a stream of its own that follows `dataset.config` 's seed.
+    """
+
+    _calls: CallStream | None = None
+
+    @property
+    def name(self) -> str:
+        """The name used in messages."""
+        return type(self).__name__
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values; returns one array, or a tuple of them."""
+        if not inputs:
+            raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
+        if self._calls is None:
+            self._calls = CallStream()
+        results = self.on_row(tuple(as_array(value) for value in inputs), self._calls.next())
+        return results[0] if len(results) == 1 else results
+
+
+class OneToOne(Transform):
+    """A transform of one column into one column."""
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        if len(values) != 1:
+            raise SporaxRuntimeError(
+                f"For '{self.name}', exactly one input column is accepted, but got {len(values)}; map each column by itself."
+            )
+        return (self._one(values[0]),)
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        if len(columns) == 1:
+            block = stacked(columns[0])
+            result = None if block is None else self._many(block)
+            if result is not None:
+                return [result]
+            # No generator is needed, and making one costs more than many a transform.
+            return [[self._one(value) for value in columns[0]]]
+        self.on_row(tuple(column[0] for column in columns), np.random.default_rng(0))
+        raise AssertionError("on_row refuses several columns")
+
+    @abc.abstractmethod
+    def _one(self, value: Array) -> Array:
+        """Transform one value."""
+
+    def _many(self, values: Array) -> Array | None:
+        """Transform values (num_rows, *shape) at once, bitwise as `_one` would; None where that is not possible."""
+        return None
+
+
+class Elementwise(OneToOne):
+    """A transform of each element by itself, so that rows and blocks are the same to it."""
+
+    def _many(self, values: Array) -> Array | None:
+        return self._one(values)
+
+
+class RandomTransform(Transform):
+    """A random transform: one draw per row, applied to every column of the row alike (image and mask, say)."""
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        choice = self._draw(values[0], rng)
+        return tuple(self._apply(value, choice) for value in values)
+
+    @abc.abstractmethod
+    def _draw(self, value: Array, rng: np.random.Generator) -> Any:
+        """Make the row's random choice, given its first column."""
+
+    @abc.abstractmethod
+    def _apply(self, value: Array, choice: Any) -> Array:
+        """Apply the choice to one column."""
+
+
+class PythonFunction(Operation):
+    """A user's function: one argument per column; several results as a tuple.
+
+    Raises:
+        SporaxRuntimeError: the function failed, or returned None or a dict.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.name = getattr(function, "__qualname__", type(function).__name__)
+
+    def on_row(self, values: Values, rng: np.random.Generator) -> Values:
+        """See Operation."""
+        try:
+            result = self.function(*values)
+        except SporaxError:
+            raise
+        except Exception as error:
+            raise SporaxRuntimeError(
+                f"For 'map', the function {self.name!r} failed with {type(error).__name__}: {error}"
+            ) from error
+        return tuple(self._checked(item) for item in (result if isinstance(result, tuple) else (result,)))
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        unused = np.random.default_rng(0)
+        results = [self.on_row(tuple(column[i] for column in columns), unused) for i in range(len(rows))]
+        if len({len(result) for result in results}) > 1:
+            raise SporaxRuntimeError(f"For 'map', the function {self.name!r} must always return as many values.")
+        return [list(column) for column in zip(*results, strict=True)]
+
+    def _checked(self, item: Any) -> Array:
+        if item is None or isinstance(item, dict):
+            raise SporaxRuntimeError(
+                f"For 'map', the function {self.name!r} must return arrays, numbers or strings, "
+                f"but got {type(item).__name__}."
+            )
+        value = as_array(item)
+        if value.dtype == object:
+            raise SporaxRuntimeError(f"For 'map', the function {self.name!r} returned an array of Python objects.")
+        return value
+
+
+def as_operation(where: str, operation: object) -> Operation:
+    """The operation a user handed to `map` or to a composing transform.
+
+    Raises:
+        SporaxValueError: neither a transform nor callable.
+    """
+    if isinstance(operation, Operation):
+        return operation
+    if isinstance(operation, type) or not callable(operation):
+        raise SporaxValueError(
+            f"For '{where}', every operation must be a transform object or a callable, but got {operation!r}."
+        )
+    return PythonFunction(operation)
+
+
+def as_operations(where: str, operations: object) -> tuple[Operation, ...]:
+    """One operation or a non-empty list of them."""
+    items = list(operations) if isinstance(operations, (list, tuple)) else [operations]
+    if not items:
+        raise SporaxValueError(f"For '{where}', the list of operations must not be empty.")
+    return tuple(as_operation(where, item) for item in items)
+
+
+def is_python(operation: Operation) -> bool:
+    """Whether user code runs in this operation, which may not be safe to run in several threads."""
+    inner: Sequence[Operation] = getattr(operation, "operations", ())
+    return isinstance(operation, PythonFunction) or any(map(is_python, inner))

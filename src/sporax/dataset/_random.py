@@ -1,0 +1,102 @@
+"""Random numbers of the pipeline, all counted rather than drawn from one running stream.
+
+A number depends only on (seed, pass over the data, operation, row), never on who asks first. So threads, worker
+processes and an iterator restored in mid-epoch all see the same data, and shards that share a seed share a permutation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from sporax.dataset import config
+
+_SHUFFLE, _ROWS = 0, 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass over the data of a pipeline.
+
+    Attributes:
+        seed: of the iterator this pass belongs to.
+        shared_seed: the same on all ranks; sharded sources shuffle with it.
+        index: how many passes came before (epochs times repeats).
+    """
+
+    seed: int
+    shared_seed: int
+    index: int = 0
+
+    def at(self, index: int) -> Pass:
+        """The pass number `index` of the same iterator."""
+        return dataclasses.replace(self, index=index)
+
+    def shuffler(self, salt: int = 0, *, shared: bool = False) -> np.random.Generator:
+        """Generator of this pass's permutations; with `shared`, the same one on all ranks."""
+        return _generator(_SHUFFLE, self.shared_seed if shared else self.seed, self.index, salt)
+
+    def row_key(self, *salt: int) -> RowKey:
+        """Where the random transforms of one operation take their numbers from."""
+        words = np.random.SeedSequence((_ROWS, self.seed, self.index, *salt)).generate_state(2, np.uint64)
+        return RowKey((int(words[0]), int(words[1])))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RowKey:
+    """A key from which every row gets its own generator."""
+
+    words: tuple[int, int]
+
+    def sub(self, part: int) -> RowKey:
+        """The key of a part of the operation."""
+        return RowKey((self.words[0], (self.words[1] + _GOLDEN * (part + 1)) % 2**64))
+
+    def generator(self, row: int) -> np.random.Generator:
+        """The generator of row number `row`."""
+        return np.random.Generator(np.random.Philox(key=self.words, counter=(0, 0, row, 0)))
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def first_pass(iterators_before: int) -> Pass:
+    """The first pass of a new iterator.
+
+    With a seed set, every iterator of a dataset gives the same rows (as in MindSpore). Without one, MindSpore draws a
+    new seed from the operating system for each iterator; here it follows from the number of iterators already made from
+    the dataset, so that loops reshuffle and runs still repeat. Shards always share one seed.
+    """
+    shared = config.get_seed()
+    if config.is_seed_set() or not iterators_before:
+        return Pass(shared, shared)
+    fresh = np.random.SeedSequence((shared, iterators_before)).generate_state(1, np.uint32)[0]
+    return Pass(int(fresh), shared)
+
+
+class CallStream:
+    """Generators for transforms that are called directly, outside a pipeline: one after the other from the seed."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._seed: int | None = None
+
+    def next(self) -> np.random.Generator:
+        """The generator of the next call; starts anew when the seed was changed."""
+        seed = config.get_seed()
+        if seed != self._seed:
+            self._seed, self._calls = seed, 0
+        self._calls += 1
+        return _generator(_ROWS, seed, self._calls)
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any]:
+    """A numpy array from what users hand over: arrays, Tensors, PIL images, Python scalars, lists, strings."""
+    if isinstance(value, np.ndarray):
+        return value
+    asnumpy = getattr(value, "asnumpy", None)
+    return np.asarray(asnumpy() if asnumpy is not None else value)

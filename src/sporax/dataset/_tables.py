@@ -1,0 +1,177 @@
+"""Tables: pipelines of known length whose rows can be asked for in any order.
+
+A table answers `gather(row numbers) -> Block`. Sources are tables; shuffling, sharding, skipping and taking only
+rearrange row numbers; maps and batches ask their parent for just the rows they need. Because any row can be asked for,
+worker threads and processes share the work without talking to each other, and an iterator resumes by counting.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+import sys
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.dataset._rows import Block, join, take_rows
+
+Indices = NDArray[np.int64]
+
+ENDLESS = sys.maxsize
+"""Length of a table that repeats for ever."""
+
+
+class Table(abc.ABC):
+    """Rows by number. `size` may be ENDLESS; `gather` must be free of side effects on the table."""
+
+    size: int
+
+    @abc.abstractmethod
+    def gather(self, indices: Indices) -> Block:
+        """The rows number `indices` (each in [0, size), at least one), in that order."""
+
+
+class Reordered(Table):
+    """The rows `order` of a parent: every sampler, and shuffle, skip and take."""
+
+    def __init__(self, parent: Table, order: Indices) -> None:
+        self._parent = parent
+        self._order = order
+        self.size = len(order)
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return self._parent.gather(self._order[indices])
+
+
+class Window(Table):
+    """The rows from `start` on, `size` of them, of a parent that may be endless."""
+
+    def __init__(self, parent: Table, start: int, size: int) -> None:
+        self._parent = parent
+        self._start = start
+        self.size = size
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return self._parent.gather(indices + self._start)
+
+
+class Repeated(Table):
+    """Pass after pass of a pipeline; pass number k is built when it is first read.
+
+    Args:
+        build: pass number -> table of that pass.
+        rows: rows of one pass (the same for all).
+        count: number of passes, or ENDLESS.
+    """
+
+    def __init__(self, build: Callable[[int], Table], rows: int, count: int) -> None:
+        # Neighbouring passes are read together where a batch spans two; more than a few are never alive.
+        self._pass = functools.lru_cache(maxsize=4)(build)
+        self._build = build
+        self._rows = rows
+        self.size = ENDLESS if count >= ENDLESS and rows else rows * count if rows else 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        count = ENDLESS if self.size == ENDLESS else self.size // max(self._rows, 1)
+        return Repeated, (self._build, self._rows, count)
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        passes = indices // self._rows
+        inside = indices - passes * self._rows
+        if passes[0] == passes[-1] and (passes == passes[0]).all():
+            return self._pass(int(passes[0])).gather(inside)
+        return _from_parts(passes, inside, lambda k: self._pass(k))
+
+
+class Concatenated(Table):
+    """One table after another."""
+
+    def __init__(self, parts: Sequence[Table]) -> None:
+        self._parts = parts
+        self._starts = np.cumsum([0, *(part.size for part in parts)])
+        self.size = int(self._starts[-1])
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        owner = np.searchsorted(self._starts, indices, side="right") - 1
+        return _from_parts(owner, indices - self._starts[owner], lambda k: self._parts[k])
+
+
+class Zipped(Table):
+    """Tables side by side, as long as the shortest."""
+
+    def __init__(self, parts: Sequence[Table]) -> None:
+        self._parts = parts
+        self.size = min(part.size for part in parts)
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        wide: Block = {}
+        for part in self._parts:
+            wide.update(part.gather(indices))
+        return wide
+
+
+class Mapped(Table):
+    """A parent whose blocks go through a function, one row in, one row out.
+
+    Args:
+        parent: where the rows come from.
+        function: (block, row numbers) -> block; the row numbers serve the random transforms.
+    """
+
+    def __init__(self, parent: Table, function: Callable[[Block, Indices], Block]) -> None:
+        self._parent = parent
+        self._function = function
+        self.size = parent.size
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return self._function(self._parent.gather(indices), indices)
+
+
+class Batched(Table):
+    """Runs of `batch_size` rows of a parent; the last may be shorter.
+
+    Args:
+        parent: where the rows come from.
+        batch_size: rows per batch.
+        drop_remainder: leave out a last, shorter batch.
+        collate: (block, batch number) -> one row that holds the batch.
+    """
+
+    def __init__(
+        self, parent: Table, batch_size: int, drop_remainder: bool, collate: Callable[[Block, int], Block]
+    ) -> None:
+        self._parent = parent
+        self._batch_size = batch_size
+        self._collate = collate
+        whole, rest = divmod(parent.size, batch_size)
+        self.size = ENDLESS if parent.size == ENDLESS else whole + (rest > 0 and not drop_remainder)
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return join([self._one(int(index)) for index in indices])
+
+    def _one(self, index: int) -> Block:
+        start = index * self._batch_size
+        rows = np.arange(start, min(start + self._batch_size, self._parent.size))
+        return self._collate(self._parent.gather(rows), index)
+
+
+def _from_parts(owner: Indices, inside: Indices, part: Callable[[int], Table]) -> Block:
+    """Rows that several tables own, in the order asked for."""
+    owners = np.unique(owner)
+    blocks = [part(int(k)).gather(inside[owner == k]) for k in owners]
+    if len(blocks) == 1:
+        return blocks[0]
+    # The blocks hold the rows grouped by owner; a stable sort by owner is that grouping, its inverse undoes it.
+    grouping = np.argsort(owner, kind="stable")
+    back = np.empty_like(grouping)
+    back[grouping] = np.arange(len(grouping))
+    return take_rows(join(blocks), back)

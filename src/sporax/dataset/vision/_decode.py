@@ -1,0 +1,53 @@
+"""Decoding of image files' bytes. Pillow does it, and is needed only here."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from typing import Any
+
+import numpy as np
+
+from sporax.dataset._operations import OneToOne
+from sporax.dataset._rows import Array
+from sporax.ir.errors import SporaxImportError, SporaxRuntimeError
+
+
+def decode(content: bytes, where: str) -> Array:
+    """RGB pixels (H, W, 3) uint8 of an image file's bytes.
+
+    Args:
+        content: the file.
+        where: name of the API or file, for messages.
+
+    Raises:
+        SporaxImportError: Pillow is not installed.
+        SporaxRuntimeError: not an image.
+    """
+    try:
+        pillow: Any = importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise SporaxImportError(
+            f"For '{where}', decoding images needs Pillow, which is not installed: pip install pillow"
+        ) from error
+    try:
+        with pillow.open(io.BytesIO(content)) as image:
+            return np.array(image.convert("RGB"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise SporaxRuntimeError(f"For '{where}', the {len(content)} bytes are not an image: {error}") from error
+
+
+class Decode(OneToOne):
+    """Bytes of an image file, as a 1-D uint8 array, to RGB pixels (H, W, 3) uint8.
+
+    Raises:
+        SporaxImportError: Pillow is not installed.
+        SporaxRuntimeError: (when applied) the bytes are not an image.
+    """
+
+    def _one(self, value: Array) -> Array:
+        if value.ndim != 1 or value.dtype != np.uint8:
+            raise SporaxRuntimeError(
+                f"For 'Decode', the input must be a 1-D uint8 array, but got {value.shape} {value.dtype}."
+            )
+        return decode(value.tobytes(), "Decode")

@@ -1,0 +1,81 @@
+"""The `sporax` command: one word chooses a module, and only that module is imported.
+
+A command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`. A user's mistake, raised as a
+SporaxError by either, becomes one message on standard error and exit code 2; errors of the user's own script are
+reported by the command that runs it and never pass through here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from sporax._version import __version__
+from sporax.ir.errors import SporaxError
+
+USAGE_ERROR = 2
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("sporax.launch.run", "run a script, module or executable, as one rank or as many"),
+    "msrun": ("sporax.launch.msrun", "the same with msrun's defaults: eight workers, in the background"),
+    "info": ("sporax.launch.info", "show versions, devices and optional packages"),
+    "solve": ("sporax.planner.solver.command", "search the cheapest choice in a cost graph given as a file"),
+}
+
+
+class Command(Protocol):
+    """What a module must offer to be a command."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's flags."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do the work; returns the exit code."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (default: this process's); returns the exit code."""
+    chosen = top_level_parser().parse_args(argv)
+    command = load_command(chosen.command)
+    parser = command_parser(chosen.command, command)
+    try:
+        return command.run(parser.parse_args(chosen.arguments))
+    except SporaxError as mistake:
+        print(f"sporax {chosen.command}: {mistake}", file=sys.stderr)
+        return USAGE_ERROR
+
+
+def top_level_parser() -> argparse.ArgumentParser:
+    """The parser of `sporax` itself: `--version` and the choice of a command."""
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="sporax",
+        description="MindSpore's distributed training, on JAX.",
+        epilog=f"commands:\n{listing}\n\n`sporax COMMAND --help` shows the flags of one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"sporax {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="what the command takes")
+    return parser
+
+
+def load_command(name: str) -> Command:
+    """Import the module of the command called `name`."""
+    module, _ = COMMANDS[name]
+    return cast("Command", importlib.import_module(module))
+
+
+def command_parser(name: str, command: Command) -> argparse.ArgumentParser:
+    """The parser of one command, with the flags that its module declares."""
+    _, summary = COMMANDS[name]
+    parser = argparse.ArgumentParser(
+        prog=f"sporax {name}", description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
+    )
+    command.add_arguments(parser)
+    return parser

@@ -1,0 +1,248 @@
+"""Who this process is in its job, read from environment variables.
+
+A rank learns its place in one of four ways, tried in this order:
+
+====================  ======================================================  ===========================================
+started by            variables                                               how ranks find each other
+====================  ======================================================  ===========================================
+sporax run, msrun or  MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT,   the scheduler numbers them and names the
+by hand               MS_NODE_ID, RANK_ID …                                   coordinator (`membership.join`)
+mpirun                OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE   a port derived from mpirun's job id
+rank table            RANK_TABLE_FILE, RANK_ID                                rank 0's server in the table
+nothing               none of these                                           one rank, alone
+====================  ======================================================  ===========================================
+
+Nothing here opens a connection; `RankEnvironment` is what the environment says, and `membership.join` completes it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from sporax.ir.errors import SporaxValueError
+
+DEFAULT_SCHEDULER_PORT = 8118
+DEFAULT_TIMEOUT_SECONDS = 1800.0
+_LOCALHOST = "127.0.0.1"
+_MPI_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections
+_MPI_JOB_IDS = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess_base_jobid")
+
+
+class Role(Enum):
+    """What a process of a job does."""
+
+    WORKER = "MS_WORKER"
+    SERVER = "MS_PSERVER"
+    SCHEDULER = "MS_SCHED"
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnvironment:
+    """A process's place in its job.
+
+    Attributes:
+        role: worker, parameter server or scheduler.
+        rank: number of this process among those of its role; None until the scheduler has given one.
+        size: number of workers in the job.
+        local_rank: number of this process among those of its node.
+        local_size: number of the job's workers on this node; 1 until the scheduler has counted them.
+        coordinator_address: "host:port" for `jax.distributed.initialize`; None until joined, or for a single rank.
+        scheduler_address: (host, port) of the scheduler that hands out ranks; None where there is none.
+        server_num: number of parameter servers in the job.
+        node_id: name under which the scheduler knows this process, the same after a restart; "" if not given.
+        worker_host: address at which others reach this process, where it must be told (MS_WORKER_IP); else None.
+        timeout_seconds: how long to wait for the other processes.
+    """
+
+    role: Role = Role.WORKER
+    rank: int | None = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    coordinator_address: str | None = None
+    scheduler_address: tuple[str, int] | None = None
+    server_num: int = 0
+    node_id: str = ""
+    worker_host: str | None = None
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+
+    def __post_init__(self) -> None:
+        """Check that the numbers fit each other."""
+        count = self.server_num if self.role is Role.SERVER else self.size
+        if self.rank is not None and not 0 <= self.rank < count:
+            raise SporaxValueError(
+                f"For 'RANK_ID', the rank must be in [0, {count}), the number of processes in the job, "
+                f"but got {self.rank}."
+            )
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether this process knows everything it needs: nothing is left for a scheduler to say."""
+        return self.scheduler_address is None or self.coordinator_address is not None
+
+    @staticmethod
+    def from_environ(environ: Mapping[str, str]) -> RankEnvironment:
+        """Read the place of this process from environment variables.
+
+        Args:
+            environ: usually `os.environ`.
+
+        Raises:
+            SporaxValueError: a variable is missing or holds a value that makes no sense; names the variable.
+        """
+        if "MS_ROLE" in environ:
+            return _from_scheduler_variables(environ)
+        if "OMPI_COMM_WORLD_SIZE" in environ:
+            return _from_mpirun(environ)
+        if environ.get("RANK_TABLE_FILE"):
+            return _from_rank_table(environ)
+        size = _integer(environ, "RANK_SIZE", default=1, minimum=1)
+        if size > 1:
+            raise SporaxValueError(
+                f"For 'RANK_SIZE', the value must be 1 where nothing says how ranks find each other, but got {size}. "
+                "Start the job with `sporax run --worker_num`, or set MS_ROLE and MS_SCHED_HOST, or RANK_TABLE_FILE."
+            )
+        return RankEnvironment(timeout_seconds=_timeout(environ))
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _from_scheduler_variables(environ: Mapping[str, str]) -> RankEnvironment:
+    """A process of a dynamic cluster, whoever set the variables."""
+    role = _role(environ["MS_ROLE"])
+    size = _integer(environ, "MS_WORKER_NUM", minimum=1)
+    return RankEnvironment(
+        role=role,
+        rank=_integer(environ, "RANK_ID") if role is Role.WORKER and environ.get("RANK_ID") else _unnumbered(role),
+        size=size,
+        local_rank=_integer(environ, "LOCAL_RANK", default=0),
+        local_size=_integer(environ, "LOCAL_RANK_SIZE", default=1, minimum=1),
+        scheduler_address=(_text(environ, "MS_SCHED_HOST"), _integer(environ, "MS_SCHED_PORT", minimum=1)),
+        server_num=_integer(environ, "MS_SERVER_NUM", default=0),
+        node_id=environ.get("MS_NODE_ID", ""),
+        worker_host=environ.get("MS_WORKER_IP") or None,
+        timeout_seconds=_timeout(environ),
+    )
+
+
+def _from_mpirun(environ: Mapping[str, str]) -> RankEnvironment:
+    """A process started by Open MPI's mpirun."""
+    size = _integer(environ, "OMPI_COMM_WORLD_SIZE", minimum=1)
+    local_size = _integer(environ, "OMPI_COMM_WORLD_LOCAL_SIZE", default=size, minimum=1)
+    host = environ.get("MS_SCHED_HOST") or (_LOCALHOST if size == local_size else None)
+    if host is None:
+        raise SporaxValueError(
+            f"For 'MS_SCHED_HOST', the value must be the address of rank 0's host when mpirun spreads {size} ranks "
+            f"over several hosts ({local_size} here), but got nothing. Pass it: mpirun -x MS_SCHED_HOST=<address>."
+        )
+    port = _integer(environ, "MS_SCHED_PORT", default=_mpi_port(environ), minimum=1)
+    return RankEnvironment(
+        rank=_integer(environ, "OMPI_COMM_WORLD_RANK"),
+        size=size,
+        local_rank=_integer(environ, "OMPI_COMM_WORLD_LOCAL_RANK"),
+        local_size=local_size,
+        coordinator_address=join_address(host, port) if size > 1 else None,
+        timeout_seconds=_timeout(environ),
+    )
+
+
+def _mpi_port(environ: Mapping[str, str]) -> int:
+    """A port that all ranks of one mpirun job agree on and another job seldom shares: derived from the job's id."""
+    job = "".join(environ.get(key, "") for key in _MPI_JOB_IDS)
+    return _MPI_PORTS[zlib.crc32(job.encode()) % len(_MPI_PORTS)]
+
+
+def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
+    """A process that a user started with a rank table."""
+    path, rank = environ["RANK_TABLE_FILE"], _integer(environ, "RANK_ID")
+    servers = _read_rank_table(path)
+    host_of = {number: host for host, ranks in servers for number in ranks}
+    ranks_beside = next((ranks for _, ranks in servers if rank in ranks), None)
+    if ranks_beside is None or 0 not in host_of:
+        raise SporaxValueError(
+            f"For 'RANK_TABLE_FILE', the table must list rank 0 and this process's rank, but '{path}' lists "
+            f"{sorted(host_of)} and RANK_ID is {rank}."
+        )
+    size = _integer(environ, "RANK_SIZE", default=len(host_of), minimum=1)
+    if size != len(host_of):
+        raise SporaxValueError(
+            f"For 'RANK_SIZE', the value must be the number of ranks in '{path}', {len(host_of)}, but got {size}."
+        )
+    host = _LOCALHOST if len(servers) == 1 else host_of[0]
+    port = _integer(environ, "MS_SCHED_PORT", default=DEFAULT_SCHEDULER_PORT, minimum=1)
+    return RankEnvironment(
+        rank=rank,
+        size=size,
+        local_rank=ranks_beside.index(rank),
+        local_size=len(ranks_beside),
+        coordinator_address=join_address(host, port) if size > 1 else None,
+        timeout_seconds=_timeout(environ),
+    )
+
+
+def _read_rank_table(path: str) -> list[tuple[str, list[int]]]:
+    """The hosts of a rank table with the ranks on each, in the table's order."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            table = json.load(file)
+        return [
+            (str(server["server_id"]), [int(device["rank_id"]) for device in server["device"]])
+            for server in table["server_list"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SporaxValueError(
+            "For 'RANK_TABLE_FILE', the file must be JSON with server_list[].server_id and "
+            f"server_list[].device[].rank_id, but reading '{path}' got {error!r}."
+        ) from error
+
+
+def _role(text: str) -> Role:
+    """Parse MS_ROLE; MS_SERVER is another spelling of MS_PSERVER."""
+    try:
+        return Role.SERVER if text == "MS_SERVER" else Role(text)
+    except ValueError as error:
+        names = ", ".join(role.value for role in Role)
+        raise SporaxValueError(f"For 'MS_ROLE', the value must be one of {names}, but got '{text}'.") from error
+
+
+def _unnumbered(role: Role) -> int | None:
+    """The rank of a process that got none: a scheduler is 0, others wait for the scheduler's word."""
+    return 0 if role is Role.SCHEDULER else None
+
+
+def _timeout(environ: Mapping[str, str]) -> float:
+    """Seconds to wait for the cluster to form."""
+    return float(_integer(environ, "MS_TOPO_TIMEOUT", default=int(DEFAULT_TIMEOUT_SECONDS), minimum=1))
+
+
+def _text(environ: Mapping[str, str], key: str) -> str:
+    """A variable that must be set."""
+    value = environ.get(key)
+    if not value:
+        raise SporaxValueError(
+            f"For '{key}', the variable must be set when MS_ROLE is '{environ.get('MS_ROLE')}', but got nothing."
+        )
+    return value
+
+
+def _integer(environ: Mapping[str, str], key: str, *, default: int | None = None, minimum: int = 0) -> int:
+    """A variable that holds a whole number, at least `minimum`; must be set where there is no default."""
+    text = environ.get(key)
+    if not text:
+        if default is not None:
+            return default
+        raise SporaxValueError(f"For '{key}', the variable must be set to a number, but got nothing.")
+    try:
+        value = int(text)
+    except ValueError:
+        value = minimum - 1
+    if value < minimum:
+        raise SporaxValueError(f"For '{key}', the value must be a whole number from {minimum} on, but got '{text}'.")
+    return value

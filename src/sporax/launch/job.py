@@ -1,0 +1,171 @@
+"""A launch written out as data: which processes are started here, with which variables, cores and log files.
+
+`plan_job` turns checked options into a `Job` without touching anything, so that what will happen can be read and tested
+before it does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sporax.ir.errors import SporaxValueError
+from sporax.launch import cores, ports
+from sporax.launch.environment import Role
+from sporax.launch.options import DEFAULT_PORT, SCHEDULER, LaunchOptions
+from sporax.launch.simulation import simulated_devices
+from sporax.launch.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlan:
+    """One process to start.
+
+    Attributes:
+        local_rank: its number on this node.
+        rank: its number in the job; None when the scheduler will number it.
+        variables: environment variables it gets on top of the launcher's.
+        share: cores and memory it may use.
+        log_path: file that takes its output.
+    """
+
+    local_rank: int
+    rank: int | None
+    variables: Mapping[str, str]
+    share: cores.Share
+    log_path: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}" if self.rank is not None else f"local rank {self.local_rank}"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """This node's part of a job.
+
+    Attributes:
+        target: what every rank runs.
+        ranks: the processes to start here.
+        worker_num: ranks of the whole job.
+        scheduler_address: where the scheduler listens; its port is None until the listener is open.
+        serves: whether the scheduler is here.
+        is_one_node: whether all ranks are here.
+        timeout_seconds: how long ranks wait for each other.
+        scheduler_log: file that takes what launcher and scheduler have to say.
+        scheduler_cores: cores of the launcher itself, or None.
+        shown: local ranks whose output is shown; empty in the background.
+    """
+
+    target: Target
+    ranks: tuple[RankPlan, ...]
+    worker_num: int
+    scheduler_address: tuple[str, int | None]
+    serves: bool
+    is_one_node: bool
+    timeout_seconds: int
+    scheduler_log: str
+    scheduler_cores: tuple[int, ...] | None
+    shown: tuple[int, ...]
+
+
+def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
+    """Decide what is started on this node.
+
+    Args:
+        options: the checked command line, with a number of workers.
+        environ: the launcher's environment.
+
+    Raises:
+        SporaxValueError: the scheduler's address does not fit this node, or a binding names what is not there.
+    """
+    assert options.worker_num is not None
+    if options.local_devices is not None:
+        environ = {**environ, **simulated_devices(environ, options.local_devices)}
+    bind_core = cores.computes_on_cpu(environ) if options.bind_core is None else options.bind_core
+    available = cores.available_cores()
+    shares = cores.shares(
+        options.local_worker_num, bind_core, options.bind_numa, cores=available, nodes=cores.numa_nodes(available)
+    )
+    count = options.local_worker_num
+    everyone = tuple(range(count))
+    return Job(
+        target=options.target,
+        ranks=tuple(_plan_rank(options, environ, local_rank, shares[local_rank]) for local_rank in everyone),
+        worker_num=options.worker_num,
+        scheduler_address=(options.master_addr, _scheduler_port(options)),
+        serves=_serves(options),
+        is_one_node=options.is_one_node,
+        timeout_seconds=options.cluster_time_out,
+        scheduler_log=os.path.join(options.log_dir, "scheduler.log"),
+        scheduler_cores=bind_core.get(SCHEDULER) if isinstance(bind_core, Mapping) else None,
+        shown=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
+    )
+
+
+def connection_variables(job: Job, port: int) -> dict[str, str]:
+    """The variables that lead every rank to the scheduler, once its port is known."""
+    return {
+        "MS_ROLE": Role.WORKER.value,
+        "MS_WORKER_NUM": str(job.worker_num),
+        "MS_SCHED_HOST": job.scheduler_address[0],
+        "MS_SCHED_PORT": str(port),
+        "MS_TOPO_TIMEOUT": str(job.timeout_seconds),
+    }
+
+
+def _plan_rank(options: LaunchOptions, environ: Mapping[str, str], local_rank: int, share: cores.Share) -> RankPlan:
+    """One process of this node."""
+    rank = _global_rank(options, local_rank)
+    variables = {
+        "RANK_SIZE": str(options.worker_num),
+        "DEVICE_ID": str(local_rank),
+        "LOCAL_RANK": str(local_rank),
+        "LOCAL_RANK_SIZE": str(options.local_worker_num),
+        "MS_NODE_ID": str(rank) if rank is not None else f"{socket.gethostname()}-{os.getpid()}-{local_rank}",
+        "PYTHONUNBUFFERED": environ.get("PYTHONUNBUFFERED", "1"),  # a killed rank's last words reach its log
+        **cores.thread_limits(share, environ),
+    }
+    if rank is not None:
+        variables["RANK_ID"] = str(rank)
+    if options.rank_table_file:
+        variables["RANK_TABLE_FILE"] = os.path.abspath(options.rank_table_file)
+    if options.local_devices is not None:
+        variables |= simulated_devices(environ, options.local_devices)
+    return RankPlan(local_rank, rank, variables, share, _log_path(options, local_rank if rank is None else rank))
+
+
+def _global_rank(options: LaunchOptions, local_rank: int) -> int | None:
+    """A rank's number in the job: known when all are here or this node has a number, else the scheduler's to give."""
+    if options.is_one_node:
+        return local_rank
+    return None if options.node_rank < 0 else options.node_rank * options.local_worker_num + local_rank
+
+
+def _log_path(options: LaunchOptions, number: int) -> str:
+    """The log file of a worker."""
+    name = options.worker_log_name or "worker"
+    if "{ip}" in name:
+        name = name.replace("{ip}", ports.own_address(options.master_addr))
+    name = name.replace("{hostname}", socket.gethostname())
+    return os.path.join(options.log_dir, f"{name}_{number}.log")
+
+
+def _scheduler_port(options: LaunchOptions) -> int | None:
+    """The port that was asked for; on one node any free one will do, several have to agree beforehand."""
+    if options.master_port is None and not options.is_one_node:
+        return DEFAULT_PORT
+    return options.master_port
+
+
+def _serves(options: LaunchOptions) -> bool:
+    """Whether the scheduler is on this node: the one that owns `master_addr`, and of those only node 0."""
+    local = ports.is_local(options.master_addr)
+    if not local and (options.is_one_node or options.node_rank == 0):
+        which = "that runs all ranks" if options.is_one_node else "with node_rank 0"
+        raise SporaxValueError(
+            f"For 'sporax run', master_addr must be an address of the node {which}, but got '{options.master_addr}', "
+            f"which is not an address of this machine ({socket.gethostname()})."
+        )
+    return local and (options.is_one_node or options.node_rank <= 0)

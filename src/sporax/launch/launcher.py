@@ -1,0 +1,98 @@
+"""Starting a job from a command line: in the foreground, or in the background under a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from typing import NoReturn
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.launch import cores, ports, supervision
+from sporax.launch.job import Job, plan_job
+from sporax.launch.options import LaunchOptions
+from sporax.launch.supervisor import Supervisor, listening_to_signals
+
+
+def launch(options: LaunchOptions) -> int:
+    """Run a job, or start it in the background.
+
+    Args:
+        options: the checked command line, with a number of workers.
+
+    Returns:
+        The job's exit code: 0; that of the first rank that failed, 128 + N where it was killed by signal N; or
+        128 + N when the launcher itself was told to stop. 0 for a job that now runs in the background.
+
+    Raises:
+        SporaxError: the job cannot be started: bad address or binding, port in use, no place for logs.
+    """
+    job = plan_job(options, os.environ)
+    for plan in job.ranks:
+        cores.memory_prefix(plan.share)  # now, before anything has started
+    _make_log_directory(options.log_dir)
+    listener = ports.listen(*job.scheduler_address) if job.serves else None
+    if not options.join:
+        return _in_background(job, listener)
+    print(f"sporax run: {_summary(job)}", file=sys.stderr, flush=True)
+    with listening_to_signals() as signals, Supervisor(job, listener, sys.stderr) as supervisor:
+        return supervisor.run(signals)
+
+
+def _in_background(job: Job, listener: socket.socket | None) -> int:
+    """Let a process of its own, without a terminal, supervise the job; returns when all ranks have been started."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _supervise_detached(job, listener, started=writer)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        started = pipe.read()
+    if not started:
+        raise SporaxRuntimeError(
+            f"For 'sporax run', all ranks must start, but got an error; '{job.scheduler_log}' tells which."
+        )
+    print(f"sporax run: {_summary(job)}, in the background; `kill {child}` ends them", flush=True)
+    return 0
+
+
+def _supervise_detached(job: Job, listener: socket.socket | None, started: int) -> NoReturn:
+    """The life of the background process."""
+    exit_code = supervision.FAILED
+    try:
+        os.setsid()
+        log = os.open(job.scheduler_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, standard in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, standard)
+        with listening_to_signals() as signals, Supervisor(job, listener, console=None) as supervisor:
+            os.write(started, b"ok")
+            os.close(started)
+            exit_code = supervisor.run(signals)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+
+def _summary(job: Job) -> str:
+    """One line on what was started."""
+    where = os.path.dirname(job.scheduler_log) or "."
+    here = f"{len(job.ranks)} ranks" if job.is_one_node else f"{len(job.ranks)} of {job.worker_num} ranks"
+    return f"{here} of `{job.target}`, logs in {where}"
+
+
+def _make_log_directory(path: str) -> None:
+    """Create the directory for logs."""
+    try:
+        if path:
+            os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'sporax run', log_dir must be a directory that can be made, but got '{path}' ({error.strerror})."
+        ) from error
+    if not os.access(path or ".", os.W_OK):
+        raise SporaxValueError(f"For 'sporax run', log_dir must be writable, but got '{path or os.getcwd()}'.")

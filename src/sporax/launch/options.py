@@ -1,0 +1,245 @@
+"""The flags of `sporax run` and `sporax msrun`: msrun's, with the same names and meanings, and what they may hold.
+
+The two commands differ in three defaults only (`Defaults`): `run` without `--worker_num` is one process, and it waits
+for the job; `msrun` starts eight workers and returns at once, as the original does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.launch.target import Target, resolve
+
+DEFAULT_PORT = 8118
+DEFAULT_ADDRESS = "127.0.0.1"
+SCHEDULER = -1
+_MIN_PORT, _MAX_PORT = 1024, 65535
+_BINDING_KEY = re.compile(r"device(\d+)|scheduler")
+_ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+
+Binding = Mapping[int, tuple[int, ...]]
+"""Ids of CPU cores or NUMA nodes, by local rank; the scheduler's under `SCHEDULER`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Where the two commands differ when a flag is not given."""
+
+    worker_num: int | None
+    local_worker_num: int | None
+    join: bool
+
+
+RUN_DEFAULTS = Defaults(worker_num=None, local_worker_num=None, join=True)
+MSRUN_DEFAULTS = Defaults(worker_num=8, local_worker_num=8, join=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """A checked command line.
+
+    Attributes:
+        target: what to run.
+        worker_num: ranks of the whole job; None runs the target in this process.
+        local_worker_num: ranks started here.
+        master_addr, master_port: where the scheduler listens; port None takes a free one (one node only).
+        node_rank: this node's number, or -1: the scheduler numbers the ranks.
+        local_devices: devices each process simulates on the CPU, or None.
+        log_dir: directory of the log files.
+        join: wait for the job; else a background process watches it.
+        cluster_time_out: seconds that ranks wait for each other to start.
+        bind_core: False, True (share this node's cores out), a table, or None: share out where ranks compute on CPU.
+        bind_numa: False, True (deal the ranks out over the nodes) or a table.
+        rank_table_file: exported as RANK_TABLE_FILE.
+        worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
+        tail_worker_log: local ranks whose output is shown while joining; None shows all.
+    """
+
+    target: Target
+    worker_num: int | None
+    local_worker_num: int
+    master_addr: str
+    master_port: int | None
+    node_rank: int
+    local_devices: int | None
+    log_dir: str
+    join: bool
+    cluster_time_out: int
+    bind_core: bool | Binding | None
+    bind_numa: bool | Binding
+    rank_table_file: str
+    worker_log_name: str
+    tail_worker_log: tuple[int, ...] | None
+
+    @property
+    def is_one_node(self) -> bool:
+        """Whether all ranks of the job run here."""
+        return self.worker_num is None or self.local_worker_num == self.worker_num
+
+
+def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    one_process = " (default: one process, no launcher)" if defaults.worker_num is None else ""
+    add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
+    add("--local_devices", type=int, help="devices each process simulates on the CPU (default: the real ones)")
+    add("--worker_num", type=int, default=defaults.worker_num, help=f"ranks of the whole job{one_process}")
+    add("--local_worker_num", type=int, help="ranks on this node (default: all, for msrun at most 8)")
+    add("--master_addr", default=DEFAULT_ADDRESS, help="address or name of the node the scheduler runs on")
+    add("--master_port", type=int, help=f"the scheduler's port (default: {DEFAULT_PORT}; on one node any free port)")
+    add("--node_rank", type=int, default=-1, help="number of this node; -1: the scheduler numbers the ranks")
+    add("--log_dir", default="", help="where scheduler.log and worker_<rank>.log go (default: here)")
+    add("--join", type=_switch, default=defaults.join, metavar="{True,False}", help="wait until the job has ended")
+    add("--cluster_time_out", type=int, default=600, metavar="SECONDS", help="how long ranks wait for each other")
+    add("--bind_core", type=_binding, metavar="{True,False,JSON}", help='True, False or {"device0": ["0-3"], ...}')
+    add("--bind_numa", type=_binding, default=False, metavar="{True,False,JSON}", help="the same for NUMA nodes")
+    add("--sim_level", type=int, choices=(-1, 0, 1, 2, 3), default=-1, help="dry run of a large job: not offered yet")
+    add("--sim_rank_id", type=int, default=-1, help="the rank of the dry run: not offered yet")
+    add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
+    add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
+    add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
+    add("target", help="script (.py), command on PATH (pytest), or module after -m")
+    add("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
+
+
+def checked(arguments: argparse.Namespace, defaults: Defaults) -> LaunchOptions:
+    """Turn a parsed command line into options whose values agree with each other.
+
+    Raises:
+        SporaxValueError: a number outside its range, a flag without the one it belongs to, or a target or file that
+            does not exist.
+        SporaxNotImplementedError: a dry run was asked for.
+    """
+    _check_offered(arguments)
+    if arguments.worker_num is None:
+        _check_one_process(arguments, defaults)
+    local_worker_num = _local_worker_num(arguments, defaults)
+    _check_numbers(arguments, local_worker_num)
+    if arguments.rank_table_file and not os.path.isfile(arguments.rank_table_file):
+        raise _wrong("rank_table_file", "a file that exists", arguments.rank_table_file)
+    return LaunchOptions(
+        target=resolve(arguments.target, arguments.target_arguments, as_module=arguments.module),
+        worker_num=arguments.worker_num,
+        local_worker_num=local_worker_num,
+        master_addr=arguments.master_addr,
+        master_port=arguments.master_port,
+        node_rank=arguments.node_rank,
+        local_devices=arguments.local_devices,
+        log_dir=arguments.log_dir,
+        join=arguments.join,
+        cluster_time_out=arguments.cluster_time_out,
+        bind_core=arguments.bind_core,
+        bind_numa=arguments.bind_numa,
+        rank_table_file=arguments.rank_table_file,
+        worker_log_name=arguments.worker_log_name,
+        tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
+    )
+
+
+def _check_offered(arguments: argparse.Namespace) -> None:
+    """Refuse msrun's dry run (compile one rank of a job larger than the machine)."""
+    for flag in ("sim_level", "sim_rank_id"):
+        if (value := getattr(arguments, flag)) != -1:
+            raise SporaxNotImplementedError(
+                f"For 'sporax run', {flag} must be -1, but got {value}: dry runs are not offered yet. "
+                "`--local_devices N` runs the program on N simulated devices."
+            )
+
+
+def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> None:
+    """Refuse flags of the launcher where nothing is launched."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser, defaults)
+    always = ("module", "local_devices", "target", "target_arguments")
+    for flag, value in vars(arguments).items():
+        if flag not in always and value != parser.get_default(flag):
+            raise SporaxValueError(
+                f"For 'sporax run', --{flag} must be used together with --worker_num, but got '{value}' and no "
+                "--worker_num. Without it the target runs in one process and nothing is launched."
+            )
+
+
+def _local_worker_num(arguments: argparse.Namespace, defaults: Defaults) -> int:
+    """Ranks of this node: what was given, else all of the job up to the command's default."""
+    total = 1 if arguments.worker_num is None else arguments.worker_num
+    if arguments.local_worker_num is not None:
+        return int(arguments.local_worker_num)
+    return int(min(total, defaults.local_worker_num or total))
+
+
+def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None:
+    """Check the range of every number."""
+    worker_num, port = arguments.worker_num, arguments.master_port
+    if worker_num is not None and worker_num <= 0:
+        raise _wrong("worker_num", "greater than 0", worker_num)
+    if local_worker_num <= 0:
+        raise _wrong("local_worker_num", "greater than 0", local_worker_num)
+    if worker_num is not None and local_worker_num > worker_num:
+        raise _wrong("local_worker_num", f"at most worker_num, which is {worker_num}", local_worker_num)
+    if port is not None and not _MIN_PORT <= port <= _MAX_PORT:
+        raise _wrong("master_port", f"between {_MIN_PORT} and {_MAX_PORT}", port)
+    if arguments.node_rank < -1:
+        raise _wrong("node_rank", "-1 or the number of this node", arguments.node_rank)
+    if arguments.cluster_time_out <= 0:
+        raise _wrong("cluster_time_out", "greater than 0 seconds", arguments.cluster_time_out)
+    if arguments.local_devices is not None and arguments.local_devices <= 0:
+        raise _wrong("local_devices", "greater than 0", arguments.local_devices)
+
+
+def _shown_ranks(text: str, local_worker_num: int) -> tuple[int, ...] | None:
+    """Parse `--tail_worker_log`: "-1" is all, which is None; else local ranks between commas."""
+    if text.strip() == "-1":
+        return None
+    ranks = tuple(int(word) if word.strip().isdecimal() else -1 for word in text.split(","))
+    if any(not 0 <= rank < local_worker_num for rank in ranks):
+        raise _wrong("tail_worker_log", f"-1 or numbers in [0, {local_worker_num}) between commas", text)
+    return ranks
+
+
+def _switch(text: str) -> bool:
+    """Parse True or False."""
+    if text.lower() not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be True or False, but got '{text}'")
+    return text.lower() == "true"
+
+
+def _binding(text: str) -> bool | Binding:
+    """Parse True, False or a JSON table such as {"device0": ["0-3", "8"], "scheduler": ["9"]}."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        table = json.loads(text)
+        return {_bound_rank(key): tuple(_ids(entries)) for key, entries in table.items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(
+            f'must be True, False or JSON like {{"device0": ["0-3", "8"]}}, but got \'{text}\' ({error})'
+        ) from error
+
+
+def _bound_rank(key: str) -> int:
+    """`device3` -> 3, `scheduler` -> SCHEDULER."""
+    match = _BINDING_KEY.fullmatch(key)
+    if match is None:
+        raise ValueError(f"key '{key}' is neither 'scheduler' nor 'device<local rank>'")
+    return SCHEDULER if match.group(1) is None else int(match.group(1))
+
+
+def _ids(entries: list[str]) -> Iterator[int]:
+    """`["0-3", "8,9"]` -> 0, 1, 2, 3, 8, 9."""
+    for word in ",".join(entries).replace(" ", "").split(","):
+        match = _ID_RANGE.fullmatch(word)
+        if match is None:
+            raise ValueError(f"'{word}' is neither a number nor a range")
+        first = int(match.group(1))
+        yield from range(first, int(match.group(2) or first) + 1)
+
+
+def _wrong(flag: str, allowed: str, value: object) -> SporaxValueError:
+    """The error for a flag's value."""
+    return SporaxValueError(f"For 'sporax run', {flag} must be {allowed}, but got {value}.")

@@ -1,0 +1,82 @@
+"""Addresses and ports on this machine: which are ours, which are free, and how to keep one for later."""
+
+from __future__ import annotations
+
+import socket
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+
+
+def resolve_host(host: str) -> tuple[socket.AddressFamily, str]:
+    """The address family and numeric address of a host name or address (IPv6 also in brackets).
+
+    Raises:
+        SporaxValueError: the name is not known.
+    """
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'master_addr', the value must be an address or a host name that is known here, but got '{host}' "
+            f"({error.strerror})."
+        ) from error
+    family, *_, address = found[0]
+    return family, str(address[0])
+
+
+def is_local(host: str) -> bool:
+    """Whether `host` names this machine: only its own addresses can be bound."""
+    family, address = resolve_host(host)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """Open a listening socket on `port` of this machine's address `host`; on any free port when `port` is None.
+
+    Raises:
+        SporaxRuntimeError: the port is in use, or may not be opened.
+    """
+    family, address = resolve_host(host)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((address, port or 0))
+    except OSError as error:
+        listener.close()
+        raise SporaxRuntimeError(
+            f"For 'master_port', the port must be free, but got {port} on {host} ({error.strerror}). Another job may "
+            "be using it: choose another port, or give none on a single node and a free one is taken."
+        ) from error
+    listener.listen(128)
+    return listener
+
+
+def reserve_port(host: str) -> socket.socket:
+    """Take a free port on address `host` and hold it, so that nobody else is given it before it is used.
+
+    The socket never listens. JAX's coordinator opens its port with SO_REUSEPORT, as this socket does, and so can
+    open the very port that is held here; close the socket when the job is over.
+    """
+    family, address = resolve_host(host)
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    holder.bind((address, 0))
+    return holder
+
+
+def own_address(peer: str) -> str:
+    """This machine's address as `peer` sees it. Nothing is sent."""
+    family, address = resolve_host(peer)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 1))
+        except OSError as error:
+            raise SporaxValueError(
+                f"For 'master_addr', the address must be reachable from here, but got '{peer}' ({error.strerror})."
+            ) from error
+        return str(probe.getsockname()[0])

@@ -1,0 +1,30 @@
+"""`sporax run`: one process here, or a job of many ranks under a supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from sporax.launch import options, target
+from sporax.launch.launcher import launch
+from sporax.launch.options import LaunchOptions
+from sporax.launch.simulation import simulated_devices
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare msrun's flags with the defaults of `sporax run`."""
+    options.add_arguments(parser, options.RUN_DEFAULTS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the target; returns its exit code."""
+    return launch_or_execute(options.checked(arguments, options.RUN_DEFAULTS))
+
+
+def launch_or_execute(chosen: LaunchOptions) -> int:
+    """Run the target in this process when no number of workers is given, else launch the job."""
+    if chosen.worker_num is not None:
+        return launch(chosen)
+    if chosen.local_devices is not None:
+        os.environ.update(simulated_devices(os.environ, chosen.local_devices))
+    return target.execute(chosen.target)

@@ -1,0 +1,248 @@
+"""What the launcher does when something happens to the job, as a state machine without processes.
+
+`Supervision.handle` takes one typed event (ranks ended, a signal came, the grace is over …) and returns typed
+instructions (signal these ranks, start a clock, finish with this code); `supervisor` carries them out::
+
+    RUNNING --a rank fails, the cluster fails, a signal comes--> STOPPING --every rank has ended--> FINISHED
+       '-------------every rank has ended well, and nobody elsewhere still runs---------------------^
+
+The first failure decides the exit code and is the one that is named; what ranks do after they were told to stop is
+not held against them.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+GRACE_SECONDS = 5.0
+LAST_WORDS_SECONDS = 3.0
+FAILED = 1
+
+
+class Phase(Enum):
+    """Where a job is in its life."""
+
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class RanksEnded:
+    """Event: processes have ended; `statuses` holds exit codes by local rank, -N for a death by signal N."""
+
+    statuses: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RankJoined:
+    """Event: a local rank has registered with the scheduler."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFormed:
+    """Event: all ranks of the job, here and elsewhere, have joined."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEnded:
+    """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly."""
+
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SignalCame:
+    """Event: the launcher was told to stop."""
+
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraceOver:
+    """Event: the clock that `StartGrace` set has run out."""
+
+
+Event = RanksEnded | RankJoined | ClusterFormed | ClusterEnded | SignalCame | GraceOver
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRanks:
+    """Instruction: send a signal to the process groups of these local ranks."""
+
+    local_ranks: tuple[int, ...]
+    signum: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartGrace:
+    """Instruction: send `GraceOver` after so many seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlameRank:
+    """Instruction: tell the user that this rank failed, how, and quote its log."""
+
+    local_rank: int
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Instruction: tell the user something."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellOthers:
+    """Instruction: let the launchers and ranks of other nodes know that the job has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Instruction: the job is over; end with this exit code."""
+
+    exit_code: int
+
+
+Instruction = SignalRanks | TellOthers | StartGrace | BlameRank | Tell | Finish
+
+
+@dataclass
+class Supervision:
+    """The launcher's knowledge of this node's ranks.
+
+    Attributes:
+        running: local ranks whose process has not ended.
+        ended: local ranks whose process has.
+        joined: local ranks that have registered with the scheduler.
+        gathering: whether some rank has registered and not all ranks of the job have.
+        formed: whether all ranks of the job have joined.
+        waits_for_others: whether ranks of other nodes may still be at work.
+        cluster_failure: what the scheduler says went wrong, kept back while the rank concerned may still speak.
+        phase: where the job is.
+        exit_code: what the launcher will end with.
+    """
+
+    running: set[int]
+    ended: set[int] = field(default_factory=set)
+    joined: set[int] = field(default_factory=set)
+    gathering: bool = False
+    formed: bool = False
+    waits_for_others: bool = False
+    cluster_failure: str | None = None
+    phase: Phase = Phase.RUNNING
+    exit_code: int = 0
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in one event; returns what must be done, in order."""
+        match event:
+            case RanksEnded(statuses):
+                return self._ranks_ended(statuses)
+            case RankJoined(local_rank):
+                self.joined.add(local_rank)
+                self.gathering = not self.formed
+                return self._stop_if_hopeless()
+            case ClusterFormed():
+                self.gathering, self.formed, self.waits_for_others = False, True, True
+                return []
+            case ClusterEnded(failure):
+                return self._cluster_ended(failure)
+            case SignalCame(signum):
+                return self._signal_came(signum)
+            case GraceOver():
+                return self._grace_over()
+
+    def validate(self) -> None:
+        """Check what must hold between any two events; for tests."""
+        assert not self.running & self.ended
+        assert self.phase is not Phase.FINISHED or not self.running
+        assert self.phase is not Phase.STOPPING or self.exit_code != 0
+        assert not (self.gathering and self.formed)
+
+    def _ranks_ended(self, statuses: Mapping[int, int]) -> list[Instruction]:
+        """Some processes are gone: the job goes on, stops because one failed, or is complete."""
+        self.running -= statuses.keys()
+        self.ended |= statuses.keys()
+        failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
+        if not failed or self.phase is not Phase.RUNNING:
+            return self._stop_if_hopeless() or self._finish_if_complete()
+        told: list[Instruction] = []
+        if self.cluster_failure is not None and not self.formed:  # else it is the failed rank's own end, seen twice
+            told = [Tell(self.cluster_failure)]
+        blame = [BlameRank(local_rank, status) for local_rank, status in failed.items()]
+        return [*told, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
+
+    def _stop_if_hopeless(self) -> list[Instruction]:
+        """Stop when a rank has ended without joining while others wait for it to join."""
+        absent = sorted(self.ended - self.joined)
+        if self.phase is not Phase.RUNNING or not self.gathering or not absent:
+            return []
+        text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
+        return [Tell(text), *self._stop(FAILED, signal.SIGTERM)]
+
+    def _cluster_ended(self, failure: str | None) -> list[Instruction]:
+        """The scheduler has spoken. A local rank that failed will end in a moment and say more, so it gets that long."""
+        self.gathering = self.waits_for_others = False
+        if self.phase is not Phase.RUNNING:
+            return []
+        if failure is None:
+            return self._finish_if_complete()
+        self.cluster_failure = failure
+        return [StartGrace(LAST_WORDS_SECONDS)]
+
+    def _signal_came(self, signum: int) -> list[Instruction]:
+        """Pass the signal on and wait for the ranks to end; whoever signals again does not want to wait."""
+        if self.phase is Phase.RUNNING:
+            return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
+        return [SignalRanks(self._still_running(), signal.SIGKILL)]
+
+    def _grace_over(self) -> list[Instruction]:
+        """Go one step further in stopping the ranks."""
+        if self.phase is Phase.RUNNING and self.cluster_failure is not None:
+            return [Tell(self.cluster_failure), *self._stop(FAILED, signal.SIGTERM)]
+        if self.phase is Phase.STOPPING and self.running:
+            return [SignalRanks(self._still_running(), signal.SIGKILL)]
+        return []
+
+    def _stop(self, exit_code: int, signum: int) -> list[Instruction]:
+        """Ask the ranks to end, with time to do so, and let the other nodes know."""
+        self.phase, self.exit_code, self.gathering = Phase.STOPPING, exit_code, False
+        asked: list[Instruction] = []
+        if self.running:
+            asked = [SignalRanks(self._still_running(), signum), StartGrace(GRACE_SECONDS)]
+        return [TellOthers(), *asked, *self._finish_if_complete()]
+
+    def _finish_if_complete(self) -> list[Instruction]:
+        """Finish when nothing runs any more."""
+        if self.running or self.phase is Phase.FINISHED:
+            return []
+        if self.phase is Phase.RUNNING and (self.waits_for_others or self.cluster_failure is not None):
+            return []
+        self.phase = Phase.FINISHED
+        return [Finish(self.exit_code)]
+
+    def _still_running(self) -> tuple[int, ...]:
+        """The running ranks in order."""
+        return tuple(sorted(self.running))
+
+
+def exit_code_of(status: int) -> int:
+    """The exit code that stands for a process's end, as shells have it: 128 + N for a death by signal N."""
+    return 128 - status if status < 0 else status
+
+
+def signal_name(signum: int) -> str:
+    """`SIGKILL (signal 9)`."""
+    try:
+        return f"{signal.Signals(signum).name} (signal {signum})"
+    except ValueError:
+        return f"signal {signum}"

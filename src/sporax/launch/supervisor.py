@@ -1,0 +1,261 @@
+"""The launcher's hands: start ranks; listen to the scheduler, to signals and to ends of processes, in one loop.
+
+Decisions are `supervision.Supervision`'s; what to start is `job.Job`'s. Each rank leads a session of its own, so that
+the terminal's Ctrl-C reaches the launcher alone and a rank can be ended together with the processes it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TextIO
+
+from sporax.launch import cores, supervision
+from sporax.launch.job import Job, RankPlan, connection_variables
+from sporax.launch.links import Link, SchedulerElsewhere, SchedulerHere
+from sporax.launch.logs import LogTail, last_lines
+from sporax.launch.rank import rank_command
+from sporax.launch.supervision import Supervision
+
+_QUOTED_LINES = 20
+_TICK_SECONDS = 0.1
+_IDLE_SECONDS = 0.5
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """A rank's process.
+
+    Attributes:
+        plan: what was to be started.
+        process: the leader of the rank's session.
+        held: the writing end of the pipe whose end is the rank's end; never written to.
+    """
+
+    plan: RankPlan
+    process: subprocess.Popen[bytes]
+    held: int
+
+
+class Supervisor:
+    """Runs this node's part of a job; a context manager at whose end no rank is left running.
+
+    Args:
+        job: what to start.
+        listener: the scheduler's socket, if the scheduler is on this node.
+        console: where the user reads what the launcher has to say; None in the background.
+    """
+
+    def __init__(self, job: Job, listener: socket.socket | None, console: TextIO | None) -> None:
+        self._job = job
+        self._console = console
+        self._log = open(job.scheduler_log, "a", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
+        self._log.truncate(0)
+        self._link: Link
+        if listener is not None:
+            self._link = SchedulerHere(job, listener, self._note)
+        else:
+            self._link = SchedulerElsewhere(*job.scheduler_address)
+        self._state = Supervision(running={plan.local_rank for plan in job.ranks})
+        self._started: dict[int, _Started] = {}
+        self._tails: list[LogTail] = []
+        self._began = time.monotonic()
+        self._grace_ends: float | None = None
+        self._reason = ""
+        self._exit_code: int | None = None
+
+    def __enter__(self) -> Supervisor:
+        """Start every rank."""
+        try:
+            for plan in self._job.ranks:
+                self._started[plan.local_rank] = self._start(plan)
+        except BaseException:
+            self._clean_up()
+            raise
+        if self._job.scheduler_cores is not None:
+            os.sched_setaffinity(0, self._job.scheduler_cores)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Kill what still runs and close what is open."""
+        self._clean_up()
+
+    def run(self, signals: int) -> int:
+        """Watch the job until it is over.
+
+        Args:
+            signals: descriptor that yields the numbers of the signals that come.
+
+        Returns:
+            The job's exit code.
+        """
+        while self._exit_code is None:
+            self._wait(signals)
+            for event in self._events(signals):
+                self._carry_out(self._state.handle(event))
+            for tail in self._tails:
+                _show(tail.new_lines())
+        return self._exit_code
+
+    def _start(self, plan: RankPlan) -> _Started:
+        """Start one rank."""
+        reader, writer = os.pipe()
+        command = [*cores.memory_prefix(plan.share), *rank_command(self._job.target, reader, plan.share.cores)]
+        variables = {**os.environ, **connection_variables(self._job, self._link.port), **plan.variables}
+        with open(plan.log_path, "wb") as log:
+            process = subprocess.Popen(
+                command,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[reader],
+            )
+        os.close(reader)
+        self._note(f"{plan} is process {process.pid}, log {plan.log_path}")
+        if plan.local_rank in self._job.shown:
+            label = f"[{plan.local_rank if plan.rank is None else plan.rank}] " if len(self._job.ranks) > 1 else ""
+            self._tails.append(LogTail(plan.log_path, label))
+        return _Started(plan, process, writer)
+
+    def _wait(self, signals: int) -> None:
+        """Sleep until a signal (the end of a rank is one), the scheduler or the clock wants something."""
+        watched = [signals]
+        if (scheduler := self._link.watched()) is not None:
+            watched.append(scheduler)
+        seconds = _TICK_SECONDS if self._tails else _IDLE_SECONDS
+        if self._grace_ends is not None:
+            seconds = min(seconds, max(self._grace_ends - time.monotonic(), 0))
+        select.select(watched, [], [], seconds)
+
+    def _events(self, signals: int) -> Iterator[supervision.Event]:
+        """Everything that has happened."""
+        for signum in _pending(signals):
+            if signum in _STOP_SIGNALS:
+                yield supervision.SignalCame(signum)
+        if ended := dict(self._newly_ended()):
+            yield supervision.RanksEnded(ended)
+        yield from self._link.events()
+        if self._grace_ends is not None and time.monotonic() >= self._grace_ends:
+            self._grace_ends = None
+            yield supervision.GraceOver()
+
+    def _newly_ended(self) -> Iterator[tuple[int, int]]:
+        """Local ranks whose process has ended, with how it ended."""
+        for local_rank in sorted(self._state.running):
+            status = self._started[local_rank].process.poll()
+            if status is not None:
+                self._note(f"{self._started[local_rank].plan} {_ending(status)}")
+                if status != 0:  # a rank that ends well may leave a process behind on purpose
+                    self._signal_group(local_rank, signal.SIGKILL)
+                yield local_rank, status
+
+    def _carry_out(self, instructions: list[supervision.Instruction]) -> None:
+        """Do what the state machine wants done."""
+        for instruction in instructions:
+            match instruction:
+                case supervision.SignalRanks(local_ranks, signum):
+                    for local_rank in local_ranks:
+                        self._signal_group(local_rank, signum)
+                case supervision.StartGrace(seconds):
+                    self._grace_ends = time.monotonic() + seconds
+                case supervision.BlameRank(local_rank, status):
+                    self._blame(self._started[local_rank], status)
+                case supervision.Tell(text):
+                    self._tell(text)
+                case supervision.TellOthers():
+                    self._link.tell_failure(f"ended its ranks: {self._reason}")
+                case supervision.Finish(exit_code):
+                    self._exit_code = exit_code
+
+    def _signal_group(self, local_rank: int, signum: int) -> None:
+        """Send a signal to a rank and the processes it has started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._started[local_rank].process.pid, signum)
+
+    def _blame(self, started: _Started, status: int) -> None:
+        """Name the rank that failed and quote its log."""
+        seconds = time.monotonic() - self._began
+        self._tell(f"{started.plan} (process {started.process.pid}) {_ending(status)} after {seconds:.1f} s")
+        for line in [f"last lines of {started.plan.log_path}:", *last_lines(started.plan.log_path, _QUOTED_LINES)]:
+            self._say(f"  | {line}")
+
+    def _tell(self, text: str) -> None:
+        """Say something to the user; the first thing said is what other nodes get to hear as the reason."""
+        self._reason = self._reason or text
+        self._say(f"sporax run: {text}")
+
+    def _say(self, line: str) -> None:
+        """Write to the console and the log."""
+        self._note(line)
+        if self._console is not None:
+            print(line, file=self._console, flush=True)
+
+    def _note(self, line: str) -> None:
+        """Write to the log alone."""
+        self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+
+    def _clean_up(self) -> None:
+        """Leave no rank running, and close everything."""
+        for local_rank, started in self._started.items():
+            if started.process.poll() is None:
+                self._signal_group(local_rank, signal.SIGKILL)
+                started.process.wait()
+            os.close(started.held)
+        for tail in self._tails:
+            _show(tail.close())
+        self._link.close()
+        self._note(f"the launcher ends with exit code {self._exit_code}")
+        self._log.close()
+
+
+@contextmanager
+def listening_to_signals() -> Iterator[int]:
+    """Turn signals into bytes: gives a descriptor from which the numbers of those that came can be read."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    listened = (*_STOP_SIGNALS, signal.SIGCHLD)
+    before = {signum: signal.signal(signum, lambda *_: None) for signum in listened}
+    wakeup_before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(wakeup_before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+        os.close(reader)
+        os.close(writer)
+
+
+def _pending(signals: int) -> bytes:
+    """The numbers of the signals that have come."""
+    try:
+        return os.read(signals, 4096)
+    except BlockingIOError:
+        return b""
+
+
+def _show(lines: Iterable[str]) -> None:
+    """Show ranks' output."""
+    for line in lines:
+        print(line, flush=True)
+
+
+def _ending(status: int) -> str:
+    """How a process ended, in words."""
+    if status < 0:
+        return f"was killed by {supervision.signal_name(-status)}"
+    return f"ended with exit code {status}"

@@ -1,0 +1,180 @@
+"""What a command line asks to run: a script, a module or an executable, and how to run it in this process.
+
+A script finds the world as `python script.py` would leave it: `sys.argv`, `sys.path[0]`, a `__main__` module of its own
+that lives until the process ends, and tracebacks that start in the script. The one thing added is that `mindspore`
+resolves to `sporax` (see `alias`).
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from importlib.machinery import SourceFileLoader
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, TracebackType
+
+from sporax.ir.errors import SporaxValueError
+from sporax.launch import alias
+
+_PYTHON_NAMES = ("python", "python3")
+_FRAMES_ABOVE_SCRIPT = (__name__, "runpy", "importlib._bootstrap", "importlib._bootstrap_external")
+
+
+class Kind(Enum):
+    """How a target is run."""
+
+    SCRIPT = "script"  # Python source, run in this process
+    MODULE = "module"  # `python -m`, run in this process
+    EXECUTABLE = "executable"  # anything else: this process becomes it
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something to run.
+
+    Attributes:
+        kind: how it is run.
+        name: the script's path as it was typed, the module's dotted name, or the executable's path.
+        arguments: its own command line.
+    """
+
+    kind: Kind
+    name: str
+    arguments: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        module_flag = ["-m"] if self.kind is Kind.MODULE else []
+        return " ".join([*module_flag, self.name, *self.arguments])
+
+
+def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> Target:
+    """Decide what the words of a command line mean.
+
+    Args:
+        name: path of a script, name of a command on PATH, or (with `as_module`) a module's dotted name.
+        arguments: the words after it.
+        as_module: whether `-m` was given.
+
+    Returns:
+        The target. A Python script among this environment's commands (`pytest`) is a script, so that it runs in this
+        process with `mindspore` resolving to `sporax`; `python` is this interpreter.
+
+    Raises:
+        SporaxValueError: there is no such script, module or command.
+    """
+    words = tuple(arguments)
+    if as_module:
+        return Target(Kind.MODULE, name, words)
+    if name in _PYTHON_NAMES:
+        return Target(Kind.EXECUTABLE, sys.executable, words)
+    if os.path.isfile(name):
+        foreign = not name.endswith(".py") and os.access(name, os.X_OK) and not _is_python_script(name)
+        return Target(Kind.EXECUTABLE if foreign else Kind.SCRIPT, name, words)
+    command = None if name.endswith(".py") or os.path.isdir(name) else _find_command(name)
+    if command is None:
+        raise SporaxValueError(
+            f"For 'sporax run', the target must be a script, a command on PATH or (after -m) a module that exists, "
+            f"but got '{name}' in directory '{os.getcwd()}'."
+        )
+    ours = _is_python_script(command) and Path(command).parent == Path(sys.executable).parent
+    return Target(Kind.SCRIPT if ours else Kind.EXECUTABLE, command, words)
+
+
+def execute(target: Target) -> int:
+    """Run `target` in this process and return its exit code; an executable replaces the process and never returns.
+
+    An exception that leaves the script is printed as Python prints it, from the script's own frames on. SystemExit and
+    KeyboardInterrupt pass through, as they would end `python script.py`.
+
+    Raises:
+        SporaxRuntimeError: the real MindSpore is already imported in this process.
+    """
+    if target.kind is Kind.EXECUTABLE:
+        alias.install_for_children(os.environ)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(target.name, [target.name, *target.arguments])
+    alias.install()
+    if target.kind is Kind.MODULE:
+        return _run_module(target)
+    return _run_script(target)
+
+
+def _run_script(target: Target) -> int:
+    """Run a Python file as `__main__`.
+
+    `runpy.run_path` would take `__main__` away again when the script's last line is done, while its threads and
+    `atexit` functions still run, and would not keep the relative `sys.argv[0]` next to an absolute `__file__`.
+    """
+    path = os.path.abspath(target.name)
+    loader = SourceFileLoader("__main__", path)
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path, __builtins__=builtins, __cached__=None, __loader__=loader, __package__=None, __spec__=None
+    )
+    sys.modules["__main__"] = main
+    _set_command_line(target, first_path=os.path.dirname(os.path.realpath(path)))
+
+    def run() -> None:
+        exec(loader.source_to_code(loader.get_data(path), path), main.__dict__)
+
+    return _with_own_traceback(run)
+
+
+def _run_module(target: Target) -> int:
+    """Run a module as `python -m` does."""
+    _set_command_line(target, first_path=os.getcwd())
+    try:
+        found = find_spec(target.name) is not None
+    except ModuleNotFoundError:
+        found = False
+    if not found:
+        raise SporaxValueError(f"For 'sporax run', the module after -m must be importable, but got '{target.name}'.")
+    return _with_own_traceback(lambda: runpy.run_module(target.name, run_name="__main__", alter_sys=True))
+
+
+def _set_command_line(target: Target, first_path: str) -> None:
+    """Set `sys.argv` and `sys.path[0]`, and prepare the environment of child processes."""
+    sys.argv = [target.name, *target.arguments]
+    if not sys.flags.safe_path:
+        sys.path[0] = first_path
+    alias.install_for_children(os.environ)
+
+
+def _with_own_traceback(run: Callable[[], object]) -> int:
+    """Call `run`; report an exception without the frames that lead up to the script. Returns the exit code."""
+    try:
+        run()
+    except Exception as error:
+        error.__traceback__ = _script_frames(error.__traceback__)
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _script_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """The part of `traceback` below this module and Python's own machinery."""
+    while traceback is not None and traceback.tb_frame.f_globals.get("__name__") in _FRAMES_ABOVE_SCRIPT:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def _find_command(name: str) -> str | None:
+    """Path of the command `name`: among this interpreter's own commands first, then on PATH."""
+    beside_python = str(Path(sys.executable).parent)
+    return shutil.which(name, path=beside_python) or shutil.which(name)
+
+
+def _is_python_script(path: str) -> bool:
+    """Whether an executable file is Python source: its first lines (`#!`, or the shell trick pip uses) name Python."""
+    with open(path, "rb") as file:
+        head = file.read(512)
+    return head.startswith(b"#!") and any(b"python" in line for line in head.splitlines()[:2])

@@ -1,0 +1,12 @@
+"""Functions of `mindspore.mint.nn.functional`."""
+
+from sporax.ir.missing import missing_names
+from sporax.ops._operator import MINT
+
+_PREFIX = "nn.functional."
+
+globals().update({name.removeprefix(_PREFIX): each for name, each in MINT.items() if name.startswith(_PREFIX)})
+
+__all__ = [name.removeprefix(_PREFIX) for name in MINT if name.startswith(_PREFIX)]
+
+__getattr__ = missing_names(__name__)

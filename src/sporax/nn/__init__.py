@@ -1,0 +1,43 @@
+"""Layers, losses, optimizers and the Cells that train: `mindspore.nn`."""
+
+from sporax.nn import utils
+from sporax.nn.activation import (
+    ELU,
+    GELU,
+    LeakyReLU,
+    LogSoftmax,
+    ReLU,
+    ReLU6,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+    get_activation,
+)
+from sporax.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
+from sporax.nn.cell import Cell
+from sporax.nn.container import CellDict, CellList, SequentialCell
+from sporax.nn.convolution import AdaptiveAvgPool2d, AvgPool2d, Conv2d, MaxPool2d
+from sporax.nn.learning_rate_schedule import (
+    CosineDecayLR,
+    ExponentialDecayLR,
+    InverseDecayLR,
+    LearningRateSchedule,
+    NaturalExpDecayLR,
+    PolynomialDecayLR,
+    WarmUpLR,
+)
+from sporax.nn.loss import (
+    BCEWithLogitsLoss,
+    CrossEntropyLoss,
+    L1Loss,
+    LossBase,
+    MAELoss,
+    MSELoss,
+    SoftmaxCrossEntropyWithLogits,
+)
+from sporax.nn.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
+from sporax.nn.optim import SGD, Adam, AdamWeightDecay, Momentum, Optimizer
+from sporax.nn.wrap import ForwardValueAndGrad, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithLossCell
+
+__all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,0 +1,58 @@
+"""Checks of what layers and optimizers are built from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.common import dtype as dtypes
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+
+
+def positive_int(layer: str, name: str, value: Any) -> int:
+    """`value`, an int above 0.
+
+    Raises:
+        SporaxTypeError: not an int.
+        SporaxValueError: below 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(
+            f"For '{layer}', the '{name}' must be int, but got '{value}' with type '{type(value).__name__}'."
+        )
+    if value < 1:
+        raise SporaxValueError(
+            f"For '{layer}', the '{name}' must be int and must > 0, but got '{value}' with type 'int'."
+        )
+    return value
+
+
+def boolean(layer: str, name: str, value: Any) -> bool:
+    """`value`, a bool, else SporaxTypeError."""
+    if not isinstance(value, bool):
+        raise SporaxTypeError(
+            f"For '{layer}', the '{name}' must be bool, but got '{value}' with type '{type(value).__name__}'."
+        )
+    return value
+
+
+def number(layer: str, name: str, value: Any) -> float:
+    """`value` as a float, else SporaxTypeError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(
+            f"For '{layer}', the '{name}' must be float, but got '{value}' with type '{type(value).__name__}'."
+        )
+    return float(value)
+
+
+def initial_shape(layer: str, name: str, value: Any, shape: tuple[int, ...]) -> None:
+    """Raise SporaxValueError when `value` is a Tensor of another shape."""
+    if isinstance(value, Tensor) and value.shape != shape:
+        raise SporaxValueError(f"For '{layer}', the shape of '{name}' must be {shape}, but got {value.shape}.")
+
+
+def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:
+    """Parameters in the dtype of `x` when the layer runs in another precision (`Cell.to_float`), else as they are."""
+    if layer._cast_to is None or x.dtype not in dtypes.float_type:
+        return list(parameters)
+    return [None if each is None else each.astype(x.dtype) for each in parameters]

@@ -1,0 +1,178 @@
+"""Marks on a Cell that say where and how it runs. Plans and runners read them; each is checked when it is set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+from sporax.common.parameter import Parameter
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ops._operator import Primitive, _strategy_form
+from sporax.runtime import state
+
+if TYPE_CHECKING:
+    from sporax.nn.cell import Cell
+
+RECOMPUTE_SETTINGS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation")
+
+
+class PlacementMarks:
+    """Parallel marks of a Cell. Mixed into `Cell`."""
+
+    _marks: dict[str, Any]
+
+    if TYPE_CHECKING:
+
+        def cells_and_names(self, name_prefix: str = "") -> Iterator[tuple[str, Cell]]: ...
+        def trainable_params(self, recurse: bool = True) -> list[Parameter]: ...
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """All marks of this Cell by name."""
+        return dict(self._marks)
+
+    def _mark(self, name: str, value: Any) -> None:
+        self._marks[name] = value
+        state.touch()
+
+    @property
+    def pipeline_stage(self) -> int | None:
+        """Pipeline stage this Cell belongs to; None: its parent's."""
+        return self._marks.get("pipeline_stage")
+
+    @pipeline_stage.setter
+    def pipeline_stage(self, value: int) -> None:
+        self._mark("pipeline_stage", _natural(type(self).__name__, "pipeline_stage", value))
+
+    @property
+    def pipeline_segment(self) -> int | None:
+        """Virtual segment for interleaved schedules; None: its parent's."""
+        return self._marks.get("pipeline_segment")
+
+    @pipeline_segment.setter
+    def pipeline_segment(self, value: int) -> None:
+        self._mark("pipeline_segment", _natural(type(self).__name__, "pipeline_segment", value))
+
+    def shard(
+        self,
+        in_strategy: Any,
+        out_strategy: Any = None,
+        parameter_plan: dict[str, Any] | None = None,
+        device: str = "Ascend",
+        level: int = 0,
+    ) -> Self:
+        """Say how the inputs of this Cell are cut; the operators inside follow. Returns the Cell, ready to be called.
+
+        Args:
+            in_strategy: one entry per input: tuple of ints, Layout, or None to leave it to the planner.
+            out_strategy: likewise for the outputs, or None.
+            parameter_plan: cuts of Parameters by name, ``{"fc.weight": (8, 1)}``.
+            device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``.
+            level: what the search looks at first: 0 speed, 1 memory, 2 search time.
+
+        Raises:
+            SporaxTypeError: an argument of the wrong kind.
+        """
+        name = type(self).__name__
+        _strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
+        if out_strategy is not None:
+            _strategy_form(name, "out_strategy", out_strategy)
+        if parameter_plan is not None and not isinstance(parameter_plan, dict):
+            raise SporaxTypeError(
+                f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."
+            )
+        if device not in ("Ascend", "GPU", "CPU"):
+            raise SporaxTypeError(f"For '{name}.shard', 'device' must be 'Ascend', 'GPU' or 'CPU', but got {device!r}.")
+        if level not in (0, 1, 2) or isinstance(level, bool):
+            raise SporaxTypeError(f"For '{name}.shard', 'level' must be 0, 1 or 2, but got {level!r}.")
+        self._mark("shard", (in_strategy, out_strategy, parameter_plan or {}, device, level))
+        return self
+
+    def recompute(
+        self,
+        *,
+        use_reentrant: bool = True,
+        output_recompute: bool = False,
+        early_stop: bool = True,
+        context_fn: Any = None,
+        **kwargs: bool,
+    ) -> None:
+        """Compute the inside of this Cell again in the backward pass instead of keeping it. Values do not change.
+
+        Args:
+            use_reentrant, early_stop, context_fn: settings of MindSpore's eager engine, with no counterpart here.
+            output_recompute: recompute the Cell's output as well.
+            kwargs: ``mp_comm_recompute``, ``parallel_optimizer_comm_recompute``, ``recompute_slice_activation``.
+
+        Raises:
+            SporaxValueError: unknown setting.
+            SporaxTypeError: a setting that is not a bool.
+        """
+        settings = {"output_recompute": output_recompute, "mp_comm_recompute": True, **kwargs}
+        for name, value in settings.items():
+            if name not in (*RECOMPUTE_SETTINGS, "output_recompute"):
+                raise SporaxValueError(
+                    f"For 'Cell.recompute', the settings are {(*RECOMPUTE_SETTINGS, 'output_recompute')}, but got '{name}'."
+                )
+            if not isinstance(value, bool):
+                raise SporaxTypeError(f"For 'Cell.recompute', '{name}' must be a bool, but got {type(value).__name__}.")
+        self._marks.setdefault("recompute", settings)
+        state.touch()
+
+    def set_comm_fusion(self, fusion_type: int, recurse: bool = True) -> Self:
+        """Set ``comm_fusion`` of the trainable Parameters.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: `fusion_type` is not an int >= 0.
+        """
+        for parameter in self.trainable_params(recurse):
+            parameter.comm_fusion = fusion_type
+        return self
+
+    def set_data_parallel(self) -> Self:
+        """Keep the operators of this Cell batch-parallel in automatic search."""
+        for _, cell in self.cells_and_names():
+            cell._mark("strategy_gen_mode", "data_parallel")
+        return self
+
+    def place(self, role: str, rank_id: int) -> None:
+        """Run all operators of this Cell in one process of the cluster.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: as `Primitive.place`.
+        """
+        for _, cell in self.cells_and_names():
+            cell._mark("place", (role, rank_id))
+            for value in vars(cell).values():
+                if isinstance(value, Primitive):
+                    value.place(role, rank_id)
+
+    def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
+        """Refused until parameter servers land.
+
+        Raises:
+            SporaxRuntimeError: always.
+        """
+        raise SporaxRuntimeError("For 'Cell.set_param_ps', parameter-server training is not offered yet.")
+
+    def offload(self, backward_prefetch: str | int = "Auto") -> None:
+        """Refused until host offload lands.
+
+        Raises:
+            SporaxRuntimeError: always.
+        """
+        raise SporaxRuntimeError("For 'Cell.offload', keeping activations on the host is not offered yet.")
+
+
+def _tuple(name: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, tuple):
+        raise SporaxTypeError(f"For '{name}.shard', 'in_strategy' must be a tuple, but got {type(value).__name__}.")
+    return value
+
+
+def _natural(cell: str, what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(f"For '{cell}', '{what}' must be an int, but got {type(value).__name__}.")
+    if value < 0:
+        raise SporaxValueError(f"For '{cell}', '{what}' must be >= 0, but got {value}.")
+    return value

@@ -1,0 +1,170 @@
+"""The tree of Cells: walking it, naming what is in it, collecting Parameters.
+
+Names follow MindSpore: a Parameter is called by the path of attributes that leads to it from the Cell where collecting
+starts; the path is fixed when a Cell becomes part of another (`auto_prefix`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.ir.errors import SporaxKeyError, SporaxTypeError
+from sporax.runtime import state
+
+if TYPE_CHECKING:
+    from sporax.nn.cell import Cell
+
+
+class CellTree:
+    """Children and Parameters of a Cell. Mixed into `Cell`."""
+
+    _cells: dict[str, Cell | None]
+    _params: dict[str, Parameter | None]
+    _param_prefix: str
+
+    # ------------------------------------------------------------------------------------------------------ children
+
+    def cells(self) -> Iterable[Cell]:
+        """The direct children."""
+        return self.name_cells().values()
+
+    def name_cells(self) -> dict[str, Cell]:
+        """The direct children by attribute name; a child with two names appears once."""
+        seen: set[int] = set()
+        found: dict[str, Cell] = {}
+        for name, child in self._cells.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                found[name] = child
+        return found
+
+    def cells_and_names(self, name_prefix: str = "") -> Iterator[tuple[str, Cell]]:
+        """This Cell and all below it with their paths; this one's is `name_prefix`. Each Cell once."""
+        return self._walk(name_prefix, set())
+
+    def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        yield prefix, self  # type: ignore[misc]
+        for name, child in self._cells.items():
+            if child is not None:
+                yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
+
+    def insert_child_to_cell(self, child_name: str, child_cell: Cell) -> None:
+        """Add a child under a name, without renaming its Parameters.
+
+        Raises:
+            SporaxTypeError: the name is not a string or the child not a Cell.
+            SporaxKeyError: the name is taken by something that is not a Cell.
+        """
+        if not isinstance(child_name, str):
+            raise SporaxTypeError(
+                f"For 'insert_child_to_cell', 'child_name' must be a string, but got {type(child_name).__name__}."
+            )
+        if not isinstance(child_cell, CellTree):
+            raise SporaxTypeError(
+                f"For 'insert_child_to_cell', 'child_cell' must be a Cell, but got {type(child_cell).__name__}."
+            )
+        if hasattr(self, child_name) and child_name not in self._cells:
+            raise SporaxKeyError(f"For 'insert_child_to_cell', the name '{child_name}' is taken by another attribute.")
+        self._cells[child_name] = child_cell  # type: ignore[assignment]
+        object.__setattr__(self, child_name, child_cell)
+        state.touch()
+
+    # ---------------------------------------------------------------------------------------------------- parameters
+
+    def insert_param_to_cell(self, param_name: str, param: Parameter, check_name_contain_dot: bool = True) -> None:
+        """Add a Parameter under a name, which an unnamed Parameter takes as its own.
+
+        Raises:
+            SporaxKeyError: the name is empty, contains a dot, or is taken by something that is not a Parameter.
+            SporaxTypeError: `param` is not a Parameter.
+        """
+        if not param_name or (check_name_contain_dot and "." in param_name):
+            raise SporaxKeyError(
+                f"For 'insert_param_to_cell', the name must not be empty or contain '.', got '{param_name}'."
+            )
+        if param_name not in self._params and param_name in self.__dict__:
+            raise SporaxKeyError(f"For 'insert_param_to_cell', the name '{param_name}' is taken by another attribute.")
+        if not isinstance(param, Parameter):
+            raise SporaxTypeError(
+                f"For 'insert_param_to_cell', 'param' must be a Parameter, but got {type(param).__name__}."
+            )
+        if not param._named:
+            param.name = self._param_prefix + param_name
+        self._params[param_name] = param
+        object.__setattr__(self, param_name, param)
+        state.touch()
+
+    def parameters_and_names(self, name_prefix: str = "", expand: bool = True) -> Iterator[tuple[str, Parameter]]:
+        """Parameters with the attribute paths that lead to them, own ones first; each Parameter once.
+
+        Args:
+            name_prefix: put in front of every path.
+            expand: include those of the Cells below.
+        """
+        seen: set[int] = set()
+        for path, cell in self.cells_and_names(name_prefix) if expand else ((name_prefix, self),):
+            for name, parameter in cell._params.items():
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield f"{path}.{name}" if path else name, parameter
+
+    def get_parameters(self, expand: bool = True) -> Iterator[Parameter]:
+        """Parameters, own ones first; each once."""
+        return (parameter for _, parameter in self.parameters_and_names(expand=expand))
+
+    def parameters_dict(self, recurse: bool = True) -> dict[str, Parameter]:
+        """Parameters by their own names."""
+        return {parameter.name: parameter for parameter in self.get_parameters(expand=recurse)}
+
+    def trainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """Parameters with ``requires_grad``."""
+        return [parameter for parameter in self.get_parameters(expand=recurse) if parameter.requires_grad]
+
+    def untrainable_params(self, recurse: bool = True) -> list[Parameter]:
+        """Parameters without ``requires_grad``."""
+        return [parameter for parameter in self.get_parameters(expand=recurse) if not parameter.requires_grad]
+
+    def get_func_graph_proto(self) -> Any:
+        """Refused: there is no MindSpore graph behind a Cell here."""
+        raise SporaxTypeError("For 'Cell', there is no function graph; see Cell.compile and sporax.recompilations.")
+
+    def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
+        """Put `prefix` in front of the names of all Parameters.
+
+        Raises:
+            SporaxTypeError: `prefix` is not a string.
+        """
+        if not isinstance(prefix, str):
+            raise SporaxTypeError(
+                f"For 'update_parameters_name', 'prefix' must be a string, but got {type(prefix).__name__}."
+            )
+        for parameter in self.get_parameters(expand=recurse):
+            parameter.name = prefix + parameter.name
+
+    def update_cell_prefix(self) -> None:
+        """Tell every Cell below its path, which later unnamed Parameters take as prefix."""
+        for path, cell in self.cells_and_names():
+            cell._param_prefix = f"{path}." if path else ""
+
+    def init_parameters_data(self, auto_parallel_mode: bool = False) -> dict[Parameter, Parameter]:
+        """Make the values of all lazy Parameters now."""
+        return {parameter: parameter.init_data() for parameter in self.get_parameters()}
+
+
+def adopt_names(child: CellTree, name: str) -> None:
+    """Rename the Parameters of a Cell that becomes child `name` of another, replacing the name of an earlier parent."""
+    old = getattr(child, "_adopted_as", "")
+    for parameter in child.get_parameters():
+        bare = parameter.name.removeprefix(old) if old else parameter.name
+        parameter.name = f"{name}.{bare}"
+    object.__setattr__(child, "_adopted_as", f"{name}.")
+
+
+def parameter_tuple(parameters: Any) -> ParameterTuple:
+    """Parameters given as any iterable, as a ParameterTuple."""
+    return parameters if isinstance(parameters, ParameterTuple) else ParameterTuple(parameters)

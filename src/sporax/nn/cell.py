@@ -1,0 +1,309 @@
+"""`Cell`: the unit networks are built of.
+
+A Cell is a callable with Parameters and child Cells. This file holds what runs when it is called and what happens when an
+attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, hooks in `_hooks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from sporax import context
+from sporax.common import dtype as dtypes
+from sporax.common.dtype import DType
+from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
+from sporax.nn._hooks import CellHooks, run_hooked
+from sporax.nn._marks import PlacementMarks
+from sporax.nn._tree import CellTree, adopt_names
+from sporax.ops._operator import Primitive
+from sporax.runtime import state
+from sporax.runtime.program import Program
+
+_PLAIN = (bool, int, float, str, type(None), DType)
+
+
+class Cell(CellTree, PlacementMarks, CellHooks):
+    """Base class of all networks and layers. Subclasses define ``construct``.
+
+    In GRAPH_MODE calling a Cell runs one compiled program; in PYNATIVE_MODE, or inside another compiled program,
+    construct runs as ordinary Python.
+
+    Args:
+        auto_prefix: put the attribute's name in front of the names of a child's Parameters when one is assigned.
+        flags: plain attributes to set.
+
+    Example:
+        >>> class Net(Cell):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.fc = Dense(3, 4)
+        ...     def construct(self, x):
+        ...         return ops.relu(self.fc(x))
+    """
+
+    def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
+        put = object.__setattr__
+        put(self, "_cells", {})
+        put(self, "_params", {})
+        put(self, "_plain", {})
+        put(self, "_param_prefix", "")
+        put(self, "_auto_prefix", auto_prefix)
+        put(self, "_marks", {})
+        put(self, "_hooks", None)
+        put(self, "_cast_to", None)
+        put(self, "_cell_name", "")
+        put(self, "_program", None)
+        self.training = False
+        self.requires_grad = False
+        for name, value in (flags or {}).items():
+            setattr(self, name, value)
+
+    # -------------------------------------------------------------------------------------------------- running
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        """What the Cell computes; every subclass defines its own."""
+        raise SporaxAttributeError(f"For '{type(self).__name__}', the method 'construct' is not defined.")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the Cell on these inputs.
+
+        Raises:
+            SporaxTypeError: an input is a numpy array; give Tensors.
+        """
+        if state.current_frame() is None:
+            self._check_inputs(args, kwargs)
+            if context.graph_mode():
+                return self.program(*args, **kwargs)
+        return self._run(*args, **kwargs)
+
+    @property
+    def program(self) -> Program:
+        """The compiled form of this Cell."""
+        if self._program is None:
+            object.__setattr__(self, "_program", Program(self._run, type(self).__name__))
+        return self._program
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for these inputs without running; `compiled_text` of the result is in `program.lower`."""
+        self._check_inputs(args, kwargs)
+        self.program.lower(*args, **kwargs).compile()
+
+    def compile_and_run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run compiled, whatever the mode."""
+        return self.program(*args, **kwargs)
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        state.depend_on(self)
+        try:
+            if self._cast_to is not None:
+                args, kwargs = _cast_floats((args, kwargs), self._cast_to)
+            if "recompute" in self._marks and state.current_frame() is not None:
+                return self._recomputed(args, kwargs)
+            if self._hooks:
+                return run_hooked(self, self._construct_named, args, kwargs)
+            return self._construct_named(*args, **kwargs)
+        except SporaxError as error:
+            error.within(self._cell_name or type(self).__name__)
+            raise
+
+    def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
+        if state.current_frame() is None:
+            return self.construct(*args, **kwargs)
+        with jax.named_scope(self._cell_name or type(self).__name__):
+            return self.construct(*args, **kwargs)
+
+    def _recomputed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+        static: dict[str, Any] = {}
+
+        def inside(arrays: list[jax.Array]) -> tuple[list[Any], list[Any]]:
+            for place, array in zip(places, arrays, strict=True):
+                leaves[place] = array
+            inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
+            result, updates = state.isolate(lambda: run_hooked(self, self._construct_named, inner_args, inner_kwargs))
+            outputs, static["tree"] = jax.tree.flatten(result)
+            static["written"] = tuple(updates)
+            return outputs, list(updates.values())
+
+        outputs, values = jax.checkpoint(inside)([leaves[place] for place in places])
+        state.commit(dict(zip(static["written"], values, strict=True)))
+        return jax.tree.unflatten(static["tree"], outputs)
+
+    def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, np.ndarray):
+                raise SporaxTypeError(
+                    f"For '{type(self).__name__}', inputs must be Tensors, numbers or containers of them, but got a numpy "
+                    "array; wrap it in Tensor(...)."
+                )
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """What a compiled program takes as fixed: plain attributes, the dtype inputs are cast to, number of hooks."""
+        hooks = {kind: tuple(each) for kind, each in (self._hooks or {}).items()}
+        flags = {f"{name}.requires_grad": p.requires_grad for name, p in self._params.items() if p is not None}
+        marks = {f"mark {name}": str(value) for name, value in self._marks.items()}
+        return {**self._plain, **flags, **marks, "hooks": str(hooks), "to_float": self._cast_to}
+
+    def describe(self) -> str:
+        """Class and name, for messages."""
+        return f"{type(self).__name__} '{self._cell_name}'" if self._cell_name else type(self).__name__
+
+    # -------------------------------------------------------------------------------------------------- attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_cells" not in self.__dict__:
+            raise SporaxAttributeError(
+                f"For '{type(self).__name__}', call super().__init__() before assigning '{name}'."
+            )
+        if isinstance(value, Parameter):
+            self._set_parameter(name, value)
+        elif isinstance(value, Cell):
+            self._set_cell(name, value)
+        elif name in self._params and isinstance(value, Tensor):
+            self._params[name].set_data(value)
+        elif isinstance(getattr(type(self), name, None), property):
+            object.__setattr__(self, name, value)
+        else:
+            self._set_other(name, value)
+
+    def _set_parameter(self, name: str, value: Parameter) -> None:
+        if name in self._cells:
+            raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Cell, not a Parameter.")
+        self.__dict__.pop(name, None)
+        self.insert_param_to_cell(name, value)
+
+    def _set_cell(self, name: str, value: Cell) -> None:
+        if name in self._params:
+            raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
+        if self._auto_prefix:
+            adopt_names(value, name)
+        object.__setattr__(value, "_cell_name", name)
+        self._plain.pop(name, None)
+        self._cells[name] = value
+        object.__setattr__(self, name, value)
+        state.touch()
+
+    def _set_other(self, name: str, value: Any) -> None:
+        registry = self._cells if name in self._cells else self._params if name in self._params else None
+        if registry is not None:
+            if value is not None:
+                kind = "Cell" if registry is self._cells else "Parameter"
+                raise SporaxTypeError(
+                    f"For '{type(self).__name__}', attribute '{name}' is a {kind}; it can be replaced by another or by "
+                    f"None, but got {type(value).__name__}."
+                )
+            registry[name] = None
+            state.touch()
+        if isinstance(value, Primitive) and not value.instance_name:
+            value.set_prim_instance_name(name)
+        if isinstance(value, ParameterTuple):
+            for parameter in value:
+                self._params[parameter.name] = parameter
+        if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value)):
+            if name not in self._plain or self._plain[name] != value:
+                self._plain[name] = value
+                state.touch()
+        else:
+            self._plain.pop(name, None)
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.")
+
+    def __delattr__(self, name: str) -> None:
+        for registry in (self._cells, self._params, self._plain):
+            registry.pop(name, None)
+        object.__delattr__(self, name)
+        state.touch()
+
+    # -------------------------------------------------------------------------------------------------- settings
+
+    def set_train(self, mode: bool = True) -> Self:
+        """Switch training behaviour (Dropout, BatchNorm) on or off, here and below."""
+        for _, cell in self.cells_and_names():
+            cell.training = bool(mode)
+        return self
+
+    def set_grad(self, requires_grad: bool = True) -> Self:
+        """Say whether gradients will be taken. Gradients are asked for explicitly here, so nothing depends on it."""
+        self.requires_grad = requires_grad
+        return self
+
+    def to_float(self, dst_type: DType) -> Self:
+        """Cast floating inputs to this dtype on entry, here and below; layers cast their weights to match.
+
+        Raises:
+            SporaxValueError: not float16, float32 or bfloat16.
+        """
+        allowed = (dtypes.float16, dtypes.float32, dtypes.bfloat16)
+        if dst_type not in allowed:
+            raise SporaxValueError(
+                f"For 'Cell.to_float', 'dst_type' must be one of {list(allowed)}, but got {dst_type!r}."
+            )
+        for _, cell in self.cells_and_names():
+            object.__setattr__(cell, "_cast_to", dst_type)
+        state.touch()
+        return self
+
+    def apply(self, fn: Callable[[Cell], Any]) -> Self:
+        """Call `fn` on every Cell below and on this one, children first."""
+        for cell in self.cells():
+            cell.apply(fn)
+        fn(self)
+        return self
+
+    def set_inputs(self, *inputs: Any, **kwargs: Any) -> None:
+        """Name the inputs' dynamic shapes. Programs are compiled per shape here, so this is only checked and kept.
+
+        Raises:
+            SporaxTypeError: an input is not a Tensor (or a container of Tensors).
+        """
+        for value in jax.tree.leaves((inputs, kwargs)):
+            if not isinstance(value, jax.Array):
+                raise SporaxTypeError(f"For 'Cell.set_inputs', inputs must be Tensors, but got {type(value).__name__}.")
+
+    def set_broadcast_flag(self, mode: bool = True) -> Self:
+        """Ask for the Parameters of rank 0 to be broadcast before the first step."""
+        self._mark("broadcast", bool(mode))
+        return self
+
+    @property
+    def cls_name(self) -> str:
+        """Name of the class."""
+        return type(self).__name__
+
+    @property
+    def param_prefix(self) -> str:
+        """Path that unnamed Parameters get in front of their names."""
+        return self._param_prefix
+
+    def extend_repr(self) -> str:
+        """Settings shown in `repr`; layers override it."""
+        return ""
+
+    def __repr__(self) -> str:
+        children = [f"({name}): {child!r}" for name, child in self._cells.items() if child is not None]
+        head = f"{type(self).__name__}({self.extend_repr()}"
+        if not children:
+            return head + ")"
+        body = "\n".join(children).replace("\n", "\n  ")
+        return f"{head}\n  {body}\n)"
+
+
+def _cast_floats(value: Any, dtype: DType) -> Any:
+    """Floating tensors in `value` cast to `dtype`."""
+
+    def cast(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and leaf.dtype in dtypes.float_type and leaf.dtype != dtype:
+            return leaf.astype(dtype)
+        return leaf
+
+    return jax.tree.map(cast, value, is_leaf=lambda leaf: isinstance(leaf, Tensor))

@@ -1,0 +1,225 @@
+"""Cells that hold other Cells: in a row, as a list, by name."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Self
+
+from sporax.ir.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
+from sporax.nn._tree import adopt_names
+from sporax.nn.cell import Cell
+from sporax.runtime import state
+
+
+class _Sequence(Cell):
+    """Children named by their position."""
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[Cell]:
+        return iter(list(self._cells.values()))
+
+    def __getitem__(self, index: int | slice | str) -> Any:
+        if isinstance(index, slice):
+            names = list(self._cells)[index]
+            return (
+                type(self)(OrderedDict((name, self._cells[name]) for name in names))
+                if self._keeps_names
+                else type(self)([self._cells[name] for name in names])
+            )
+        return self._cells[self._key(index)]
+
+    def __setitem__(self, index: int, cell: Cell) -> None:
+        setattr(self, self._key(index), self._checked(cell))
+
+    def __delitem__(self, index: int | slice) -> None:
+        names = list(self._cells)[index] if isinstance(index, slice) else [self._key(index)]
+        for name in names:
+            delattr(self, name)
+        if not self._keeps_names:
+            self._refill(list(self._cells.values()))
+
+    _keeps_names = False
+
+    def _key(self, index: int | str) -> str:
+        if isinstance(index, str) and index in self._cells:
+            return index
+        if isinstance(index, bool) or not isinstance(index, int):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', the index must be an int, but got {type(index).__name__}."
+            )
+        if not -len(self) <= index < len(self):
+            raise SporaxIndexError(
+                f"For '{type(self).__name__}', the index must be in [{-len(self)}, {len(self)}), but got {index}."
+            )
+        return list(self._cells)[index]
+
+    def _checked(self, cell: Any, where: str = "every element") -> Cell:
+        if not isinstance(cell, Cell):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', {where} must be a Cell, but got {type(cell).__name__}."
+            )
+        return cell
+
+    def _refill(self, cells: Iterable[Cell]) -> None:
+        """Number the children anew."""
+        for name in list(self._cells):
+            delattr(self, name)
+        for index, cell in enumerate(cells):
+            setattr(self, str(index), cell)
+
+    def append(self, cell: Cell) -> Self:
+        """Add a child at the end."""
+        setattr(self, str(len(self)), self._checked(cell))
+        return self
+
+    def extend(self, cells: Iterable[Cell]) -> Self:
+        """Add children at the end."""
+        for cell in cells:
+            self.append(cell)
+        return self
+
+    def insert(self, index: int, cell: Cell) -> None:
+        """Put a child before position `index`; the following ones get other numbers."""
+        cells = list(self._cells.values())
+        cells.insert(index, self._checked(cell))
+        self._refill(cells)
+
+
+class SequentialCell(_Sequence):
+    """Cells that run one after the other, each on the output of the one before.
+
+    Args:
+        args: Cells, or one list of them, or one OrderedDict that also names them.
+
+    Raises:
+        SporaxTypeError: something is not a Cell.
+
+    Example:
+        >>> SequentialCell(Dense(2, 3), ReLU())
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            object.__setattr__(self, "_keeps_names", True)
+            for name, cell in args[0].items():
+                setattr(self, name, self._checked(cell))
+            return
+        cells = args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args
+        for index, cell in enumerate(cells):
+            setattr(self, str(index), self._checked(cell, f"the 'args[{index}]'"))
+
+    def construct(self, input_data: Any) -> Any:
+        """Run all children in turn."""
+        for cell in self._cells.values():
+            input_data = cell(input_data)
+        return input_data
+
+
+class CellList(_Sequence):
+    """A list of Cells; how they run is up to the parent.
+
+    Args:
+        args: Cells, or one list of them.
+        auto_prefix: name the Parameters of the children by their positions.
+
+    Raises:
+        SporaxTypeError: something is not a Cell.
+    """
+
+    def __init__(self, *args: Any, auto_prefix: bool = True, **kwargs: Any) -> None:
+        super().__init__(auto_prefix=auto_prefix, **kwargs)
+        self.extend(args[0] if len(args) == 1 and isinstance(args[0], list | tuple) else args)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refused: a list has no order of execution.
+
+        Raises:
+            SporaxNotImplementedError: always.
+        """
+        raise SporaxNotImplementedError(
+            "For 'CellList', calling it is not defined; call its elements, or use SequentialCell."
+        )
+
+
+class CellDict(Cell):
+    """Cells by name; how they run is up to the parent.
+
+    Args:
+        args: a mapping, or an iterable of pairs of name and Cell.
+
+    Raises:
+        SporaxTypeError: a value is not a Cell or a key not a string.
+        SporaxKeyError: a key that cannot name an attribute.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if args:
+            self.update(args[0])
+
+    def __getitem__(self, key: str) -> Cell:
+        if key not in self._cells:
+            raise SporaxKeyError(f"For 'CellDict', there is no key '{key}'; known: {list(self._cells)}.")
+        return self._cells[key]  # type: ignore[return-value]
+
+    def __setitem__(self, key: str, cell: Cell) -> None:
+        if not isinstance(key, str):
+            raise SporaxTypeError(f"For 'CellDict', a key must be a string, but got {type(key).__name__}.")
+        if not isinstance(cell, Cell):
+            raise SporaxTypeError(
+                f"For 'CellDict', the value of '{key}' must be a Cell, but got {type(cell).__name__}."
+            )
+        if not key or "." in key or (hasattr(type(self), key)):
+            raise SporaxKeyError(
+                f"For 'CellDict', the key '{key}' cannot name a Cell: empty, dotted, or a method's name."
+            )
+        if self._auto_prefix:
+            adopt_names(cell, key)
+        object.__setattr__(cell, "_cell_name", key)
+        self._cells[key] = cell
+        state.touch()
+
+    def __delitem__(self, key: str) -> None:
+        self.pop(key)
+
+    def __len__(self) -> int:
+        return len(self._cells)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._cells
+
+    def clear(self) -> None:
+        """Remove all children."""
+        self._cells.clear()
+        state.touch()
+
+    def pop(self, key: str) -> Cell:
+        """Remove a child and return it."""
+        cell = self[key]
+        del self._cells[key]
+        state.touch()
+        return cell
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._cells.keys()
+
+    def values(self) -> Iterable[Cell]:
+        """The Cells."""
+        return self._cells.values()  # type: ignore[return-value]
+
+    def items(self) -> Iterable[tuple[str, Cell]]:
+        """Pairs of name and Cell."""
+        return self._cells.items()  # type: ignore[return-value]
+
+    def update(self, cells: Mapping[str, Cell] | Iterable[tuple[str, Cell]]) -> None:
+        """Add or replace children."""
+        for key, cell in cells.items() if isinstance(cells, Mapping | CellDict) else cells:
+            self[key] = cell

@@ -1,0 +1,139 @@
+"""Adam and its relatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.nn import _arguments as argument
+from sporax.nn.optim._optimizer import Optimizer
+from sporax.runtime import state
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2014) as MindSpore computes it: the bias correction goes into the learning rate.
+
+    m = beta1 · m + (1 - beta1) · g;  v = beta2 · v + (1 - beta2) · g²;
+    p = p - learning_rate · √(1 - beta2ᵗ) / (1 - beta1ᵗ) · m / (√v + eps).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        beta1, beta2: decay rates of the moments, floats in (0, 1).
+        eps: added to √v.
+        use_locking: accepted for compatibility; steps never overlap.
+        use_nesterov: use beta1 · m + (1 - beta1) · g in place of m.
+        weight_decay: L2 penalty.
+        loss_scale: gradients are divided by it.
+        use_amsgrad: use the largest v so far (Reddi et al. 2018).
+        use_lazy, use_offload: refused; see `LazyAdam` for sparse rows.
+    """
+
+    slots = ("moment1", "moment2")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        use_locking: bool = False,
+        use_nesterov: bool = False,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+        use_amsgrad: bool = False,
+        **kwargs: bool,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        for name, value in kwargs.items():
+            if name not in ("use_lazy", "use_offload"):
+                raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.")
+            if value:
+                raise SporaxNotImplementedError(f"For 'Adam', '{name}' is not offered.")
+        check_betas("Adam", beta1, beta2, eps)
+        argument.boolean("Adam", "use_locking", use_locking)
+        self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
+        self.use_amsgrad = argument.boolean("Adam", "use_amsgrad", use_amsgrad)
+        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        self.beta1_power = Parameter(Tensor(1.0, dtypes.float32), name="beta1_power")
+        self.beta2_power = Parameter(Tensor(1.0, dtypes.float32), name="beta2_power")
+        self.slots = ("moment1", "moment2", "vhat") if use_amsgrad else Adam.slots
+        for slot in self.slots:
+            self.add_slot(slot)
+
+    def prepare(self) -> Any:
+        """Raise the powers of beta; gives the factor of the learning rate."""
+        first = self.beta1_power.array * self.beta1
+        second = self.beta2_power.array * self.beta2
+        state.write(self.beta1_power, first)
+        state.write(self.beta2_power, second)
+        return jnp.sqrt(1.0 - second) / (1.0 - first)
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+        """See the class."""
+        first, second, *largest = slots
+        if not (isinstance(decay, float) and decay == 0.0):
+            gradient = gradient + decay * parameter
+        first = self.beta1 * first + (1 - self.beta1) * gradient
+        second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
+        bound = [jnp.maximum(largest[0], second)] if largest else []
+        direction = self.beta1 * first + (1 - self.beta1) * gradient if self.use_nesterov else first
+        step = rate * shared * direction / (jnp.sqrt(bound[0] if bound else second) + self.eps)
+        return parameter - step, first, second, *bound
+
+
+class AdamWeightDecay(Optimizer):
+    """Adam with decoupled weight decay and without bias correction, as BERT was trained (Devlin et al. 2018).
+
+    m = beta1 · m + (1 - beta1) · g;  v = beta2 · v + (1 - beta2) · g²;
+    p = p - learning_rate · (m / (√v + eps) + weight_decay · p).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        beta1, beta2: decay rates of the moments, floats in (0, 1).
+        eps: added to √v.
+        weight_decay: decoupled decay.
+    """
+
+    slots = ("adam_m", "adam_v")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-6,
+        weight_decay: Any = 0.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay)
+        check_betas("AdamWeightDecay", beta1, beta2, eps)
+        self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        self.add_slot("adam_m")
+        self.add_slot("adam_v")
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+        """See the class."""
+        first, second = slots
+        first = self.beta1 * first + (1 - self.beta1) * gradient
+        second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
+        direction = first / (jnp.sqrt(second) + self.eps)
+        return parameter - rate * (direction + decay * parameter), first, second
+
+
+def check_betas(name: str, beta1: Any, beta2: Any, eps: Any) -> None:
+    """Raise unless both decay rates are floats in (0, 1) and eps is positive."""
+    for what, value in (("beta1", beta1), ("beta2", beta2)):
+        if not isinstance(value, float):
+            raise SporaxTypeError(f"For '{name}', '{what}' must be float, but got {type(value).__name__}.")
+        if not 0.0 < value < 1.0:
+            raise SporaxValueError(f"For '{name}', '{what}' must be in (0, 1), but got {value}.")
+    if argument.number(name, "eps", eps) <= 0:
+        raise SporaxValueError(f"For '{name}', 'eps' must be positive, but got {eps}.")

@@ -1,0 +1,121 @@
+"""Gradient descent, with and without momentum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.nn import _arguments as argument
+from sporax.nn.optim._optimizer import Optimizer
+
+
+class SGD(Optimizer):
+    r"""Stochastic gradient descent with optional momentum.
+
+    With gradient g (plus ``weight_decay * p``): v starts as the first g, then v = momentum · v + (1 - dampening) · g;
+    p = p - learning_rate · v, or with `nesterov` p = p - learning_rate · (g + momentum · v).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        momentum: share of the velocity that stays, >= 0.
+        dampening: share of the gradient that is held back.
+        weight_decay: L2 penalty.
+        nesterov: look ahead along the velocity; needs momentum and no dampening.
+        loss_scale: gradients are divided by it.
+    """
+
+    slots = ("accum", "stat")
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 0.1,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: Any = 0.0,
+        nesterov: bool = False,
+        loss_scale: float = 1.0,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        share = _momentum("SGD", momentum)
+        self.dampening = argument.number("SGD", "dampening", dampening)
+        if self.dampening < 0:
+            raise SporaxValueError(f"For 'SGD', 'dampening' must be >= 0, but got {dampening}.")
+        self.nesterov = argument.boolean("SGD", "nesterov", nesterov)
+        if nesterov and (share <= 0 or self.dampening != 0):
+            raise SporaxValueError(
+                f"For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, but got {momentum} and {dampening}."
+            )
+        self.has_momentum = share > 0
+        self.momentum = Parameter(Tensor(share, dtypes.float32), name="momentum")
+        self.add_slot("accum")
+        self.add_slot("stat", 1.0)
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+        """See the class."""
+        velocity, first = slots
+        gradient = gradient + decay * parameter if not _is_zero(decay) else gradient
+        if not self.has_momentum:
+            return parameter - rate * gradient, velocity, first
+        share = self.momentum.array
+        following = share * velocity + (1.0 - self.dampening) * gradient
+        velocity = jnp.where(first > 0, gradient, following)
+        step = gradient + share * velocity if self.nesterov else velocity
+        return parameter - rate * step, velocity, jnp.zeros_like(first)
+
+
+class Momentum(Optimizer):
+    """Gradient descent with momentum: v = momentum · v + g; p = p - learning_rate · v.
+
+    With `use_nesterov` p = p - learning_rate · (g + momentum · v) (Sutskever et al. 2013).
+
+    Args:
+        params: Parameters or groups; see `Optimizer`.
+        learning_rate: number, list, Tensor or schedule.
+        momentum: share of the velocity that stays, a float >= 0.
+        weight_decay: L2 penalty.
+        loss_scale: gradients are divided by it.
+        use_nesterov: look ahead along the velocity.
+    """
+
+    slots = ("moments",)
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any,
+        momentum: float,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+        use_nesterov: bool = False,
+    ) -> None:
+        super().__init__(learning_rate, params, weight_decay, loss_scale)
+        if not isinstance(momentum, float):
+            raise SporaxTypeError(f"For 'Momentum', 'momentum' must be float, but got {type(momentum).__name__}.")
+        self.use_nesterov = argument.boolean("Momentum", "use_nesterov", use_nesterov)
+        self.momentum = Parameter(Tensor(_momentum("Momentum", momentum), dtypes.float32), name="momentum")
+        self.add_slot("moments")
+
+    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+        """See the class."""
+        (velocity,) = slots
+        share = self.momentum.array
+        gradient = gradient + decay * parameter if not _is_zero(decay) else gradient
+        velocity = share * velocity + gradient
+        return parameter - rate * (gradient + share * velocity if self.use_nesterov else velocity), velocity
+
+
+def _is_zero(decay: Any) -> bool:
+    return isinstance(decay, float) and decay == 0.0
+
+
+def _momentum(name: str, value: Any) -> float:
+    if argument.number(name, "momentum", value) < 0:
+        raise SporaxValueError(f"For '{name}', 'momentum' must be >= 0, but got {value}.")
+    return float(value)

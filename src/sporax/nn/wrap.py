@@ -1,0 +1,162 @@
+"""Cells that wrap a network into a training or evaluation step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax import ops
+from sporax.common.tensor import Tensor
+from sporax.common.transforms import value_and_grad
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.nn.cell import Cell
+
+
+class WithLossCell(Cell):
+    """Network and loss as one Cell: ``loss_fn(backbone(data), label)``.
+
+    Raises:
+        SporaxTypeError: one of both is not a Cell (or the loss no function).
+    """
+
+    def __init__(self, backbone: Cell, loss_fn: Any) -> None:
+        super().__init__(auto_prefix=False)
+        if not isinstance(backbone, Cell):
+            raise SporaxTypeError(f"For 'WithLossCell', 'backbone' must be a Cell, but got {type(backbone).__name__}.")
+        if not callable(loss_fn):
+            raise SporaxTypeError(f"For 'WithLossCell', 'loss_fn' must be callable, but got {type(loss_fn).__name__}.")
+        self._backbone = backbone
+        self._loss_fn = loss_fn
+
+    def construct(self, data: Any, label: Any) -> Tensor:
+        """Loss of one batch."""
+        return self._loss_fn(self._backbone(data), label)
+
+    @property
+    def backbone_network(self) -> Cell:
+        """The network."""
+        return self._backbone
+
+
+class WithEvalCell(Cell):
+    """Network and loss for evaluation: gives loss, outputs and labels.
+
+    Args:
+        network: the network.
+        loss_fn: the loss.
+        add_cast_fp32: compute the loss in float32.
+    """
+
+    def __init__(self, network: Cell, loss_fn: Any, add_cast_fp32: bool = False) -> None:
+        super().__init__(auto_prefix=False)
+        self._network = network
+        self._loss_fn = loss_fn
+        self.add_cast_fp32 = add_cast_fp32
+
+    def construct(self, data: Any, label: Any) -> tuple[Any, Any, Any]:
+        """Loss, outputs and labels of one batch."""
+        outputs = self._network(data)
+        if self.add_cast_fp32:
+            outputs = outputs.float()
+        return self._loss_fn(outputs, label), outputs, label
+
+
+class ForwardValueAndGrad(Cell):
+    """Value and gradients of a network as a Cell.
+
+    Args:
+        network: gives the loss.
+        weights: Parameters to differentiate.
+        get_all: gradients of all inputs.
+        get_by_list: gradients of `weights`.
+        sens_param: the last input scales the gradients.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        weights: Any = None,
+        get_all: bool = False,
+        get_by_list: bool = False,
+        sens_param: bool = False,
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        if not callable(network):
+            raise SporaxTypeError(
+                f"For 'ForwardValueAndGrad', 'network' must be callable, but got {type(network).__name__}."
+            )
+        self.network = network
+        self.weights = weights
+        self.get_all = get_all
+        self.get_by_list = get_by_list
+        self.sens_param = sens_param
+
+    def construct(self, *inputs: Any) -> tuple[Any, Any]:
+        """The value and the gradients."""
+        *values, scale = (*inputs, None) if not self.sens_param else inputs
+        positions = tuple(range(len(values))) if self.get_all else (None if self.get_by_list else 0)
+        weights = self.weights if self.get_by_list else None
+
+        def scaled(*args: Any) -> tuple[Any, Any]:
+            value = self.network(*args)
+            return (value if scale is None else value * scale), value
+
+        (_, value), grads = value_and_grad(scaled, positions, weights, has_aux=True)(*values)
+        return value, grads
+
+
+class TrainOneStepCell(Cell):
+    """One training step: loss, gradients, optimizer. In GRAPH_MODE all of it is one compiled program.
+
+    Args:
+        network: gives the loss.
+        optimizer: updates its Parameters.
+        sens: scales the loss before differentiation; None for 1.
+        return_grad: also return the gradients by Parameter name.
+
+    Raises:
+        SporaxValueError: `sens` is 0.
+        SporaxTypeError: `return_grad` is not a bool.
+
+    Example:
+        >>> step = TrainOneStepCell(WithLossCell(net, CrossEntropyLoss()), Momentum(net.trainable_params(), 0.1, 0.9))
+        >>> loss = step(images, labels)
+    """
+
+    def __init__(self, network: Cell, optimizer: Cell, sens: float | None = None, return_grad: bool = False) -> None:
+        super().__init__(auto_prefix=False)
+        if sens == 0:
+            raise SporaxValueError("For 'TrainOneStepCell', the input argument 'sens' can not be 0.")
+        if not isinstance(return_grad, bool):
+            raise SporaxTypeError(f"For 'TrainOneStepCell', 'return_grad' must be a bool, but got {return_grad!r}.")
+        self.network = network
+        self.optimizer = optimizer
+        self.weights = optimizer.parameters
+        self.sens = 1.0 if sens is None else float(sens)
+        self.return_grad = return_grad
+
+    def construct(self, *inputs: Any) -> Any:
+        """Train on one batch; gives the loss."""
+
+        def scaled(*args: Any) -> tuple[Any, Any]:
+            loss = self.network(*args)
+            first = loss[0] if isinstance(loss, tuple) else loss
+            return (first if self.sens == 1.0 else first * self.sens), loss
+
+        (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
+        self.optimizer(grads)
+        if self.return_grad:
+            return loss, {weight.name: grad for weight, grad in zip(self.weights, grads, strict=True)}
+        return loss
+
+
+class ParameterUpdate(Cell):
+    """Gives a Parameter a new value when called."""
+
+    def __init__(self, param: Any) -> None:
+        super().__init__(auto_prefix=False)
+        self._param = param
+
+    def construct(self, x: Tensor) -> Tensor:
+        """The new value."""
+        ops.assign(self._param, x)
+        return x

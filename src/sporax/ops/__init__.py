@@ -1,0 +1,34 @@
+"""Operators: `mindspore.ops`.
+
+Importing this package casts all operators (see `_operator`) and gives their forms names here: functions such as
+`ops.matmul` and primitive classes such as `ops.MatMul`.
+"""
+
+from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
+from sporax.ir.missing import missing_names
+from sporax.ops import (
+    _tensor,
+    activation,
+    array,
+    assign,
+    control,
+    convolution,
+    debug,
+    elementwise,
+    linalg,
+    loss,
+    normalization,
+    random,
+    reduction,
+)
+from sporax.ops._operator import FUNCTIONS, PRIMITIVES, Primitive
+
+globals().update(FUNCTIONS)
+globals().update(PRIMITIVES)
+
+_OTHERS = ("GradOperation", "get_grad", "grad", "jvp", "value_and_grad", "vjp", "Primitive")
+
+__all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
+
+
+__getattr__ = missing_names(__name__)

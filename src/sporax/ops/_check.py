@@ -1,0 +1,135 @@
+"""Argument checks shared by operators.
+
+They run inside an operator's kernel, that is once per combination of shapes, dtypes and attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.dtype import from_numpy
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+
+
+def describe(array: Any) -> str:
+    """Dtype and shape in MindSpore's notation."""
+    return f"{from_numpy(array.dtype)}{list(array.shape)}"
+
+
+def tensor(operator: str, **values: Any) -> None:
+    """Raise SporaxTypeError unless every value is a tensor."""
+    for name, value in values.items():
+        if not isinstance(value, jax.Array | np.ndarray):
+            raise SporaxTypeError(
+                f"For '{operator}', '{name}' must be a Tensor, but got {type(value).__name__}: {value!r}."
+            )
+
+
+def floating(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError unless every array is of a floating (or complex) dtype."""
+    tensor(operator, **arrays)
+    for name, array in arrays.items():
+        if not jnp.issubdtype(array.dtype, jnp.inexact):
+            raise SporaxTypeError(
+                f"For '{operator}', the dtype of '{name}' must be floating point, but got {from_numpy(array.dtype)}."
+            )
+
+
+def integral(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError unless every array is of an integer dtype."""
+    tensor(operator, **arrays)
+    for name, array in arrays.items():
+        if not jnp.issubdtype(array.dtype, jnp.integer):
+            raise SporaxTypeError(
+                f"For '{operator}', the dtype of '{name}' must be an integer type, but got {from_numpy(array.dtype)}."
+            )
+
+
+def same_dtype(operator: str, **arrays: jax.Array) -> None:
+    """Raise SporaxTypeError unless all arrays have one dtype."""
+    if len({array.dtype for array in arrays.values()}) > 1:
+        given = ", ".join(f"'{name}': {from_numpy(array.dtype)}" for name, array in arrays.items())
+        raise SporaxTypeError(f"For '{operator}', the dtypes must be the same, but got {given}.")
+
+
+def rank(operator: str, allowed: int | Sequence[int], **arrays: jax.Array) -> None:
+    """Raise SporaxValueError unless every array has an allowed number of dimensions."""
+    numbers = (allowed,) if isinstance(allowed, int) else tuple(allowed)
+    for name, array in arrays.items():
+        if array.ndim not in numbers:
+            wanted = " or ".join(map(str, numbers))
+            raise SporaxValueError(
+                f"For '{operator}', '{name}' must have {wanted} dimensions, but got {array.ndim}: shape {array.shape}."
+            )
+
+
+def axis(operator: str, value: Any, ndim: int, name: str = "axis") -> int:
+    """The axis counted from the front.
+
+    Raises:
+        SporaxTypeError: `value` is not an int.
+        SporaxValueError: it is outside [-ndim, ndim).
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise SporaxTypeError(f"For '{operator}', '{name}' must be an int, but got {type(value).__name__}: {value!r}.")
+    limit = max(ndim, 1)
+    if not -limit <= value < limit:
+        raise SporaxValueError(f"For '{operator}', '{name}' must be in range [{-limit}, {limit}), but got {value}.")
+    return int(value) % limit
+
+
+def axes(operator: str, value: Any, ndim: int, name: str = "axis") -> tuple[int, ...] | None:
+    """Axes counted from the front; None stands for all of them.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: as `axis`; also when an axis is named twice.
+    """
+    if value is None or value == ():
+        return None
+    values = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(values, tuple):
+        raise SporaxTypeError(f"For '{operator}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
+    result = tuple(axis(operator, each, ndim, name) for each in values)
+    if len(set(result)) < len(result):
+        raise SporaxValueError(f"For '{operator}', '{name}' names a dimension twice: {value} with {ndim} dimensions.")
+    return result
+
+
+def broadcast(operator: str, left: Any, right: Any) -> tuple[int, ...]:
+    """The shape both broadcast to.
+
+    Raises:
+        SporaxValueError: they do not.
+    """
+    one, other = np.shape(left), np.shape(right)
+    try:
+        return np.broadcast_shapes(one, other)
+    except ValueError:
+        raise SporaxValueError(
+            f"For '{operator}', x.shape and y.shape need to broadcast, but got x.shape: {one} and y.shape: {other}."
+        ) from None
+
+
+def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
+    """A shape given as an int or a tuple of ints.
+
+    Raises:
+        SporaxTypeError: it is something else.
+    """
+    values = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(values, tuple) or any(
+        isinstance(size, bool) or not isinstance(size, int | np.integer) for size in values
+    ):
+        raise SporaxTypeError(f"For '{operator}', '{name}' must be a tuple of ints, but got {value!r}.")
+    return tuple(int(size) for size in values)
+
+
+def one_of(operator: str, value: Any, allowed: Sequence[Any], name: str) -> None:
+    """Raise SporaxValueError unless `value` is one of `allowed`."""
+    if value not in allowed:
+        raise SporaxValueError(f"For '{operator}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")

@@ -1,0 +1,85 @@
+"""Which dtype a result has when the operands' differ: MindSpore's implicit conversion.
+
+Between tensors: bool < integers < floats < complex; an integer and a float give that float; float16 and bfloat16 give
+float32; uint8 and int8 give int16. Unsigned types wider than 8 bits mix with nothing. Python numbers bend to the tensor:
+a float turns bool and integer tensors into float32, an int turns bool tensors into int64. Every case was observed on
+MindSpore 2.10 (tests/golden/facts.json).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.dtype import from_numpy
+from sporax.ir.errors import SporaxTypeError
+
+_WIDE_UNSIGNED = frozenset(map(np.dtype, (np.uint16, np.uint32, np.uint64)))
+
+
+def pair(operator: str, left: Any, right: Any) -> tuple[jax.Array, jax.Array]:
+    """Both operands as arrays of their common dtype.
+
+    Raises:
+        SporaxTypeError: MindSpore defines no conversion between the two dtypes.
+    """
+    dtype = common_dtype(operator, left, right)
+    return jnp.asarray(left, dtype), jnp.asarray(right, dtype)
+
+
+def common_dtype(operator: str, left: Any, right: Any) -> np.dtype[Any]:
+    """The dtype two operands are converted to; see `pair`."""
+    if _is_number(left) and _is_number(right):
+        return np.dtype(np.result_type(_number_dtype(left), _number_dtype(right)))
+    if _is_number(left):
+        return _with_number(operator, right.dtype, left)
+    if _is_number(right):
+        return _with_number(operator, left.dtype, right)
+    return _between(operator, left.dtype, right.dtype)
+
+
+def inexact(array: Any) -> jax.Array:
+    """`array` in a floating dtype: integers and bools become float32."""
+    array = jnp.asarray(array)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.float32)
+
+
+def _is_number(value: Any) -> bool:
+    """Python numbers reach a kernel as such, or as weakly typed tracers."""
+    return isinstance(value, bool | int | float | complex) or bool(getattr(value, "weak_type", False))
+
+
+def _number_dtype(value: Any) -> np.dtype[Any]:
+    kind = np.asarray(value).dtype.kind if not hasattr(value, "dtype") else value.dtype.kind
+    return np.dtype({"b": np.bool_, "i": np.int64, "f": np.float32, "c": np.complex64}[kind])
+
+
+def _with_number(operator: str, dtype: np.dtype[Any], number: Any) -> np.dtype[Any]:
+    kind = _number_dtype(number).kind
+    if kind == "f" and dtype in _WIDE_UNSIGNED:
+        _refuse(operator, dtype, np.dtype(np.float32))
+    if kind == "f" and not jnp.issubdtype(dtype, jnp.inexact):
+        return np.dtype(np.float32)
+    if kind == "i" and dtype == np.bool_:
+        return np.dtype(np.int64)
+    if kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
+        return np.dtype(np.complex128 if dtype == np.float64 else np.complex64)
+    return dtype
+
+
+def _between(operator: str, left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:
+    if left == right:
+        return left
+    if (left in _WIDE_UNSIGNED or right in _WIDE_UNSIGNED) and np.dtype(np.bool_) not in (left, right):
+        _refuse(operator, left, right)
+    return np.dtype(jnp.promote_types(left, right))
+
+
+def _refuse(operator: str, left: np.dtype[Any], right: np.dtype[Any]) -> None:
+    raise SporaxTypeError(
+        f"For '{operator}', type implicit conversion between Tensor[{from_numpy(left)}] and Tensor[{from_numpy(right)}] "
+        "is not supported; convert one of them with astype."
+    )

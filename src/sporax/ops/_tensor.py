@@ -1,0 +1,166 @@
+"""Python's operators on Tensors, and the methods whose arguments differ from those of the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError
+from sporax.ops import array, elementwise, linalg, random, reduction
+from sporax.ops._operator import FUNCTIONS
+
+_BINARY = {
+    "add": elementwise.add,
+    "sub": elementwise.sub,
+    "mul": elementwise.mul,
+    "truediv": elementwise.true_divide,
+    "floordiv": elementwise.floor_div,
+    "mod": elementwise.floor_mod,
+    "pow": elementwise.pow,
+    "matmul": linalg.matmul,
+    "and": FUNCTIONS["bitwise_and"],
+    "or": FUNCTIONS["bitwise_or"],
+    "xor": FUNCTIONS["bitwise_xor"],
+}
+_COMPARISONS = {
+    "lt": FUNCTIONS["less"],
+    "le": FUNCTIONS["less_equal"],
+    "gt": FUNCTIONS["greater"],
+    "ge": FUNCTIONS["greater_equal"],
+}
+_UNARY = {"neg": FUNCTIONS["neg"], "abs": FUNCTIONS["abs"], "invert": FUNCTIONS["logical_not"]}
+
+
+def _refuse(name: str, other: Any) -> None:
+    if isinstance(other, np.ndarray | str | dict | set) or other is None:
+        raise SporaxTypeError(
+            f"For 'Tensor.__{name}__', the other operand must be a Tensor, a number, a list or a tuple, "
+            f"but got {type(other).__name__}."
+        )
+
+
+def _forward(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, Tensor):
+            _refuse(name, other)
+        return function(self, other)
+
+    method.__name__ = f"__{name}__"
+    return method
+
+
+def _reflected(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any], Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        _refuse(name, other)
+        return function(other, self)
+
+    method.__name__ = f"__{name}__"
+    return method
+
+
+def _equality(function: Callable[..., Any], otherwise: bool) -> Callable[[Tensor, Any], Any]:
+    def method(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, Tensor | int | float | complex | list | tuple):
+            return otherwise
+        return function(self, other)
+
+    return method
+
+
+def _unary(function: Callable[..., Any]) -> Callable[[Tensor], Any]:
+    return lambda self: function(self)
+
+
+for _dunder, _function in {**_BINARY, **_COMPARISONS}.items():
+    setattr(Tensor, f"__{_dunder}__", _forward(_dunder, _function))
+for _dunder, _function in _BINARY.items():
+    setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
+for _dunder, _function in _UNARY.items():
+    setattr(Tensor, f"__{_dunder}__", _unary(_function))
+Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
+Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
+Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
+
+
+# ----------------------------------------------------------------------------- methods with arguments of their own
+
+Axis = int | tuple[int, ...] | None
+
+
+def _sum(self: Tensor, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
+    """Sum over `axis`."""
+    return reduction.sum(self, axis, keepdims, dtype)
+
+
+def _mean(self: Tensor, axis: Axis = None, keep_dims: bool = False) -> Tensor:
+    """Mean over `axis`."""
+    return reduction.mean(self, axis, keep_dims)
+
+
+def _prod(self: Tensor, axis: int | None = None, keep_dims: bool = False) -> Tensor:
+    """Product over `axis`."""
+    return reduction.prod(self, axis, keep_dims)
+
+
+def _var(self: Tensor, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    """Variance over `axis`."""
+    return reduction.var(self, axis, ddof, keepdims)
+
+
+def _std(self: Tensor, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
+    """Standard deviation over `axis`."""
+    return reduction.std(self, axis, ddof, keepdims)
+
+
+def _max(self: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
+    """Largest element over `axis`; with `return_indices` also its position."""
+    if return_indices:
+        return reduction.max(self, axis, keepdims)
+    return reduction.reduce_max(self, axis, keepdims)
+
+
+def _min(self: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
+    """Smallest element over `axis`; with `return_indices` also its position."""
+    if return_indices:
+        return reduction.min(self, axis, keepdims)
+    return reduction.reduce_min(self, axis, keepdims)
+
+
+def _argmax_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
+    """Position and value of the largest element along `axis`."""
+    return reduction._argmax_with_value(self, axis, keep_dims)
+
+
+def _expand_as(self: Tensor, other: Tensor) -> Tensor:
+    """Broadcast to the shape of another Tensor."""
+    return array.broadcast_to(self, other.shape)
+
+
+def _where(self: Tensor, condition: Tensor, y: Any) -> Tensor:
+    """Own elements where `condition`, those of `y` elsewhere."""
+    return FUNCTIONS["where"](condition, self, y)
+
+
+def _gather(self: Tensor, input_indices: Tensor, axis: int, batch_dims: int = 0) -> Tensor:
+    """Slices along `axis` at `input_indices`."""
+    return array.gather(self, input_indices, axis, batch_dims)
+
+
+def _dropout(self: Tensor, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
+    """See `ops.dropout`."""
+    return random.dropout(self, p, training, seed)
+
+
+def _fill(self: Tensor, value: Any) -> Tensor:
+    """A Tensor of this shape and dtype filled with `value`."""
+    return array.full(self.shape, value, dtype=self.dtype)
+
+
+for _method in (
+    _sum, _mean, _prod, _var, _std, _max, _min, _argmax_with_value, _expand_as, _where, _gather, _dropout, _fill,
+):  # fmt: skip
+    setattr(Tensor, _method.__name__.removeprefix("_"), _method)

@@ -1,0 +1,195 @@
+"""Convolution and pooling over images in NCHW (or NHWC) order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ops import _check as check
+from sporax.ops._operator import Array, operator
+
+Pair = tuple[int, int]
+
+
+def pair(operator_name: str, value: Any, name: str, least: int = 1) -> Pair:
+    """A setting for height and width: one int for both, two ints, or four as in ``(1, 1, h, w)``.
+
+    Raises:
+        SporaxTypeError: not ints.
+        SporaxValueError: another number of them, or one below `least`.
+    """
+    values = (value,) * 2 if isinstance(value, int) else value
+    if isinstance(value, bool) or not isinstance(values, tuple) or any(not isinstance(each, int) for each in values):
+        raise SporaxTypeError(f"For '{operator_name}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
+    if len(values) == 4:
+        values = values[2:]
+    if len(values) != 2 or min(values) < least:
+        raise SporaxValueError(f"For '{operator_name}', '{name}' must be one or two ints >= {least}, but got {value}.")
+    return values[0], values[1]
+
+
+def _padding(name: str, pad_mode: str, pad: Any) -> Any:
+    """What `lax` wants: "SAME", "VALID", or ((top, bottom), (left, right))."""
+    check.one_of(name, pad_mode.lower(), ("same", "valid", "pad"), "pad_mode")
+    if pad_mode.lower() != "pad":
+        return pad_mode.upper()
+    sides = (pad,) * 4 if isinstance(pad, int) else tuple(pad)
+    if len(sides) == 2:
+        sides = (sides[0], sides[0], sides[1], sides[1])
+    if len(sides) != 4 or min(sides) < 0:
+        raise SporaxValueError(f"For '{name}', 'pad' must be one, two or four ints >= 0, but got {pad}.")
+    return (sides[0], sides[1]), (sides[2], sides[3])
+
+
+@operator("Conv2D(out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format)", function="")
+def _conv2d(
+    x: Array,
+    weight: Array,
+    out_channel: int,
+    kernel_size: int | Pair,
+    mode: int = 1,
+    pad_mode: str = "valid",
+    pad: int | tuple[int, ...] = 0,
+    stride: int | tuple[int, ...] = 1,
+    dilation: int | tuple[int, ...] = 1,
+    group: int = 1,
+    data_format: str = "NCHW",
+) -> Array:
+    """Cross-correlation of images with `out_channel` kernels.
+
+    Args:
+        x: (N, C_in, H, W), or (N, H, W, C_in) for NHWC.
+        weight: (out_channel, C_in / group, kernel height, kernel width), or (…, kernel height, kernel width, C_in / group).
+        out_channel: number of kernels.
+        kernel_size: height and width of the kernels.
+        mode: 1, cross-correlation; nothing else exists.
+        pad_mode: ``"same"`` (output size is input size / stride), ``"valid"`` (no padding) or ``"pad"`` (`pad` cells).
+        pad: cells on all sides, or (top, bottom, left, right); only with ``"pad"``.
+        stride: step of the kernel.
+        dilation: distance between the cells the kernel looks at.
+        group: the channels are cut into so many independent groups.
+        data_format: NCHW or NHWC.
+    """
+    name = "Conv2D"
+    check.one_of(name, data_format, ("NCHW", "NHWC"), "data_format")
+    check.one_of(name, mode, (1,), "mode")
+    check.rank(name, 4, x=x, weight=weight)
+    check.same_dtype(name, x=x, weight=weight)
+    kernel_layout = "OIHW" if data_format == "NCHW" else "OHWI"
+    size = pair(name, kernel_size, "kernel_size")
+    channels, expected = x.shape[data_format.index("C")], weight.shape[kernel_layout.index("I")] * group
+    if channels != expected:
+        raise SporaxValueError(
+            f"For 'Conv2D', the channels of 'x' must be the channels of 'weight' times 'group', "
+            f"but got {channels} and {expected} (x.shape {x.shape}, weight.shape {weight.shape}, group {group})."
+        )
+    got = weight.shape[0], *(weight.shape[kernel_layout.index(dim)] for dim in "HW")
+    if got != (out_channel, *size):
+        raise SporaxValueError(
+            f"For 'Conv2D', 'weight' must have out_channel {out_channel} and kernel_size {size}, but its shape is {weight.shape}."
+        )
+    result = jax.lax.conv_general_dilated(
+        x,
+        weight,
+        window_strides=pair(name, stride, "stride"),
+        padding=_padding(name, pad_mode, pad),
+        rhs_dilation=pair(name, dilation, "dilation"),
+        dimension_numbers=(data_format, kernel_layout, data_format),
+        feature_group_count=group,
+    )
+    if 0 in result.shape:
+        raise SporaxValueError(f"For 'Conv2D', the kernel {size} does not fit into 'x' of shape {x.shape}.")
+    return result
+
+
+def _window(
+    name: str, x: Array, kernel_size: Any, strides: Any, data_format: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    check.one_of(name, data_format, ("NCHW", "NHWC"), "data_format")
+    check.rank(name, 4, x=x)
+    size, step = pair(name, kernel_size, "kernel_size"), pair(name, strides, "strides")
+    if data_format == "NCHW":
+        return (1, 1, *size), (1, 1, *step)
+    return (1, *size, 1), (1, *step, 1)
+
+
+def _pool_padding(name: str, pad_mode: str) -> str:
+    check.one_of(name, pad_mode.lower(), ("same", "valid"), "pad_mode")
+    return pad_mode.upper()
+
+
+def _fits(name: str, result: Array, x: Array, kernel_size: Any) -> Array:
+    if 0 in result.shape:
+        raise SporaxValueError(f"For '{name}', the window {kernel_size} does not fit into 'x' of shape {x.shape}.")
+    return result
+
+
+@operator("MaxPool", function="")
+def _max_pool(
+    x: Array,
+    kernel_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    pad_mode: str = "valid",
+    data_format: str = "NCHW",
+) -> Array:
+    """Largest value in each window. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
+    window, step = _window("MaxPool", x, kernel_size, strides, data_format)
+    lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
+    result = jax.lax.reduce_window(x, lowest, jax.lax.max, window, step, _pool_padding("MaxPool", pad_mode))
+    return _fits("MaxPool", result, x, kernel_size)
+
+
+@operator("AvgPool", function="")
+def _avg_pool(
+    x: Array,
+    kernel_size: int | tuple[int, ...] = 1,
+    strides: int | tuple[int, ...] = 1,
+    pad_mode: str = "valid",
+    data_format: str = "NCHW",
+) -> Array:
+    """Mean of each window, counting only cells inside the image. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
+    window, step = _window("AvgPool", x, kernel_size, strides, data_format)
+    padding = _pool_padding("AvgPool", pad_mode)
+
+    def total(values: Array) -> Array:
+        return jax.lax.reduce_window(values, np.asarray(0, x.dtype), jax.lax.add, window, step, padding)
+
+    return _fits("AvgPool", total(x) / total(jnp.ones_like(x)), x, kernel_size)
+
+
+def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any], Array]:
+    """Pooling to a given output size: cell i covers rows floor(i·H/h) up to ceil((i+1)·H/h)."""
+
+    def pool(x: Array, output_size: Any) -> Array:
+        check.rank(name, (3, 4), x=x)
+        sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
+        goal = [whole if wanted is None else wanted for wanted, whole in zip(sizes, x.shape[-2:], strict=True)]
+        for axis, wanted in zip((-2, -1), goal, strict=True):
+            x = jnp.concatenate(list(_cells(x, axis, wanted, reduce)), axis)
+        return x
+
+    return pool
+
+
+def _cells(x: Array, axis: int, wanted: int, reduce: Callable[..., Array]) -> Any:
+    whole = x.shape[axis]
+    for cell in range(wanted):
+        first, last = cell * whole // wanted, -(-(cell + 1) * whole // wanted)
+        yield reduce(jax.lax.slice_in_dim(x, first, last, axis=axis), axis=axis, keepdims=True)
+
+
+@operator(function="adaptive_avg_pool2d", mint="nn.functional.adaptive_avg_pool2d")
+def adaptive_avg_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
+    """Means that bring height and width to `output_size`; None keeps a size."""
+    return _adaptive("adaptive_avg_pool2d", jnp.mean)(input, output_size)
+
+
+@operator(function="adaptive_max_pool2d")
+def adaptive_max_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
+    """Maxima that bring height and width to `output_size`; None keeps a size."""
+    return _adaptive("adaptive_max_pool2d", jnp.max)(input, output_size)

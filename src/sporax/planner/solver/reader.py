@@ -1,0 +1,121 @@
+"""Files of cost graphs: the IOPDDL format in, solutions out.
+
+The format (google/iopddl) is one JSON object, usually gzipped: ``problem`` with ``name``, ``nodes`` (``intervals``,
+``costs``, ``usages``), ``edges`` (``nodes``, ``costs``) and ``usage_limit``. A file is data from outside: every error
+says which file, which entry and what was wrong with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.planner.solver.graph import CostGraph
+
+
+def read_graph(path: str | Path) -> CostGraph:
+    """Reads a cost graph from a JSON file, gzipped or not.
+
+    Raises:
+        SporaxValueError: the file cannot be read or decoded, or is not a cost graph; the message says where.
+        SporaxNotImplementedError: an edge joins three or more nodes.
+    """
+    return parse_graph(load_json(path), str(path))
+
+
+def load_json(path: str | Path) -> Any:
+    """Decodes a JSON file, gzipped or not (told by its first bytes)."""
+    try:
+        data = Path(path).read_bytes()
+        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        return json.loads(text)
+    except OSError as error:
+        raise SporaxValueError(f"For '{path}', the file must be readable, but got: {error}.") from error
+    except (EOFError, zlib.error) as error:
+        raise SporaxValueError(f"For '{path}', the file must be complete gzip data, but got: {error}.") from error
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise SporaxValueError(f"For '{path}', the file must be JSON, but got: {error}.") from error
+
+
+def parse_graph(document: Any, source: str) -> CostGraph:
+    """Makes a `CostGraph` of a decoded document; `source` names it in errors."""
+    problem = _field(document, "problem", dict, source)
+    nodes = _field(problem, "nodes", dict, f"{source}: problem")
+    edges = _field(problem, "edges", dict, f"{source}: problem")
+    intervals = [_interval(pair, f"{source}: nodes.intervals[{i}]") for i, pair in enumerate(_list(nodes, "intervals", source))]
+    costs = [_numbers(row, f"{source}: nodes.costs[{i}]", whole=False) for i, row in enumerate(_list(nodes, "costs", source))]
+    usages = [_numbers(row, f"{source}: nodes.usages[{i}]", whole=True) for i, row in enumerate(_list(nodes, "usages", source))]
+    limit = problem.get("usage_limit")
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+        raise SporaxValueError(f"For '{source}', usage_limit must be a non-negative integer, but got {limit!r}.")
+    return CostGraph.build(costs, usages, intervals, _edges(edges, costs, source), limit, source)
+
+
+def _edges(edges: dict[str, Any], costs: list[list[float]], source: str) -> Iterator[tuple[int, int, list[float]]]:
+    """Yields (first, second, table); an edge on one node becomes a diagonal table on that node."""
+    ends, tables = _list(edges, "nodes", source), _list(edges, "costs", source)
+    if len(ends) != len(tables):
+        raise SporaxValueError(f"For '{source}', edges.nodes and edges.costs must have the same length, but got {len(ends)} and {len(tables)}.")
+    for i, (pair, table) in enumerate(zip(ends, tables, strict=True)):
+        where = f"{source}: edges.nodes[{i}]"
+        if not isinstance(pair, list) or not pair or any(not _is_int(node) for node in pair):
+            raise SporaxValueError(f"For '{where}', an edge must be a list of node numbers, but got {pair!r}.")
+        if len(pair) > 2:
+            raise SporaxNotImplementedError(f"For '{where}', an edge must join one or two nodes, but got {len(pair)}: {pair}.")
+        values = _numbers(table, f"{source}: edges.costs[{i}]", whole=False)
+        if len(pair) == 2:
+            yield pair[0], pair[1], values
+        else:
+            yield pair[0], pair[0], _diagonal(values)
+
+
+def _diagonal(values: list[float]) -> list[float]:
+    size = len(values)
+    return [values[row] if row == column else 0.0 for row in range(size) for column in range(size)]
+
+
+def _field(parent: Any, name: str, kind: type, where: str) -> Any:
+    if not isinstance(parent, dict) or name not in parent:
+        raise SporaxValueError(f"For '{where}', there must be an object with the field '{name}', but got {_brief(parent)}.")
+    value = parent[name]
+    if not isinstance(value, kind):
+        raise SporaxValueError(f"For '{where}', the field '{name}' must be a {kind.__name__}, but got {_brief(value)}.")
+    return value
+
+
+def _list(parent: dict[str, Any], name: str, where: str) -> list[Any]:
+    value: list[Any] = _field(parent, name, list, where)
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _interval(pair: Any, where: str) -> tuple[int, int]:
+    if not isinstance(pair, list) or len(pair) != 2 or not all(_is_int(end) and 0 <= end < 2**53 for end in pair):
+        raise SporaxValueError(f"For '{where}', a live interval must be two non-negative integers [begin, end], but got {_brief(pair)}.")
+    return pair[0], pair[1]
+
+
+def _numbers(row: Any, where: str, *, whole: bool) -> list[float]:
+    """Checks a list of numbers; `whole` asks for non-negative integers."""
+    if not isinstance(row, list):
+        raise SporaxValueError(f"For '{where}', there must be a list of numbers, but got {_brief(row)}.")
+    kinds = set(map(type, row))
+    if not kinds <= ({int} if whole else {int, float}):
+        i, bad = next((i, x) for i, x in enumerate(row) if type(x) not in ((int,) if whole else (int, float)))
+        raise SporaxValueError(f"For '{where}', entry {i} must be {'an integer' if whole else 'a number'}, but got {_brief(bad)}.")
+    if whole and row and (min(row) < 0 or max(row) >= 2**62):
+        raise SporaxValueError(f"For '{where}', entries must be from 0 to 2**62 - 1, but got {min(row)} to {max(row)}.")
+    return row
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,246 @@
+"""A function that reads and writes variables, compiled into one XLA program.
+
+A `Program` turns such a function into a pure one, ``(written, read, inputs) -> (written, outputs)``, finds out by one
+abstract trace which variables it touches, and compiles it with the written ones donated. It keeps one *variant* per
+combination of input shapes, static arguments and configuration, and can say why a new one had to be made.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.ir.errors import SporaxTypeError
+from sporax.runtime import state
+
+_raw = attrgetter("raw")
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One compilation of a program.
+
+    Attributes:
+        reason: what differed from what had been compiled before.
+        trace_seconds: time to find the program's variables; XLA compiles at the first call after that.
+        num_read, num_written: how many variables the program reads only, and updates.
+    """
+
+    reason: str
+    trace_seconds: float
+    num_read: int
+    num_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    """What a variant was traced for: tree structure, shapes and dtypes of the arrays, and all other leaves."""
+
+    tree: Any
+    arrays: tuple[tuple[tuple[int, ...], Any], ...]
+    statics: tuple[Hashable, ...]
+    kinds: tuple[type, ...]  # of all leaves: 1, 1.0 and True are equal and not the same
+
+
+class _Array:
+    """Marks the place of an array among the static leaves."""
+
+    def __repr__(self) -> str:
+        return "<array>"
+
+
+_ARRAY = _Array()
+
+
+@dataclass(slots=True)
+class _Variant:
+    signature: _Signature
+    written: tuple[Any, ...] = ()
+    read: tuple[Any, ...] = ()
+    guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
+    version: int = -1
+    call: Callable[..., Any] = field(default=lambda *_: None)
+    out_tree: Any = None
+    out_statics: tuple[Any, ...] = ()
+
+    def stale(self) -> str | None:
+        """What changed in the configuration since this variant was traced, or None."""
+        for guard, before in self.guards:
+            now = guard.fingerprint()
+            if now == before:
+                continue
+            for name in {**before, **now}:
+                if before.get(name) != now.get(name):
+                    return f"{guard.describe()}: {name} changed from {before.get(name)!r} to {now.get(name)!r}"
+        return None
+
+    def fresh(self) -> bool:
+        """Whether this variant may run as things are now."""
+        now = state.version()
+        if self.version != now:
+            if self.stale() is not None:
+                return False
+            self.version = now
+        return True
+
+
+class Program:
+    """Compiled form of `function`.
+
+    Args:
+        function: takes and returns pytrees whose leaves are arrays or static values; may read and write variables.
+        name: how the program is called in the compiled module and in messages.
+
+    Raises:
+        SporaxTypeError: an argument is neither an array nor hashable.
+    """
+
+    __slots__ = ("_variants", "compilations", "function", "name")
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self.function = function
+        self.name = name
+        self._variants: dict[_Signature, list[_Variant]] = {}
+        self.compilations: list[Compilation] = []
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program on these arguments, compiling it first when nothing compiled fits."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+        variant = self._variant(_sign(leaves, arrays, tree, self.name))
+        new_values, outputs = variant.call(list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays)
+        for variable, value in zip(variant.written, new_values, strict=True):
+            variable.raw = value
+        return _assemble(variant, outputs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+        variant = self._variant(_sign(leaves, arrays, tree, self.name))
+        call: Any = variant.call
+        state_values = list(map(_raw, variant.written)), list(map(_raw, variant.read))
+        lowered: jax.stages.Lowered = call.lower(*state_values, arrays)
+        return lowered
+
+    def _variant(self, signature: _Signature) -> _Variant:
+        candidates = self._variants.setdefault(signature, [])
+        for variant in candidates:
+            if variant.fresh():
+                return variant
+        reason = self._reason(signature, candidates)
+        started = time.perf_counter()
+        variant = _discover(self.function, signature)
+        variant.call = _compile(self.function, variant, self.name)
+        self.compilations.append(
+            Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
+        )
+        candidates.append(variant)
+        return variant
+
+    def _reason(self, signature: _Signature, candidates: list[_Variant]) -> str:
+        if not self._variants or (len(self._variants) == 1 and not candidates):
+            return "first call"
+        if candidates:
+            return candidates[-1].stale() or "configuration changed"
+        previous = [known for known, variants in self._variants.items() if variants][-1]
+        return _difference(previous, signature)
+
+
+def _sign(leaves: list[Any], arrays: list[jax.Array], tree: Any, name: str) -> _Signature:
+    statics = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+    shapes = tuple((array.shape, array.dtype) for array in arrays)
+    signature = _Signature(tree, shapes, statics, tuple(map(type, leaves)))
+    try:
+        hash(signature)
+    except TypeError:
+        culprit = next(leaf for leaf in statics if not _hashable(leaf))
+        raise SporaxTypeError(
+            f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
+            f"but got {type(culprit).__name__}."
+        ) from None
+    return signature
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _inputs(signature: _Signature, arrays: list[Any]) -> tuple[Any, Any]:
+    remaining = iter(arrays)
+    leaves = [next(remaining) if leaf is _ARRAY else leaf for leaf in signature.statics]
+    args, kwargs = jax.tree.unflatten(signature.tree, leaves)
+    return args, kwargs
+
+
+def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
+    remaining = iter(outputs)
+    leaves = [next(remaining) if leaf is _ARRAY else leaf for leaf in variant.out_statics]
+    return jax.tree.unflatten(variant.out_tree, leaves)
+
+
+def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
+    """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on."""
+    frame = state.DiscoveryFrame()
+
+    def trace(arrays: list[jax.Array]) -> None:
+        args, kwargs = _inputs(signature, arrays)
+        with frame:
+            function(*args, **kwargs)
+
+    abstract: Any = jax.ShapeDtypeStruct
+    jax.eval_shape(trace, [abstract(shape, dtype) for shape, dtype in signature.arrays])
+    return _Variant(
+        signature,
+        written=tuple(frame.written),
+        read=tuple(variable for variable in frame.found if variable not in frame.written),
+        guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
+        version=state.version(),
+    )
+
+
+def _compile(function: Callable[..., Any], variant: _Variant, name: str) -> Callable[..., Any]:
+    def program(
+        written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
+    ) -> tuple[list[jax.Array], list[jax.Array]]:
+        args, kwargs = _inputs(variant.signature, arrays)
+        values = dict(zip((*variant.written, *variant.read), (*written, *read), strict=True))
+        with state.Frame(values) as frame:
+            result = function(*args, **kwargs)
+        leaves, variant.out_tree = jax.tree.flatten(result)
+        variant.out_statics = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+        owned = {id(value) for value in (*written, *read, *frame.values.values())}
+        outputs = [
+            # A variable's buffer is given away at the next step, so no output may share it.
+            jnp.array(leaf, copy=True) if id(leaf) in owned else leaf
+            for leaf in leaves
+            if isinstance(leaf, jax.Array)
+        ]
+        return [frame.values[variable] for variable in variant.written], outputs
+
+    program.__name__ = program.__qualname__ = name
+    return jax.jit(program, donate_argnums=0)
+
+
+def _difference(before: _Signature, after: _Signature) -> str:
+    if before.tree != after.tree:
+        return f"structure of the arguments changed from {before.tree} to {after.tree}"
+    for index, (old, new) in enumerate(zip(before.arrays, after.arrays, strict=False)):
+        if old != new:
+            return f"input {index} changed from {old[1]}{list(old[0])} to {new[1]}{list(new[0])}"
+    statics = zip(before.statics, after.statics, strict=True)
+    kinds = zip(before.kinds, after.kinds, strict=True)
+    for index, ((was, now), (old_kind, kind)) in enumerate(zip(statics, kinds, strict=True)):
+        if was != now or old_kind is not kind:
+            return f"static argument {index} changed from {was!r} to {now!r}"
+    return "inputs changed"

@@ -1,0 +1,179 @@
+"""Mutable variables inside pure programs.
+
+MindSpore programs assign to Parameters; JAX programs are pure. The bridge is a stack of *frames*. Outside every frame a
+variable's value is the array it holds. Each transformation (compile, differentiate, recompute, branch) runs the user's
+code inside a frame of its own: reads look for the variable in the innermost frame first, writes stay in it, and the
+transformation turns what was written into results of the pure function it builds.
+
+                 outside          jit frame           grad frame
+    read  w      w.raw       →    tracer of w    →    tracer being differentiated
+    write w      w.raw = a   ←    result of program ← auxiliary result of the gradient
+
+The second thing a program depends on is *configuration*: flags such as a Cell's ``training``. Whatever may change it
+calls `touch`, whatever reads it during a trace calls `depend_on`; a compiled program then knows when it is stale.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+import jax
+
+Result = TypeVar("Result")
+
+
+class Variable(Protocol):
+    """A named, mutable holder of one array. Hashes by identity."""
+
+    raw: jax.Array
+    name: str
+
+
+class Guard(Protocol):
+    """Something a trace depends on besides its inputs; equal fingerprints mean that nothing relevant changed."""
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """Relevant settings by name."""
+        ...
+
+    def describe(self) -> str:
+        """What it is called in messages."""
+        ...
+
+
+_identity: Any = jax.lax.optimization_barrier  # an identity that is not folded away while tracing
+
+
+class _Current(threading.local):
+    frame: Frame | None = None
+
+
+_current = _Current()
+_version = 0
+
+
+def version() -> int:
+    """Number that grows whenever configuration a trace may depend on has changed."""
+    return _version
+
+
+def touch() -> None:
+    """Say that configuration changed, so compiled programs look at their guards again."""
+    global _version
+    _version += 1
+
+
+class Frame:
+    """Values of variables inside one transformation.
+
+    Args:
+        values: variables this frame answers for, with their values inside it.
+    """
+
+    __slots__ = ("guards", "parent", "values", "written")
+
+    def __init__(self, values: Mapping[Any, jax.Array] | None = None) -> None:
+        self.values: dict[Any, jax.Array] = dict(values or {})
+        self.written: dict[Any, None] = {}  # a set that keeps order
+        self.guards: dict[int, Guard] = {}
+        self.parent: Frame | None = None
+
+    def __enter__(self) -> Frame:
+        self.parent = _current.frame
+        _current.frame = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _current.frame = self.parent
+        if self.parent is not None:
+            self.parent.guards.update(self.guards)
+
+    def read(self, variable: Variable) -> jax.Array:
+        """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
+        value = self.values.get(variable)
+        if value is not None:
+            return value
+        return self.parent.read(variable) if self.parent is not None else variable.raw
+
+    def write(self, variable: Variable, value: jax.Array) -> None:
+        """Give `variable` a new value inside this frame."""
+        self.values[variable] = value
+        self.written[variable] = None
+
+    def updates(self) -> dict[Any, jax.Array]:
+        """What was written, with the last value of each."""
+        return {variable: self.values[variable] for variable in self.written}
+
+
+class DiscoveryFrame(Frame):
+    """Frame of a first, abstract trace that finds out which variables a program reads and writes."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[Any, None] = {}
+
+    def read(self, variable: Variable) -> jax.Array:
+        """Value of `variable` as a tracer, so that code which branches on it fails here as it would when compiled.
+
+        A new tracer each time: one made inside a loop body must not be met again outside of it.
+        """
+        value = self.values.get(variable)
+        if value is not None:
+            return value
+        self.found[variable] = None
+        traced: jax.Array = _identity(variable.raw)
+        return traced
+
+    def write(self, variable: Variable, value: jax.Array) -> None:
+        """Give `variable` a new value; it counts as read too, since a program returns every variable it was given."""
+        self.found[variable] = None
+        super().write(variable, value)
+
+
+def current_frame() -> Frame | None:
+    """The innermost frame of this thread, or None outside every transformation."""
+    return _current.frame
+
+
+def read(variable: Variable) -> jax.Array:
+    """Value of `variable` as seen from the innermost frame."""
+    frame = _current.frame
+    return variable.raw if frame is None else frame.read(variable)
+
+
+def write(variable: Variable, value: jax.Array) -> None:
+    """Set `variable` in the innermost frame, or for good outside every frame."""
+    frame = _current.frame
+    if frame is None:
+        variable.raw = value
+    else:
+        frame.write(variable, value)
+
+
+def depend_on(guard: Guard) -> None:
+    """Note that the running trace depends on `guard`."""
+    frame = _current.frame
+    if frame is not None:
+        frame.guards[id(guard)] = guard
+
+
+def commit(updates: Mapping[Any, jax.Array]) -> None:
+    """Write `updates` in the present frame (or for good, outside every frame)."""
+    for variable, value in updates.items():
+        write(variable, value)
+
+
+def isolate(
+    function: Callable[[], Result], values: Mapping[Any, jax.Array] | None = None
+) -> tuple[Result, dict[Any, jax.Array]]:
+    """Run `function` in a frame of its own; return its result and what it wrote, writing nothing outside."""
+    with Frame(values) as frame:
+        result = function()
+    return result, frame.updates()

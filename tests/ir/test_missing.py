@@ -1,0 +1,66 @@
+import sys
+import types
+
+import pytest
+
+from sporax.ir.errors import SporaxAttributeError, SporaxImportError
+from sporax.ir.missing import missing_module, missing_name, missing_names
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    one = types.ModuleType("house")
+    one.there = 1
+    one.__getattr__ = missing_names("house")
+    monkeypatch.setitem(sys.modules, "house", one)
+    return one
+
+
+def test_attribute_access(module: types.ModuleType):
+    with pytest.raises(SporaxAttributeError, match=r"For 'house'.*but got 'gone'. docs/api.md") as caught:
+        _ = module.gone
+    assert caught.value.name == "gone"
+    assert not hasattr(module, "gone")
+    assert getattr(module, "gone", 5) == 5
+
+
+def test_from_import(module: types.ModuleType):
+    with pytest.raises(SporaxImportError, match=r"For 'house'.*but got 'gone'. docs/api.md"):
+        from house import there, gone  # noqa: F401, I001
+
+
+def test_from_import_of_a_submodule_that_is_still_being_imported(
+    module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+):
+    """In an import cycle it is known to Python and not yet an attribute of its package."""
+    module.__path__ = []
+    monkeypatch.setitem(sys.modules, "house.room", types.ModuleType("house.room"))
+    from house import room
+
+    assert room.__name__ == "house.room"
+    with pytest.raises(SporaxImportError, match="but got 'gone'"):
+        from house import gone  # noqa: F401
+
+
+def test_inside_a_getattr_of_ones_own(monkeypatch: pytest.MonkeyPatch):
+    one = types.ModuleType("house")
+
+    def own_getattr(name: str) -> int:
+        if name == "lazy":
+            return 3
+        raise missing_name("house", name)
+
+    one.__getattr__ = own_getattr
+    monkeypatch.setitem(sys.modules, "house", one)
+    from house import lazy
+
+    assert lazy == 3
+    with pytest.raises(SporaxImportError):
+        from house import gone  # noqa: F401
+    with pytest.raises(SporaxAttributeError):
+        _ = one.gone
+
+
+def test_missing_module():
+    with pytest.raises(ModuleNotFoundError, match=r"but got 'mindspore\.gone'"):
+        raise missing_module("mindspore.gone")

@@ -1,0 +1,115 @@
+"""The alias changes the import system, so it is watched from inside scripts that run in processes of their own."""
+
+import sys
+
+import pytest
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.launch import alias
+
+SAME_OBJECTS = """
+import sys
+import mindspore as ms
+import mindspore.ir.errors as errors
+from mindspore.ir.errors import SporaxError
+import sporax, sporax.ir.errors
+assert ms is sporax
+assert errors is sporax.ir.errors is sys.modules["sporax.ir.errors"] is sys.modules["mindspore.ir.errors"]
+assert SporaxError is sporax.ir.errors.SporaxError
+assert errors.__spec__.name == errors.__name__ == "sporax.ir.errors"
+assert ms.ir is sporax.ir
+"""
+
+
+def test_modules_are_the_same_objects(write, run):
+    done = run("run", write("script.py", SAME_OBJECTS))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("statement", "kind"),
+    [
+        ("import mindspore.no_such_module", "ModuleNotFoundError"),
+        ("import mindspore.no_such_module.deeper", "ModuleNotFoundError"),
+        ("from mindspore.no_such_module import name", "ModuleNotFoundError"),
+        ("from mindspore import no_such_name", "ImportError"),
+        ("from mindspore.ir.errors import no_such_name", "ImportError"),
+        ("import mindspore.ir.errors; mindspore.ir.errors.no_such_name", "AttributeError"),
+        ("import mindspore; mindspore.no_such_name", "AttributeError"),
+    ],
+)
+def test_what_is_missing_says_so(write, run, statement: str, kind: str):
+    script = f"try:\n    {statement}\nexcept {kind} as error:\n    print(type(error).__mro__[-4:], error)\n"
+    said = run("run", write("script.py", script)).stdout
+    assert "no_such_" in said
+    assert "docs/api.md" in said
+    assert "For '" in said
+
+
+def test_what_is_missing_can_be_asked_for(write, run):
+    script = """
+import importlib.util
+import mindspore
+assert not hasattr(mindspore, "no_such_name")
+assert getattr(mindspore, "no_such_name", 7) == 7
+assert importlib.util.find_spec("mindspore.ir") is not None
+"""
+    assert run("run", write("script.py", script)).returncode == 0
+
+
+CHILDREN = """
+import multiprocessing, subprocess, sys
+def is_aliased(_):
+    import mindspore
+    return mindspore.__name__
+if __name__ == "__main__":
+    code = "import mindspore.ir as ir; print(ir.__name__)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "sporax.ir\\n"
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(is_aliased, [0]) == ["sporax"]
+"""
+
+
+def test_child_processes_have_the_alias(write, run):
+    done = run("run", write("script.py", CHILDREN))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_environment_without_sporax_gets_its_own_mindspore(write, run, tmp_path):
+    """Scripts may start programs of other environments, which inherit PYTHONPATH."""
+    write("other/mindspore/__init__.py", "real = True")
+    script = """
+import subprocess, sys
+code = '''
+import sys
+sys.modules["sporax"] = None
+sys.path = [entry for entry in sys.path if "sporax" not in entry or entry.endswith("shadow")] + ["other"]
+import importlib.machinery
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        return None
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "sporax" else find_spec(name, package)
+import mindspore
+assert mindspore.real
+'''
+subprocess.run([sys.executable, "-c", code], check=True)
+"""
+    assert run("run", write("script.py", script)).returncode == 0
+
+
+def test_the_real_mindspore_already_imported_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "mindspore", type(sys)("mindspore"))
+    with pytest.raises(SporaxRuntimeError, match="must not be imported before"):
+        alias.install()
+
+
+def test_children_variables_are_set_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", ["script directory", "elsewhere"])
+    variables = {"PYTHONPATH": "mine"}
+    alias.install_for_children(variables)
+    alias.install_for_children(variables)
+    assert variables["PYTHONPATH"].endswith(":mine")
+    assert variables["PYTHONPATH"].count("shadow") == 1
+    assert sys.path == ["script directory", alias.SHADOW_DIRECTORY, "elsewhere"]

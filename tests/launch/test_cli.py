@@ -1,0 +1,95 @@
+import argparse
+import subprocess
+import sys
+
+import pytest
+
+import sporax
+from sporax.launch import cli
+
+RUN_FLAGS = {
+    "module": False,
+    "local_devices": None,
+    "worker_num": None,
+    "local_worker_num": None,
+    "master_addr": "127.0.0.1",
+    "master_port": None,
+    "node_rank": -1,
+    "log_dir": "",
+    "join": True,
+    "cluster_time_out": 600,
+    "bind_core": None,
+    "bind_numa": False,
+    "sim_level": -1,
+    "sim_rank_id": -1,
+    "rank_table_file": "",
+    "worker_log_name": "",
+    "tail_worker_log": "-1",
+    "target": None,
+    "target_arguments": None,
+}
+MSRUN_FLAGS = RUN_FLAGS | {"worker_num": 8, "join": False}
+
+
+def flags(command: str) -> dict[str, object]:
+    parser = cli.command_parser(command, cli.load_command(command))
+    return {action.dest: action.default for action in parser._actions if action.dest != "help"}
+
+
+@pytest.mark.parametrize(("command", "frozen"), [("run", RUN_FLAGS), ("msrun", MSRUN_FLAGS), ("info", {})])
+def test_the_command_line_is_frozen(command: str, frozen: dict[str, object]):
+    """A changed name or default breaks scripts of users: change it here only on purpose."""
+    assert flags(command) == frozen
+
+
+def test_every_flag_has_a_help_text():
+    for command in ("run", "msrun"):
+        for action in cli.command_parser(command, cli.load_command(command))._actions:
+            assert action.help, action.dest
+
+
+def test_version_and_python_dash_m(run):
+    assert run("--version").stdout == f"sporax {sporax.__version__}\n"
+
+
+def test_help_lists_every_command(run):
+    text = run("--help").stdout
+    assert all(f"  {name}" in text for name in cli.COMMANDS)
+
+
+def test_unknown_command_is_a_usage_error(run):
+    done = run("rum", "x.py")
+    assert done.returncode == 2
+    assert "'rum'" in done.stderr
+
+
+def test_a_users_mistake_is_one_message_and_exit_code_2(run):
+    done = run("run", "missing.py")
+    assert done.returncode == 2
+    assert done.stderr.startswith("sporax run: For 'sporax run', the target must be a script")
+    assert "'missing.py'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_only_the_chosen_command_is_imported(monkeypatch: pytest.MonkeyPatch):
+    """A command is found by name when it is called, so a heavy one costs the others nothing."""
+
+    class Heavy:
+        @staticmethod
+        def add_arguments(parser: argparse.ArgumentParser) -> None:
+            parser.add_argument("--x", type=int)
+
+        @staticmethod
+        def run(arguments: argparse.Namespace) -> int:
+            return arguments.x
+
+    monkeypatch.setitem(cli.COMMANDS, "heavy", ("not.imported.yet", "a test"))
+    assert "not.imported.yet" not in sys.modules
+    monkeypatch.setitem(sys.modules, "not.imported.yet", Heavy)
+    assert cli.main(["heavy", "--x", "3"]) == 3
+
+
+def test_the_launching_process_stays_light():
+    """It must not import JAX: it would cost every launch, and read variables that the launcher still sets."""
+    code = "import sys, sporax.launch.cli, sporax.launch.run; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,117 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sporax.ir.errors import SporaxValueError
+from sporax.launch.target import Kind, Target, resolve
+
+DESCRIBE = """
+import json, sys
+me = sys.modules["__main__"]
+print(json.dumps({
+    "argv": sys.argv, "path0": sys.path[0], "file": __file__, "name": __name__, "spec": repr(__spec__),
+    "package": __package__, "is_main": vars(me) is globals(), "names": sorted(n for n in vars(me) if n != "me"),
+}))
+"""
+
+
+def as_python(tmp_path: Path, environ: dict[str, str], *arguments: str) -> dict[str, object]:
+    """What plain Python shows the script."""
+    return json.loads(subprocess.check_output([sys.executable, *arguments], cwd=tmp_path, env=environ))
+
+
+@pytest.mark.parametrize("script", ["script.py", "deep/er/script.py", "link.py"])
+def test_a_script_sees_what_python_would_show_it(write, run, tmp_path, environ, script: str):
+    write("deep/er/script.py", DESCRIBE)
+    write("script.py", DESCRIBE)
+    (tmp_path / "link.py").symlink_to(tmp_path / "deep/er/script.py")
+    expected = as_python(tmp_path, environ, script, "--flag", "value")
+    seen = json.loads(run("run", script, "--flag", "value").stdout)
+    expected["names"] = [name for name in expected["names"] if name not in ("__annotations__", "__cached__")]
+    seen["names"] = [name for name in seen["names"] if name not in ("__annotations__", "__cached__")]
+    assert seen == expected
+
+
+def test_a_module_sees_what_python_would_show_it(write, run, tmp_path, environ):
+    write("package/__init__.py", "")
+    write("package/tool.py", DESCRIBE)
+    expected = as_python(tmp_path, environ, "-m", "package.tool", "x")
+    seen = json.loads(run("run", "-m", "package.tool", "x").stdout)
+    for key in ("argv", "path0", "file", "name", "package", "is_main"):
+        assert seen[key] == expected[key], key
+
+
+def test_main_lives_until_the_process_ends(write, run):
+    script = "import atexit, sys\nvalue = 3\natexit.register(lambda: print(sys.modules['__main__'].value))"
+    assert run("run", write("script.py", script)).stdout == "3\n"
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [("", 0), ("raise SystemExit", 0), ("raise SystemExit(5)", 5), ("import sys; sys.exit('no')", 1)],
+)
+def test_exit_code(write, run, ending: str, code: int):
+    assert run("run", write("script.py", ending)).returncode == code
+
+
+@pytest.mark.parametrize(
+    "script", ["def f():\n    1 / 0\nf()\n", "a = (\n", "raise ValueError('x') from KeyError('y')\n"]
+)
+def test_a_failing_script_is_reported_as_python_does(write, run, tmp_path, environ, script: str):
+    """The same text, frame for frame: nothing of the launcher shows."""
+    path = write("script.py", script)
+    python = subprocess.run([sys.executable, path], capture_output=True, text=True, env=environ)
+    done = run("run", path)
+    assert (done.returncode, done.stderr) == (python.returncode, python.stderr)
+
+
+def test_an_error_of_sporax_in_the_script_is_the_scripts(write, run):
+    done = run("run", write("script.py", "from sporax.ir.errors import SporaxValueError\nraise SporaxValueError('x')"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+
+
+def test_pytest_runs_with_the_alias(write, run):
+    write("test_it.py", "import mindspore, sporax\ndef test():\n    assert mindspore is sporax\n    print('here')\n")
+    done = run("run", "pytest", "-s", "-p", "no:cacheprovider", "test_it.py")
+    assert done.returncode == 0
+    assert "here" in done.stdout
+
+
+def test_python_and_other_executables(write, run):
+    assert run("run", "python", "-c", "import mindspore; print(mindspore.__name__)").stdout == "sporax\n"
+    assert run("run", "sh", "-c", "exit 9").returncode == 9
+
+
+def test_simulated_devices(write, run):
+    script = write("script.py", "import os; print(os.environ['XLA_FLAGS'], os.environ['JAX_PLATFORMS'])")
+    done = run("run", "--local_devices", 4, script, XLA_FLAGS="--xla_x=1 --xla_force_host_platform_device_count=2")
+    assert done.stdout == "--xla_x=1 --xla_force_host_platform_device_count=4 cpu\n"
+    assert "JAX_PLATFORMS must be 'cpu'" in run("run", "--local_devices", 4, script, JAX_PLATFORMS="cuda").stderr
+
+
+def test_resolve(write, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    write("train.py", "")
+    write("tool", "#!/bin/sh\n").chmod(0o755)
+    write("plain", "print(1)")
+    assert resolve("train.py", ["--lr", "1"]) == Target(Kind.SCRIPT, "train.py", ("--lr", "1"))
+    assert resolve("./tool", []).kind is Kind.EXECUTABLE
+    assert resolve("plain", []).kind is Kind.SCRIPT
+    assert resolve("a.b", [], as_module=True) == Target(Kind.MODULE, "a.b")
+    assert resolve("python", ["-V"]) == Target(Kind.EXECUTABLE, sys.executable, ("-V",))
+    assert resolve("pytest", []).kind is Kind.SCRIPT
+    assert resolve("sh", []).kind is Kind.EXECUTABLE
+    assert os.path.isabs(resolve("sh", []).name)
+    for missing in ("none.py", "no-such-command", str(tmp_path)):
+        with pytest.raises(SporaxValueError, match=r"For 'sporax run', the target must be .* but got"):
+            resolve(missing, [])
+
+
+def test_a_missing_module_is_a_users_mistake(run):
+    done = run("run", "-m", "no_such_module")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
