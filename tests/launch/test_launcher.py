@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -86,7 +87,17 @@ def test_ranks_have_the_alias_and_their_share_of_the_cores(write, run):
     ],
 )
 def test_the_first_rank_that_fails_ends_the_job(write, run, ending: str, code: int, words: str):
-    script = JOIN + f"print('last words of', me.rank, flush=True)\nif me.rank == 1: {ending}\ntime.sleep(300)"
+    script = (
+        JOIN
+        + f"""
+print('last words of', me.rank, flush=True)
+while not os.path.getsize("worker_0.log"):
+    time.sleep(0.01)
+if me.rank == 1:
+    {ending}
+time.sleep(300)
+"""
+    )
     done = run("run", "--worker_num", 3, "--tail_worker_log", "0", write("script.py", script))
     assert done.returncode == code
     assert re.search(rf"rank 1 \(process \d+\) {words}", done.stderr)
@@ -191,6 +202,12 @@ def test_log_names_and_hidden_output(write, run, tmp_path):
     assert (tmp_path / f"w_127.0.0.1_{socket.gethostname()}_0.log").read_text() == "said\n"
 
 
+def test_a_log_that_cannot_be_written_is_a_users_mistake(write, run):
+    done = run("run", "--worker_num", 2, "--worker_log_name", "no/such/directory/w", write("script.py", ""))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 2)  # what was to be started, and why it could not
+    assert "every rank must start, but rank 0 got" in done.stderr
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return probe.getsockname()[1]
@@ -218,8 +235,9 @@ def test_two_nodes(write, start):
 
 @pytest.mark.parametrize("joined", [True, False])
 def test_a_failure_on_one_node_ends_the_other(write, start, joined: bool):
+    """Also when the rank fails before it has joined, and before the other node has even started."""
     ending = "if os.environ['RANK_ID'] == '3': os.kill(os.getpid(), 9)\n"
-    script = JOIN + ending + "time.sleep(300)" if joined else "import os, time\ntime.sleep(1)\n" + ending + JOIN
+    script = JOIN + ending + "time.sleep(300)" if joined else "import os\n" + ending + JOIN
     nodes = two_nodes(start, write("script.py", script))
     told = [node.communicate(timeout=60)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [137, 1]
@@ -253,3 +271,14 @@ else:
     outputs = [process.communicate(timeout=60)[0] for process in processes]
     assert outputs[:2] == ["w-10 1\n", "w-9 0\n"]
     assert [process.returncode for process in processes] == [0, 0, 0]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
+def test_mpirun(write, environ):
+    script = write("script.py", JOIN + "print(me.rank, me.size, me.local_rank, me.local_size, me.coordinator_address)")
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m", "sporax", "run"]
+    done = subprocess.run([*command, script], env=environ, capture_output=True, text=True, timeout=60)
+    first, second = sorted(done.stdout.splitlines())
+    assert first.startswith("0 2 0 2 127.0.0.1:")
+    assert second.startswith("1 2 1 2 127.0.0.1:")
+    assert first.split()[4] == second.split()[4]

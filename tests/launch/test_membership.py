@@ -129,6 +129,18 @@ def test_nonsense_is_refused_and_does_not_disturb(line: bytes):
         join(place(port, 1, "a")).leave()
 
 
+def test_a_member_that_breaks_the_protocol_is_out():
+    """Its place is free again: nothing of it stays behind."""
+    words = {"say": "register", "role": "MS_WORKER", "node_id": "a", "rank": 0, "size": 1, "host": "h", "port": 1}
+    with scheduler(2) as (port, cluster):
+        with socket.create_connection(("127.0.0.1", port)) as bad:
+            bad.sendall(json.dumps(words | {"size": 2}).encode() + b"\nnonsense\n")
+            assert json.loads(bad.makefile().readline())["say"] == "refused"
+        members = join_all(place(port, 2, "a", 0), place(port, 2, "b", 1))
+        assert len(cluster.members) == 2
+        leave_all(members)
+
+
 def test_a_scheduler_process_serves_until_all_have_left():
     with ports.listen("127.0.0.1", None) as probe:
         port = probe.getsockname()[1]

@@ -155,6 +155,13 @@ def test_a_launchers_failure_ends_the_job_even_before_its_ranks_joined():
     assert cluster.handle(Left(9, "ended its ranks: why")) == [Refuse(0, "the launcher on node1 ended its ranks: why")]
 
 
+def test_a_launcher_that_comes_too_late_hears_how_it_ended():
+    cluster = Cluster(2, 0, 60)
+    cluster.handle(TimeIsUp())
+    (said,) = cluster.handle(Watching(9, "node1"))
+    assert said == Announce(9, Phase.FAILED, cluster.failure)
+
+
 def test_a_stranger_who_hangs_up_is_no_loss():
     cluster, _ = gathered(member("a"), member("b"), member("c"))
     assert cluster.handle(Left(77, "is gone")) == []

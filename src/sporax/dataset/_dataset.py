@@ -35,8 +35,8 @@ from sporax.dataset._nodes import (
 from sporax.dataset._operations import as_operations
 from sporax.dataset._random import Pass, first_pass
 from sporax.dataset._rows import Row
+from sporax.dataset._sizes import common_shapes, split_counts
 from sporax.dataset._tables import ENDLESS
-from sporax.dataset.samplers import BuiltinSampler, FixedOrder, SequentialSampler
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 
@@ -337,7 +337,7 @@ class Dataset:
         _checks.check_bool("split", "randomize", randomize)
         if self.is_sharded():
             raise SporaxRuntimeError("For 'split', the dataset must not be sharded yet; shard the parts instead.")
-        counts = _split_counts(sizes, self.get_dataset_size())
+        counts = split_counts(sizes, self.get_dataset_size())
         starts = itertools.accumulate(counts, initial=0)
         return tuple(self._part(start, count, randomize) for start, count in zip(starts, counts, strict=False))
 
@@ -427,7 +427,7 @@ class Dataset:
         shapes: list[list[int | None]] = []
         for row in self._rows_once():
             found = [list(row[name].shape) for name in self._node.columns]
-            shapes = _common_shapes(shapes, found) if shapes else found
+            shapes = common_shapes(shapes, found) if shapes else found
         return shapes
 
     def output_types(self) -> list[np.dtype[Any]]:
@@ -485,51 +485,6 @@ class Dataset:
         return Dataset(Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count))
 
 
-class MappableDataset(Dataset):
-    """A source with random access, whose sampler can be changed.
-
-    Args:
-        source: the store and its sampler.
-    """
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self._source = source
-
-    @property
-    def sampler(self) -> BuiltinSampler:
-        """The sampler in use."""
-        return self._source.sampler
-
-    def add_sampler(self, new_sampler: BuiltinSampler) -> None:
-        """Sample with `new_sampler` from what the present sampler gives."""
-        if not isinstance(new_sampler, BuiltinSampler):
-            raise _checks.type_error("add_sampler", "new_sampler", "a sampler", new_sampler)
-        new_sampler.add_child(self._source.sampler)
-        self._use(new_sampler)
-
-    def use_sampler(self, new_sampler: BuiltinSampler) -> None:
-        """Sample with `new_sampler` instead of the sampler added last."""
-        if not isinstance(new_sampler, BuiltinSampler):
-            raise _checks.type_error("use_sampler", "new_sampler", "a sampler", new_sampler)
-        below = self._source.sampler.get_child()
-        if below is not None:
-            new_sampler.add_child(below)
-        self._use(new_sampler)
-
-    def _use(self, sampler: BuiltinSampler) -> None:
-        self._source = self._source.with_sampler(sampler)
-        self._node = self._source
-
-    def _part(self, start: int, count: int, randomize: bool) -> Dataset:
-        part = SequentialSampler(start, count)
-        part.add_child(FixedOrder(self._source.sampler, randomize))
-        # The sampler on top is the one that `use_sampler` replaces, e.g. to shuffle or shard the part.
-        top = SequentialSampler()
-        top.add_child(part)
-        return MappableDataset(self._source.with_sampler(top))
-
-
 def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
     """Datasets side by side, as long as the shortest: `mindspore.dataset.zip`.
 
@@ -560,33 +515,6 @@ def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Ca
     return size_of
 
 
-def _split_counts(sizes: object, total: int) -> list[int]:
-    """Rows of each part; a rounding difference goes to the first part that can take it."""
-    if not isinstance(sizes, list):
-        raise _checks.type_error("split", "sizes", "a list of int or a list of float", sizes)
-    if not sizes:
-        raise SporaxValueError("For 'split', the argument 'sizes' must not be empty.")
-    if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes):
-        if min(sizes) <= 0:
-            raise SporaxValueError(f"For 'split', sizes must be positive, but got {sizes}.")
-        if sum(sizes) != total:
-            raise SporaxRuntimeError(
-                f"For 'split', sizes must add up to the dataset's size {total}, but {sizes} add up to {sum(sizes)}."
-            )
-        return sizes
-    if not all(isinstance(size, float) and 0 < size <= 1 for size in sizes) or abs(sum(sizes) - 1) > 1e-5:
-        raise SporaxValueError(f"For 'split', fractions must be in (0, 1] and add up to 1, but got {sizes}.")
-    counts = [round(size * total) for size in sizes]
-    if 0 in counts:
-        raise SporaxRuntimeError(
-            f"For 'split', every part must have a row, but the fraction {sizes[counts.index(0)]} of {total} rows has none."
-        )
-    excess = sum(counts) - total
-    receiver = next(i for i, count in enumerate(counts) if count > excess)
-    counts[receiver] -= excess
-    return counts
-
-
 def _chain(node: Node) -> Iterator[Node]:
     """The node and its first parents, down to the source."""
     while True:
@@ -594,16 +522,3 @@ def _chain(node: Node) -> Iterator[Node]:
         if not node.parents:
             return
         node = node.parents[0]
-
-
-def _common_shapes(known: list[list[int | None]], found: list[list[int]]) -> list[list[int | None]]:
-    """Shapes with None where two rows differ."""
-    for shape, other in zip(known, found, strict=True):
-        if len(shape) != len(other):
-            raise SporaxRuntimeError(
-                f"For 'output_shapes', rows must have the same number of dimensions, but got {shape} and {other}."
-            )
-    return [
-        [a if a == b else None for a, b in zip(shape, other, strict=True)]
-        for shape, other in zip(known, found, strict=True)
-    ]

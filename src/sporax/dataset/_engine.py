@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import grain
 import numpy as np
+from absl import flags
 
 from sporax.dataset import config
 from sporax.dataset._flows import Stream, rows_of
@@ -131,6 +132,9 @@ class _TableReader:
         source = _GrainTable(self._table, self._position)
         ahead = max(workers.ahead, workers.threads)
         if workers.processes:
+            if not flags.FLAGS.is_parsed():
+                # grain reads absl flags before it starts processes; in a program without absl they have their defaults.
+                flags.FLAGS.mark_as_parsed()
             options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
             per_worker = max(1, workers.ahead // workers.processes)
             shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)

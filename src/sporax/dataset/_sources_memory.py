@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from sporax.dataset import _checks
-from sporax.dataset._dataset import Dataset, MappableDataset
+from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import FlowSource, Node, Source
 from sporax.dataset._random import Pass, as_array
 from sporax.dataset._rows import Block, Column, Row, block_of
@@ -161,7 +161,7 @@ class GeneratorDataset(MappableDataset):
         _refuse_random_access(sampler, num_shards, shard_id, workers)
         if shuffle is not None:
             _checks.check_bool(where, "shuffle", shuffle)
-        Dataset.__init__(self, _sequential_source(source, form, _checks.check_num_samples(where, num_samples)))
+        super().__init__(_sequential_source(source, form, _checks.check_num_samples(where, num_samples)))
 
 
 def _refuse_random_access(sampler: object, num_shards: object, shard_id: object, workers: int) -> None:

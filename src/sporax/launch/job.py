@@ -81,18 +81,19 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         SporaxValueError: the scheduler's address does not fit this node, or a binding names what is not there.
     """
     assert options.worker_num is not None
-    if options.local_devices is not None:
-        environ = {**environ, **simulated_devices(environ, options.local_devices)}
-    bind_core = cores.computes_on_cpu(environ) if options.bind_core is None else options.bind_core
+    simulated = simulated_devices(environ, options.local_devices) if options.local_devices is not None else {}
+    bind_core = cores.computes_on_cpu({**environ, **simulated}) if options.bind_core is None else options.bind_core
     available = cores.available_cores()
     shares = cores.shares(
         options.local_worker_num, bind_core, options.bind_numa, cores=available, nodes=cores.numa_nodes(available)
     )
-    count = options.local_worker_num
-    everyone = tuple(range(count))
+    everyone = tuple(range(options.local_worker_num))
     return Job(
         target=options.target,
-        ranks=tuple(_plan_rank(options, environ, local_rank, shares[local_rank]) for local_rank in everyone),
+        ranks=tuple(
+            _plan_rank(options, local_rank, share, {**simulated, **_process_settings(share, environ)})
+            for local_rank, share in enumerate(shares)
+        ),
         worker_num=options.worker_num,
         scheduler_address=(options.master_addr, _scheduler_port(options)),
         serves=_serves(options),
@@ -115,7 +116,13 @@ def connection_variables(job: Job, port: int) -> dict[str, str]:
     }
 
 
-def _plan_rank(options: LaunchOptions, environ: Mapping[str, str], local_rank: int, share: cores.Share) -> RankPlan:
+def _process_settings(share: cores.Share, environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that suit a rank's share of the node and its log file, except those the user has set."""
+    unbuffered = {} if "PYTHONUNBUFFERED" in environ else {"PYTHONUNBUFFERED": "1"}  # a killed rank's last words count
+    return {**unbuffered, **cores.thread_limits(share, environ)}
+
+
+def _plan_rank(options: LaunchOptions, local_rank: int, share: cores.Share, settings: Mapping[str, str]) -> RankPlan:
     """One process of this node."""
     rank = _global_rank(options, local_rank)
     variables = {
@@ -124,15 +131,12 @@ def _plan_rank(options: LaunchOptions, environ: Mapping[str, str], local_rank: i
         "LOCAL_RANK": str(local_rank),
         "LOCAL_RANK_SIZE": str(options.local_worker_num),
         "MS_NODE_ID": str(rank) if rank is not None else f"{socket.gethostname()}-{os.getpid()}-{local_rank}",
-        "PYTHONUNBUFFERED": environ.get("PYTHONUNBUFFERED", "1"),  # a killed rank's last words reach its log
-        **cores.thread_limits(share, environ),
+        **settings,
     }
     if rank is not None:
         variables["RANK_ID"] = str(rank)
     if options.rank_table_file:
         variables["RANK_TABLE_FILE"] = os.path.abspath(options.rank_table_file)
-    if options.local_devices is not None:
-        variables |= simulated_devices(environ, options.local_devices)
     return RankPlan(local_rank, rank, variables, share, _log_path(options, local_rank if rank is None else rank))
 
 

@@ -15,6 +15,8 @@ from sporax.launch.scheduler import Scheduler
 from sporax.launch.supervision import ClusterEnded, ClusterFormed, Event, RankJoined
 
 _RETRY_SECONDS = 1.0
+_TICK_SECONDS = 0.2
+_TELLING_SECONDS = 5.0
 
 
 class Link(Protocol):
@@ -85,6 +87,7 @@ class SchedulerElsewhere:
         self._host = host
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
+        self._untold: str | None = None
 
     def watched(self) -> int | None:
         """The connection."""
@@ -97,16 +100,21 @@ class SchedulerElsewhere:
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
         if self._stream is not None and select.select([self._stream], [], [], 0)[0]:
             failure = membership.hear_as_launcher(self._stream)
-            self.close()
+            self._leave(None)
             yield ClusterEnded(failure)
 
     def tell_failure(self, reason: str) -> None:
-        """Leave with a failure."""
+        """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""
+        self._untold = reason if self._stream is None and self._next_try is not None else None
         self._leave(reason)
 
     def close(self) -> None:
-        """Leave in good order."""
-        self._leave(None)
+        """Leave; a failure that the scheduler has not heard of is worth waiting a little for a scheduler to start."""
+        end = time.monotonic() + _TELLING_SECONDS
+        while self._untold is not None and self._stream is None and time.monotonic() < end:
+            self._stream = membership.watch_as_launcher((self._host, self.port))
+            time.sleep(_TICK_SECONDS if self._stream is None else 0)
+        self._leave(self._untold)
 
     def _leave(self, failure: str | None) -> None:
         """Leave once."""

@@ -156,11 +156,16 @@ class Cluster:
                 return self._register(connection, member)
             case Watching(connection, node):
                 self.watchers[connection] = node
-                return []
+                return [Announce(connection, self.phase, self.failure)] if self.has_ended else []
             case Left(connection, failure):
                 return self._leave(connection, failure)
             case TimeIsUp():
                 return self._fail(self._who_is_missing()) if self.phase is Phase.GATHERING else []
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.phase in (Phase.DONE, Phase.FAILED)
 
     def _worker_ranks(self) -> Iterator[int]:
         """Numbers given to workers."""
@@ -238,7 +243,7 @@ class Cluster:
         node = self.watchers.pop(connection, None)
         member = self.members.pop(connection, None)
         rank = self.ranks.pop(connection, None)
-        if self.phase in (Phase.DONE, Phase.FAILED):
+        if self.has_ended:
             return []
         if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for nobody
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
@@ -251,14 +256,14 @@ class Cluster:
 
     def close(self) -> list[Instruction]:
         """End the cluster in good order, whoever still listens; nothing happens when it has ended already."""
-        if self.phase in (Phase.DONE, Phase.FAILED):
+        if self.has_ended:
             return []
         self.phase = Phase.DONE
         return [Announce(connection, Phase.DONE) for connection in sorted(self.watchers)]
 
     def fail(self, reason: str) -> list[Instruction]:
         """End the cluster because of something that its holder has seen."""
-        return [] if self.phase in (Phase.DONE, Phase.FAILED) else self._fail(reason)
+        return [] if self.has_ended else self._fail(reason)
 
     def _fail(self, reason: str) -> list[Instruction]:
         """Everyone hears why; those still waiting for their rank are refused."""

@@ -100,11 +100,6 @@ class Scheduler:
         self._selector.close()
         self._listener.close()
 
-    @property
-    def has_connections(self) -> bool:
-        """Whether anyone is still connected."""
-        return bool(self._connections)
-
     def _accept(self) -> None:
         """Take a new connection."""
         try:
@@ -167,6 +162,7 @@ class Scheduler:
             if isinstance(instruction, Refuse):
                 self._log(f"refuses a process: {instruction.reason}")
                 self._drop(connection)
+                self._feed(Left(instruction.connection, f"was refused: {instruction.reason}"))
 
     def _drop(self, connection: _Connection) -> None:
         """Close a connection."""
@@ -186,7 +182,7 @@ def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = pri
     cluster = Cluster(environment.size, environment.server_num, environment.timeout_seconds)
     scheduler = Scheduler(cluster, ports.listen(*environment.scheduler_address), starts_at_first=False, log=log)
     try:
-        while cluster.phase in (Phase.GATHERING, Phase.RUNNING):
+        while not cluster.has_ended:
             scheduler.step(wait_seconds=0.5)
     finally:
         scheduler.close()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TextIO
 
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch import cores, supervision
 from sporax.launch.job import Job, RankPlan, connection_variables
 from sporax.launch.links import Link, SchedulerElsewhere, SchedulerHere
@@ -74,10 +75,17 @@ class Supervisor:
         self._exit_code: int | None = None
 
     def __enter__(self) -> Supervisor:
-        """Start every rank."""
+        """Start every rank.
+
+        Raises:
+            SporaxRuntimeError: a process or its log file cannot be made; those already started have been killed.
+        """
         try:
             for plan in self._job.ranks:
                 self._started[plan.local_rank] = self._start(plan)
+        except OSError as error:
+            self._clean_up()
+            raise SporaxRuntimeError(f"For 'sporax run', every rank must start, but {plan} got: {error}.") from error
         except BaseException:
             self._clean_up()
             raise
@@ -112,7 +120,8 @@ class Supervisor:
         """Start one rank."""
         reader, writer = os.pipe()
         command = [*cores.memory_prefix(plan.share), *rank_command(self._job.target, reader, plan.share.cores)]
-        variables = {**os.environ, **connection_variables(self._job, self._link.port), **plan.variables}
+        inherited = {name: value for name, value in os.environ.items() if name != "RANK_ID"}
+        variables = {**inherited, **connection_variables(self._job, self._link.port), **plan.variables}
         with open(plan.log_path, "wb") as log:
             process = subprocess.Popen(
                 command,

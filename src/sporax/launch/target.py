@@ -131,12 +131,15 @@ def _run_script(target: Target) -> int:
 def _run_module(target: Target) -> int:
     """Run a module as `python -m` does."""
     _set_command_line(target, first_path=os.getcwd())
+    problem = "not found"
     try:
         found = find_spec(target.name) is not None
-    except ModuleNotFoundError:
-        found = False
+    except ModuleNotFoundError as error:  # a package above it, or something that package needs
+        found, problem = False, str(error)
     if not found:
-        raise SporaxValueError(f"For 'sporax run', the module after -m must be importable, but got '{target.name}'.")
+        raise SporaxValueError(
+            f"For 'sporax run', the module after -m must be importable, but got '{target.name}' ({problem})."
+        )
     return _with_own_traceback(lambda: runpy.run_module(target.name, run_name="__main__", alter_sys=True))
 
 

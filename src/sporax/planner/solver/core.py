@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sporax.planner.solver.graph import Floats, Ints
-from sporax.planner.solver.network import Network
+from sporax.planner.solver.graph import Booleans, Floats, Ints
+from sporax.planner.solver.network import Memory, Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +99,39 @@ class Core:
         """Number of nodes, n."""
         return len(self.nodes)
 
+    def as_network(self) -> Network:
+        """The core as a network of its own: nodes numbered from zero, strategies are positions."""
+        return Network(
+            ids=[np.arange(size, dtype=np.int64) for size in np.diff(self.offsets).tolist()],
+            costs=[self.network.costs[node] for node in self.nodes.tolist()],
+            memory=[self.network.memory[node] for node in self.nodes.tolist()],
+            links=[dict(link) for link in self.links],
+            base=np.zeros(len(self.room), np.int64),
+            capacity=self.room,
+            constant=self.constant,
+        )
+
+    def positions_of(self, choice: Ints) -> Ints:
+        """Positions of the strategies that `choice` (per node of the network) has on the core's nodes."""
+        found = [np.searchsorted(_ids(self.network, node), choice[node]) for node in self.nodes.tolist()]
+        return np.array(found, dtype=np.int64)
+
     def cost(self, positions: Ints) -> float:
         """Total cost of a choice, the constant included."""
         first, second = positions[self.edges[:, 0]], positions[self.edges[:, 1]]
         across = self.pool[self.pool_starts + first * self.pool_columns + second]
         return float(self.costs[self.offsets[:-1] + positions].sum() + across.sum()) + self.constant
 
-    def loads(self, positions: Ints) -> Ints:
-        """[R] load of each row beyond what no choice can change."""
+    def memory_of(self, node: int, ends: Ints) -> Memory:
+        """A node's memory with its rows counted as stretches between `ends` (which hold all its spans' ends)."""
+        memory = self.network.memory[int(self.nodes[node])]
+        return Memory(np.searchsorted(ends, memory.spans), memory.usages) if len(memory) else memory
+
+    def loads(self, positions: Ints, counted: Booleans | None = None) -> Ints:
+        """[R] load of each row beyond what no choice can change; of the nodes `counted` [n] alone, if given."""
         used = self.flat_usages[self.piece_starts + positions[self.piece_nodes]]
+        if counted is not None:
+            used = used * counted[self.piece_nodes]
         change = np.zeros(len(self.room) + 1, dtype=np.int64)
         np.add.at(change, self.spans[:, 0], used)
         np.subtract.at(change, self.spans[:, 1], used)
@@ -131,7 +155,11 @@ class Core:
         """The choice on all nodes of the original graph (strategy numbers)."""
         choice = np.zeros(len(self.network.ids), dtype=np.int64)
         for node, position in zip(self.nodes.tolist(), positions.tolist(), strict=True):
-            ids = self.network.ids[node]
-            assert ids is not None
-            choice[node] = ids[position]
+            choice[node] = _ids(self.network, node)[position]
         return self.network.unwind(choice)
+
+
+def _ids(network: Network, node: int) -> Ints:
+    ids = network.ids[node]
+    assert ids is not None
+    return ids

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sporax.planner.solver.core import Core
+from sporax.planner.solver.descent import Ledger
 from sporax.planner.solver.graph import Floats, Ints
 
 
@@ -71,3 +72,20 @@ class MessagePassing:
                 bound += shift.sum()
                 self.messages[target] = out - shift[which]
         return float(bound)
+
+    def decode(self, costs: Floats) -> Ints:
+        """A choice that fits, built node by node: decided neighbours count with their tables, others by their messages."""
+        core = self.core
+        ledger = Ledger(core)
+        positions = np.zeros(core.num_nodes, dtype=np.int64)
+        offsets = core.offsets.tolist()
+        for v, (begin, end), shape, rows, *_ in self._steps[0]:
+            incoming = self.messages[begin:end].reshape(shape)
+            scores = costs[offsets[v] : offsets[v + 1]] + incoming[rows].sum(axis=0)
+            for other, table in core.links[v]:
+                if other >= v:
+                    break
+                scores = scores + table[:, positions[other]]
+            positions[v] = chosen = ledger.pick(v, scores)
+            ledger.change(v, chosen, -1)
+        return positions

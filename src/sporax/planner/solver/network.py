@@ -21,7 +21,7 @@ class Memory:
     """The variable memory of a node, in P pieces.
 
     Attributes:
-        spans: [P, 2] half-open ranges of rows, no two equal once tidied.
+        spans: [P, 2] half-open ranges of rows, disjoint once tidied.
         usages: [P, strategies] usage of each strategy in that range; least entry zero once tidied.
     """
 
@@ -36,13 +36,14 @@ class Memory:
         return Memory(np.concatenate([self.spans, other.spans]), np.concatenate([self.usages, other.usages]))
 
     def merged(self) -> Memory:
-        """Adds up pieces of equal range."""
-        keys = (self.spans[:, 0] << 32) | self.spans[:, 1]
-        order = np.argsort(keys, kind="stable")
-        starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-        if len(starts) == len(keys):
-            return self
-        return Memory(self.spans[order[starts]], np.add.reduceat(self.usages[order], starts, axis=0))
+        """The same memory in disjoint ranges, ascending; neighbouring ranges of equal usage are one."""
+        ends = np.unique(self.spans)
+        change = np.zeros((len(ends), self.usages.shape[1]), np.int64)
+        np.add.at(change, np.searchsorted(ends, self.spans[:, 0]), self.usages)
+        np.subtract.at(change, np.searchsorted(ends, self.spans[:, 1]), self.usages)
+        differs = change.any(axis=1)
+        ends, change = ends[differs], change[differs]
+        return Memory(np.stack([ends[:-1], ends[1:]], axis=1), np.cumsum(change, axis=0)[:-1])
 
 
 _NO_MEMORY = Memory(np.zeros((0, 2), np.int64), np.zeros((0, 1), np.int64))
@@ -178,7 +179,7 @@ class Network:
         self.memory[node] = Memory(memory.spans[varies], usages[varies]) if varies.any() else _NO_MEMORY
 
     def add_memory(self, node: int, memory: Memory) -> None:
-        """Adds pieces to a node; pieces of equal range stay apart until `set_memory` is next called for the node."""
+        """Adds pieces to a node; ranges may overlap until `set_memory` is next called for the node."""
         before = self.memory[node]
         self.set_memory(node, memory, merge=False)
         if len(before):

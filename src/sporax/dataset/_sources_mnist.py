@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset import _checks
-from sporax.dataset._dataset import MappableDataset
 from sporax.dataset._idx import IMAGES_MAGIC, LABELS_MAGIC, read_idx
+from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import Source
 from sporax.dataset._sources_memory import ArrayTable
 from sporax.dataset._tables import Table

@@ -1,0 +1,51 @@
+"""Sources with random access: datasets whose sampler can be changed after they are made."""
+
+from __future__ import annotations
+
+from sporax.dataset import _checks
+from sporax.dataset._dataset import Dataset
+from sporax.dataset._nodes import Source
+from sporax.dataset.samplers import BuiltinSampler, FixedOrder, SequentialSampler
+from sporax.ir.errors import SporaxRuntimeError
+
+
+class MappableDataset(Dataset):
+    """A source that rows can be picked from (a GeneratorDataset may turn out to be sequential instead)."""
+
+    @property
+    def sampler(self) -> BuiltinSampler:
+        """The sampler in use."""
+        return self._source("sampler").sampler
+
+    def add_sampler(self, new_sampler: BuiltinSampler) -> None:
+        """Sample with `new_sampler` from what the present sampler gives."""
+        source = self._source("add_sampler")
+        if not isinstance(new_sampler, BuiltinSampler):
+            raise _checks.type_error("add_sampler", "new_sampler", "a sampler", new_sampler)
+        new_sampler.add_child(source.sampler)
+        self._node = source.with_sampler(new_sampler)
+
+    def use_sampler(self, new_sampler: BuiltinSampler) -> None:
+        """Sample with `new_sampler` instead of the sampler added last."""
+        source = self._source("use_sampler")
+        if not isinstance(new_sampler, BuiltinSampler):
+            raise _checks.type_error("use_sampler", "new_sampler", "a sampler", new_sampler)
+        below = source.sampler.get_child()
+        if below is not None:
+            new_sampler.add_child(below)
+        self._node = source.with_sampler(new_sampler)
+
+    def _source(self, where: str) -> Source:
+        if not isinstance(self._node, Source):
+            raise SporaxRuntimeError(f"For '{where}', the source must have random access, but this one is sequential.")
+        return self._node
+
+    def _part(self, start: int, count: int, randomize: bool) -> Dataset:
+        if not isinstance(self._node, Source):
+            return super()._part(start, count, randomize)
+        part = SequentialSampler(start, count)
+        part.add_child(FixedOrder(self._node.sampler, randomize))
+        # The sampler on top is the one that `use_sampler` replaces, e.g. to shuffle or shard the part.
+        top = SequentialSampler()
+        top.add_child(part)
+        return MappableDataset(self._node.with_sampler(top))

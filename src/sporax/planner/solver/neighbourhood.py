@@ -1,0 +1,61 @@
+"""Large neighbourhoods: free some nodes of a good choice, fix the rest, solve what is free exactly.
+
+The sub-problem is again a network: fixed neighbours turn into costs, the load of fixed nodes is taken off the capacity,
+and rows that no free node tells apart become one. Reductions then shrink it as they shrink the whole, so that hundreds
+of free nodes are solved at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sporax.planner.solver.core import Core
+from sporax.planner.solver.graph import Ints
+from sporax.planner.solver.network import Memory, Network
+
+
+def subproblem(core: Core, positions: Ints, free: Ints) -> Network:
+    """The network over the `free` nodes (ascending core numbers), all others kept at `positions`.
+
+    Node ``i`` of the result is ``free[i]``; its strategies are positions. A choice that fits the result fits the core.
+    """
+    place = {node: number for number, node in enumerate(free.tolist())}
+    offsets = core.offsets
+    costs, links, memory = [], [], []
+    pieces = np.concatenate([np.arange(core.piece_offsets[v], core.piece_offsets[v + 1]) for v in free.tolist()])
+    ends = np.unique(core.spans[pieces])
+    for node in free.tolist():
+        cost = core.costs[offsets[node] : offsets[node + 1]]
+        link = {}
+        for other, table in core.links[node]:
+            if other in place:
+                link[place[other]] = table
+            else:
+                cost = cost + table[:, positions[other]]
+        costs.append(cost)
+        links.append(link)
+        memory.append(core.memory_of(node, ends))
+    network = Network(
+        ids=[np.arange(len(cost), dtype=np.int64) for cost in costs],
+        costs=costs,
+        memory=memory,
+        links=links,
+        base=np.zeros(max(len(ends) - 1, 0), np.int64),
+        capacity=_room(core, positions, free, ends),
+    )
+    most = np.zeros(len(ends), np.int64)
+    for piece in memory:
+        np.add.at(most, piece.spans[:, 0], piece.usages.max(axis=1, initial=0))
+        np.subtract.at(most, piece.spans[:, 1], piece.usages.max(axis=1, initial=0))
+    binding = np.flatnonzero(np.cumsum(most)[:-1] > network.capacity)
+    return network.restricted(binding)
+
+
+def _room(core: Core, positions: Ints, free: Ints, ends: Ints) -> Ints:
+    """Per stretch of rows between `ends`: the least that the fixed nodes leave."""
+    if len(ends) < 2:
+        return np.zeros(0, np.int64)
+    is_free = np.zeros(core.num_nodes, dtype=np.bool_)
+    is_free[free] = True
+    left = core.room - core.loads(positions, ~is_free)
+    return np.minimum.reduceat(left[: ends[-1]], ends[:-1])

@@ -1,0 +1,266 @@
+"""Epochs, seeds, Tensors, workers, and saving an iterator in mid-epoch."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sporax.dataset as ds
+from sporax.dataset import vision
+from sporax.dataset._nodes import Node
+
+from .conftest import column, rows
+
+
+def numbers(n=10, **arguments):
+    return ds.NumpySlicesDataset(np.arange(n), column_names=["x"], **arguments)
+
+
+def images():
+    rng = np.random.default_rng(0)
+    return ds.NumpySlicesDataset({"image": rng.integers(0, 256, (12, 6, 6, 3), np.uint8)})
+
+
+def test_importing_the_package_needs_neither_jax_nor_grain():
+    program = "import sporax.dataset, sys; print({'jax', 'grain'} & set(sys.modules))"
+    import sporax
+
+    if "jax" in subprocess.run([sys.executable, "-c", "import sporax, sys; print(*sys.modules)"], capture_output=True,
+                               text=True, check=True).stdout.split():  # fmt: skip
+        program = "import sporax.dataset, sys; print({'grain'} & set(sys.modules))"
+    assert sporax.dataset is ds
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "set()"
+
+
+def test_an_iterator_lives_over_its_epochs_and_then_refuses():
+    iterator = numbers(shuffle=False).batch(4).create_tuple_iterator(num_epochs=2, output_numpy=True)
+    assert [[row[0].tolist() for row in iterator] for _ in range(2)] == [[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]] * 2
+    with pytest.raises(RuntimeError, match="all 2 epochs"):
+        next(iterator)
+
+
+def test_dict_iterator_and_chosen_columns():
+    data = ds.NumpySlicesDataset({"a": [1], "b": [2]})
+    assert next(data.create_dict_iterator(output_numpy=True)) == {"a": 1, "b": 2}
+    assert next(data.create_tuple_iterator(columns=["b"], output_numpy=True)) == [2]
+    with pytest.raises(RuntimeError, match="does not exist"):
+        data.create_tuple_iterator(columns=["c"])
+
+
+def test_tensors_come_out():
+    tensor = pytest.importorskip("sporax.common.tensor")
+    (value,) = next(iter(numbers(4, shuffle=False).map(ds.transforms.TypeCast(np.int32)).batch(3)))
+    assert isinstance(value, tensor.Tensor)
+    assert value.asnumpy().tolist() == [0, 1, 2]
+    (text,) = next(iter(ds.NumpySlicesDataset(["a"])))
+    assert isinstance(text, np.ndarray)
+
+
+@pytest.mark.parametrize("arguments", [{"num_epochs": "a"}, {"output_numpy": 1}, {"do_copy": 1}])
+def test_iterator_argument_types(arguments):
+    with pytest.raises(TypeError):
+        numbers().create_dict_iterator(**arguments)
+
+
+def test_iterator_argument_values():
+    with pytest.raises(ValueError):
+        numbers().create_dict_iterator(num_epochs=-2)
+    with pytest.raises(RuntimeError):
+        numbers().create_dict_iterator(num_epochs=0)
+
+
+def test_with_a_seed_iterators_repeat_and_epochs_differ():
+    ds.config.set_seed(7)
+    data = numbers(20).shuffle(5).batch(4)
+    assert rows(data) == rows(data)
+    first, second = rows(data, epochs=2)
+    assert first != second
+    ds.config.set_seed(8)
+    assert rows(data) != first
+
+
+def test_without_a_seed_loops_reshuffle_and_runs_repeat():
+    data, twin = numbers(20), numbers(20)
+    loops = [column(data) for _ in range(3)]
+    assert len({tuple(loop) for loop in loops}) == 3
+    assert [column(twin) for _ in range(3)] == loops
+    data.reset()
+    assert column(data) == loops[0]
+
+
+def test_repeat_reshuffles_each_pass():
+    ds.config.set_seed(1)
+    whole = column(numbers(20).repeat(2))
+    assert whole[:20] != whole[20:]
+    assert sorted(whole[:20]) == sorted(whole[20:])
+    assert whole == list(itertools.chain(*column(numbers(20), epochs=2)))
+
+
+def test_shuffle_moves_rows_no_further_forward_than_its_buffer():
+    order = column(numbers(200, shuffle=False).shuffle(10))
+    assert sorted(order) == list(range(200))
+    assert order != sorted(order)
+    assert all(row - place < 10 for place, row in enumerate(order))
+    flow = ds.GeneratorDataset(lambda: iter(range(200)), "x").shuffle(10)
+    assert sorted(column(flow)) == list(range(200))
+    assert all(row - place < 10 for place, row in enumerate(column(flow)))
+
+
+def test_random_transforms_depend_on_the_row_alone():
+    ds.config.set_seed(3)
+    steps = [vision.RandomCrop(4), vision.RandomHorizontalFlip()]
+    data = images().map(steps, "image")
+    reference = rows(data)
+    for threads in (1, 3):
+        ds.config.set_num_parallel_workers(threads)
+        assert rows(data) == reference
+        batched = itertools.chain(*(batch[0] for batch in rows(data.batch(5))))
+        assert list(batched) == [row[0] for row in reference]
+    assert rows(data, epochs=2)[1] != reference
+
+
+def test_zipped_branches_with_one_seed_stay_aligned():
+    ds.config.set_seed(3)
+    pairs = rows(ds.zip((numbers(30), numbers(30).rename("x", "y"))))
+    assert all(a == b for a, b in pairs)
+
+
+def generated():
+    for i in range(10):
+        yield (np.array(i),)
+
+
+PIPELINES = {
+    "table": lambda: numbers(10).map(lambda x: x * 3, "x").batch(3),
+    "repeat": lambda: numbers(10).repeat(2).batch(3),
+    "flow": lambda: ds.GeneratorDataset(generated, ["x"]).shuffle(4).batch(3),
+    "filter": lambda: numbers(10).filter(lambda x: x % 3 > 0, "x"),
+    "random": lambda: images().map(vision.RandomCrop(3), "image").batch(5),
+}
+
+
+def continued(iterator, count):
+    found = []
+    for _ in range(count):
+        try:
+            found.append([value.tolist() for value in next(iterator)])
+        except StopIteration:
+            found.append("end of epoch")
+    return found
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.sampled_from(sorted(PIPELINES)), st.integers(0, 12))
+def test_a_saved_iterator_goes_on_where_it_stood(name, steps):
+    data = PIPELINES[name]()
+    iterator = data.create_tuple_iterator(output_numpy=True)
+    continued(iterator, steps)
+    state = json.loads(json.dumps(iterator.get_state()))
+    expected = continued(iterator, 6)
+    for other in (data.create_tuple_iterator(output_numpy=True), iterator):
+        continued(other, 2)
+        other.set_state(state)
+        assert continued(other, 6) == expected
+
+
+def test_states_that_do_not_fit_are_refused():
+    iterator = numbers().create_dict_iterator()
+    with pytest.raises(TypeError, match="keys"):
+        iterator.set_state({"epoch": 1})
+    other = numbers().rename("x", "y").create_dict_iterator()
+    with pytest.raises(ValueError, match="columns"):
+        other.set_state(iterator.get_state())
+
+
+def test_a_released_iterator_refuses():
+    iterator = numbers().create_dict_iterator(output_numpy=True)
+    next(iterator)
+    iterator.release()
+    with pytest.raises(RuntimeError, match="released"):
+        next(iterator)
+
+
+def test_a_dataset_starts_from_a_source():
+    with pytest.raises(TypeError, match="source"):
+        ds.Dataset(3)
+    assert issubclass(ds.MnistDataset, ds.Dataset)
+    assert isinstance(numbers()._node, Node)
+
+
+PROCESSES = """
+import os
+import numpy as np
+import sporax.dataset as ds
+
+def tag(x):
+    return x, np.array(os.getpid())
+
+def main():
+    ds.config.set_seed(5)
+    data = ds.NumpySlicesDataset(np.arange(12), "x")
+    plain = [row[0].tolist() for row in data.batch(2).create_tuple_iterator(num_epochs=1, output_numpy=True)]
+    tagged = data.map(tag, "x", ["x", "pid"], num_parallel_workers=2, python_multiprocessing=True).batch(2)
+    iterator = tagged.create_tuple_iterator(num_epochs=2, output_numpy=True)
+    read = [[(x.tolist(), pid.tolist()) for x, pid in iterator] for _ in range(2)]
+    assert [x for x, _ in read[0]] == plain, (read, plain)
+    assert [x for x, _ in read[0]] != [x for x, _ in read[1]]
+    workers = {pid for epoch in read for _, pids in epoch for pid in pids}
+    assert len(workers) == 2 and os.getpid() not in workers, workers
+    iterator.set_state({**iterator.get_state(), "epoch": 0, "row": 4})
+    assert next(iterator)[0].tolist() == plain[4]
+    iterator.release()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_rows(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(PROCESSES)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_processes_need_random_access():
+    data = ds.GeneratorDataset(generated, ["x"]).map(lambda x: x, num_parallel_workers=2, python_multiprocessing=True)
+    with pytest.raises(ValueError, match="random access"):
+        column(data)
+
+
+def test_threads_asked_for_keep_the_order():
+    data = numbers(50, shuffle=False).map(lambda x: x, "x", num_parallel_workers=4)
+    assert column(data) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("error", "make"),
+    [
+        (ValueError, lambda: ds.config.set_seed(-1)),
+        (ValueError, lambda: ds.config.set_seed(2**32)),
+        (TypeError, lambda: ds.config.set_seed("a")),
+        (TypeError, lambda: ds.config.set_seed(True)),
+        (ValueError, lambda: ds.config.set_num_parallel_workers(0)),
+        (TypeError, lambda: ds.config.set_prefetch_size("a")),
+    ],
+)
+def test_config_errors(error, make):
+    with pytest.raises(error):
+        make()
+
+
+def test_config_defaults():
+    assert ds.config.get_seed() == 5489
+    ds.config.set_seed(2**32 - 1)
+    assert ds.config.get_seed() == 2**32 - 1
+    ds.config.set_prefetch_size(3)
+    assert ds.config.get_prefetch_size() == 3
+    ds.config.set_num_parallel_workers(100)
+    assert ds.config.get_num_parallel_workers() == 100

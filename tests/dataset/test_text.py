@@ -1,0 +1,106 @@
+"""Text transforms, with results MindSpore 2.10 gives."""
+
+import numpy as np
+import pytest
+
+import sporax.dataset as ds
+from sporax.dataset import text
+
+from .conftest import column, rows
+
+WORDS = text.Vocab.from_list(["a", "b", "c"], special_tokens=["<unk>"])
+
+
+def results(transform, *inputs):
+    found = transform(*(np.asarray(value) for value in inputs))
+    return [part.tolist() for part in found] if isinstance(found, tuple) else found.tolist()
+
+
+@pytest.mark.parametrize(
+    ("transform", "inputs", "expected"),
+    [
+        (text.WhitespaceTokenizer(), [" Hello  World\tx\ny "], ["Hello", "World", "x", "y"]),
+        (text.WhitespaceTokenizer(with_offsets=True), [" Hello  World"], [["Hello", "World"], [1, 8], [6, 13]]),
+        (text.WhitespaceTokenizer(), [""], [""]),
+        (text.UnicodeCharTokenizer(), ["aé b"], ["a", "é", " ", "b"]),
+        (text.UnicodeCharTokenizer(True), ["aé b"], [["a", "é", " ", "b"], [0, 1, 3, 4], [1, 3, 4, 5]]),
+        (text.UnicodeScriptTokenizer(), ["Hello, 世界 abc中"], ["Hello", ",", "世界", "abc", "中"]),
+        (text.UnicodeScriptTokenizer(True), ["Hello, 世界 ab"], ["Hello", ",", " ", "世界", " ", "ab"]),
+        (text.RegexTokenizer(" "), ["a b  c"], ["a", "b", "c"]),
+        (text.RegexTokenizer("[ ,]", ","), ["a,b c"], ["a", ",", "b", "c"]),
+        (text.CaseFold(), ["HELLO É ß"], "hello é ss"),
+        (text.CaseFold(), [["A", "B"]], ["a", "b"]),
+        (text.NormalizeUTF8(), ["ﬁ①"], "fi1"),
+        (text.NormalizeUTF8(text.NormalizeForm.NFD), ["é"], "é"),
+        (text.RegexReplace("[aeiou]", "_"), ["hello world"], "h_ll_ w_rld"),
+        (text.RegexReplace("[aeiou]", "_", replace_all=False), ["hello world"], "h_llo world"),
+        (text.ToNumber(np.int32), [["1", "23"]], [1, 23]),
+        (text.ToNumber(np.float32), ["1.5"], 1.5),
+        (text.Truncate(2), [["a", "b", "c"]], ["a", "b"]),
+        (text.TruncateSequencePair(4), [[1, 2, 3], [4, 5, 6]], [[1, 2], [4, 5]]),
+        (text.Ngram(2), [["a", "b", "c"]], ["a b", "b c"]),
+        (text.Ngram([1, 2], ("_", 1), ("_", 1), "-"), [["a", "b"]], ["a", "b", "_-a", "a-b", "b-_"]),
+        (text.SlidingWindow(2), [[1, 2, 3, 4]], [[1, 2], [2, 3], [3, 4]]),
+        (text.SlidingWindow(5), [[1, 2, 3, 4]], []),
+        (text.AddToken("T"), [["a", "b"]], ["T", "a", "b"]),
+        (text.AddToken("T", False), [["a", "b"]], ["a", "b", "T"]),
+        (text.PythonTokenizer(lambda s: s.split("l")), ["hello"], ["he", "", "o"]),
+        (text.Lookup(WORDS), [["a", "c"]], [1, 3]),
+        (text.Lookup(WORDS, "<unk>"), ["zz"], 0),
+    ],
+)
+def test_results(transform, inputs, expected):
+    assert results(transform, *inputs) == expected
+
+
+def test_wordpieces():
+    pieces = text.WordpieceTokenizer(text.Vocab.from_list(["he", "##llo", "[UNK]"]))
+    assert results(pieces, ["hello", "zzz"]) == ["he", "##llo", "[UNK]"]
+
+
+def test_vocabularies(tmp_path):
+    assert WORDS.vocab() == {"<unk>": 0, "a": 1, "b": 2, "c": 3}
+    last = text.Vocab.from_list(["a"], special_tokens=["<unk>"], special_first=False)
+    assert last.vocab() == {"a": 0, "<unk>": 1}
+    data = ds.NumpySlicesDataset(["b", "a", "b", "c"], ["w"], shuffle=False)
+    assert text.Vocab.from_dataset(data, "w").vocab() == {"b": 0, "a": 1, "c": 2}
+    assert text.Vocab.from_dataset(data, "w", freq_range=(2, None)).vocab() == {"b": 0}
+    assert text.Vocab.from_dataset(data, top_k=1, special_tokens=["<p>"]).vocab() == {"<p>": 0, "b": 1}
+    assert (WORDS.tokens_to_ids("a"), WORDS.tokens_to_ids(["a", "zz"])) == (1, [1, -1])
+    assert (WORDS.ids_to_tokens(1), WORDS.ids_to_tokens([0, 2]), WORDS.ids_to_tokens(99)) == ("a", ["<unk>", "b"], "")
+    (tmp_path / "v.txt").write_text("x,1\ny,2\nz,3\n")
+    assert text.Vocab.from_file(str(tmp_path / "v.txt"), ",", vocab_size=2).vocab() == {"x": 0, "y": 1}
+
+
+def test_in_a_pipeline():
+    data = ds.NumpySlicesDataset(["a b", "c a b"], "text", shuffle=False)
+    data = data.map([text.WhitespaceTokenizer(), text.Lookup(WORDS)], "text").padded_batch(2, pad_info={})
+    assert column(data) == [[[1, 2, 0], [3, 1, 2]]]
+    assert data.output_types() == [np.int32]
+    offsets = ds.NumpySlicesDataset(["a b"], "text").map(text.WhitespaceTokenizer(True), "text", ["t", "s", "e"])
+    assert rows(offsets) == [[["a", "b"], [0, 2], [1, 3]]]
+
+
+@pytest.mark.parametrize(
+    ("error", "make"),
+    [
+        (ValueError, lambda: text.Vocab.from_list(["a", "a"])),
+        (ValueError, lambda: text.Vocab.from_dict({"x": -3})),
+        (ValueError, lambda: text.Vocab.from_dict({"x": 1, "y": 1})),
+        (ValueError, lambda: text.Vocab.from_file("missing.txt")),
+        (RuntimeError, lambda: text.Vocab.from_dataset(ds.NumpySlicesDataset([1], "w"))),
+        (RuntimeError, lambda: text.Lookup(WORDS)(np.array("zz"))),
+        (RuntimeError, lambda: text.Lookup(WORDS)(np.array(1))),
+        (ValueError, lambda: text.Lookup(WORDS, "qq")),
+        (TypeError, lambda: text.Lookup({"a": 1})),
+        (RuntimeError, lambda: text.ToNumber(np.int8)(np.array("300"))),
+        (RuntimeError, lambda: text.ToNumber(np.int32)(np.array("x"))),
+        (RuntimeError, lambda: text.WhitespaceTokenizer()(np.array(["a b", "c"]))),
+        (ValueError, lambda: text.RegexReplace("(", "")),
+        (NotImplementedError, lambda: text.SentencePieceTokenizer),
+        (AttributeError, lambda: text.Nothing),
+    ],
+)
+def test_errors(error, make):
+    with pytest.raises(error):
+        make()
