@@ -4,6 +4,8 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -238,6 +240,57 @@ def test_processes_need_random_access():
 def test_threads_asked_for_keep_the_order():
     data = numbers(50, shuffle=False).map(lambda x: x, "x", num_parallel_workers=4)
     assert column(data) == list(range(50))
+
+
+def test_threads_work_on_sequential_sources_too():
+    seen = set()
+
+    def note(x):
+        seen.add(threading.get_ident())
+        time.sleep(0.002)
+        return x
+
+    data = ds.GeneratorDataset(lambda: iter(range(40)), "x").map(note, num_parallel_workers=4)
+    assert column(data) == list(range(40))
+    assert len(seen) > 1
+    batches = ds.GeneratorDataset(lambda: iter(range(7)), "x").batch(2, num_parallel_workers=3)
+    assert column(batches) == [[0, 1], [2, 3], [4, 5], [6]]
+    failing = ds.GeneratorDataset(lambda: iter(range(7)), "x").map(lambda x: {0: 1}[int(x)], num_parallel_workers=3)
+    with pytest.raises(RuntimeError, match="KeyError: 1") as caught:
+        column(failing)
+    assert not getattr(caught.value, "__notes__", [])
+
+
+class OwnOrder(ds.Sampler):
+    """Draws another order each time it is asked."""
+
+    def __iter__(self):
+        return iter(np.random.permutation(self.dataset_size).tolist())
+
+
+def test_own_samplers_are_asked_once_per_pass():
+    ds.config.set_num_parallel_workers(4)
+    data = numbers(7, sampler=OwnOrder()).map(ds.transforms.TypeCast(np.int32))
+    for epoch in column(data, epochs=30):
+        assert sorted(epoch) == list(range(7))
+
+
+def test_processes_refuse_own_samplers():
+    data = numbers(7, sampler=OwnOrder()).map(lambda x: x, num_parallel_workers=2, python_multiprocessing=True)
+    with pytest.raises(ValueError, match="one of your own"):
+        column(data)
+
+
+def test_epochs_of_another_size_are_refused():
+    class Growing(ds.Sampler):
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            return iter(range(min(self.passes, 5)))
+
+    with pytest.raises(RuntimeError, match="as many rows"):
+        column(numbers(9, sampler=Growing()), epochs=4)
 
 
 @pytest.mark.parametrize(

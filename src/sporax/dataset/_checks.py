@@ -7,13 +7,14 @@ the form the caller wants, so that a constructor reads as a list of checked assi
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
@@ -133,6 +134,26 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
         )
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     return count, check_int(where, "shard_id", shard_id, 0, count - 1)
+
+
+_NOT_OFFERED = ("cache", "callbacks", "offload", "schema", "batch_sampler", "collate_fn", "decrypt")
+
+
+def check_options(where: str, options: dict[str, Any]) -> None:
+    """Take note of arguments that MindSpore has and Sporax does not.
+
+    Raises:
+        SporaxNotImplementedError: one of them asks for something.
+        SporaxTypeError: an unknown argument.
+    """
+    for name, value in options.items():
+        if name == "max_rowsize":
+            if value is not None:
+                warnings.warn(f"For '{where}', 'max_rowsize' has no effect: rows of any size pass between processes.")
+        elif name not in _NOT_OFFERED:
+            raise SporaxTypeError(f"For '{where}', there is no argument '{name}', but got {name}={value!r}.")
+        elif value is not None and value is not False:
+            raise SporaxNotImplementedError(f"For '{where}', the argument '{name}' is not offered, but got {value!r}.")
 
 
 def check_directory(where: str, value: object) -> Path:

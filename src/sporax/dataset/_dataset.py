@@ -62,6 +62,7 @@ class Dataset:
         output_columns: str | list[str] | None = None,
         num_parallel_workers: int | None = None,
         python_multiprocessing: bool = False,
+        **options: Any,
     ) -> Dataset:
         """Apply operations to some columns of every row.
 
@@ -73,11 +74,13 @@ class Dataset:
             num_parallel_workers: threads (or processes) that work on rows.
             python_multiprocessing: use processes, for slow Python functions. The script then needs the
                 ``if __name__ == "__main__":`` guard of Python's `spawn`.
+            options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 
         Raises:
             SporaxRuntimeError: a column does not exist, or an output column exists already.
             SporaxTypeError, SporaxValueError: an argument is not valid.
         """
+        _checks.check_options("map", options)
         checked = as_operations("map", operations)
         inputs = self._columns("map", input_columns, self._node.columns[:1])
         outputs = inputs if output_columns is None else _checks.check_names("map", "output_columns", output_columns)
@@ -95,6 +98,7 @@ class Dataset:
         input_columns: str | list[str] | None = None,
         output_columns: str | list[str] | None = None,
         python_multiprocessing: bool = False,
+        **options: Any,
     ) -> Dataset:
         """Collate runs of rows; every column gets a leading batch dimension.
 
@@ -106,10 +110,12 @@ class Dataset:
             input_columns: columns `per_batch_map` takes; all by default.
             output_columns: names for its results; by default the input columns' names.
             python_multiprocessing: run `per_batch_map` in processes.
+            options: see `map`.
 
         Raises:
             SporaxRuntimeError: (when iterated) rows of one batch differ in shape or dtype.
         """
+        _checks.check_options("batch", options)
         fixed = (
             None if callable(batch_size) else _checks.check_int("batch", "batch_size", batch_size, 1, _checks.INT32_MAX)
         )

@@ -22,7 +22,7 @@ from sporax.dataset._nodes import Batch, Map, Node, Source
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Row, row_of
 from sporax.dataset._tables import ENDLESS, Repeated, Table
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxError, SporaxValueError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,6 +74,11 @@ def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
     workers = choose_workers(node)
     one = node.build(first)
     if isinstance(one, Table) and one.size:
+        if workers.processes and not all(step.sampler.is_pure() for step in node.walk() if isinstance(step, Source)):
+            raise SporaxValueError(
+                "For 'map' and 'batch', 'python_multiprocessing' with several workers needs a sampler that every process "
+                "can work out by itself, but got one of your own; pass its row numbers as a list, or use threads."
+            )
         endless = one.size == ENDLESS
         whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs)
         return _TableReader(whole, one.size, workers)
@@ -116,6 +121,15 @@ class _GrainTable(grain.MapDataset[Row]):
         return row_of(self._table.gather(np.array([index + self._start])))
 
 
+def _next(rows: Iterator[Row]) -> Row:
+    try:
+        return next(rows)
+    except SporaxError as error:
+        # grain adds notes about its own command line flags, which a user of Sporax does not have.
+        vars(error).pop("__notes__", None)
+        raise
+
+
 class _TableReader:
     """Reads all epochs of a table through grain's threads or processes."""
 
@@ -148,7 +162,7 @@ class _TableReader:
             return None
         if self._rows is None:
             self._rows = self._open()
-        row = next(self._rows)
+        row = _next(self._rows)
         self._position += 1
         self._row += 1
         return row
@@ -221,7 +235,7 @@ class _FlowReader:
             flow = _GrainFlow(self._node.build(self._first.at(self._epoch)), self._start)
             self._rows = iter(grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead))
         try:
-            return next(self._rows)
+            return _next(self._rows)
         except StopIteration:
             self.seek(self._epoch + 1, 0)
             return None

@@ -6,13 +6,18 @@ reading of a pass; what follows it is written as plain Python generators.
 
 from __future__ import annotations
 
+import collections
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
+from typing import TypeVar
 
 import numpy as np
 
 from sporax.dataset._rows import Block, Row, block_of, row_of
 from sporax.dataset._tables import Indices, Table
+
+T = TypeVar("T")
 
 
 class Flow:
@@ -40,10 +45,32 @@ def rows_of(stream: Stream) -> Iterator[Row]:
     return (row_of(stream.gather(np.array([index]))) for index in range(stream.size))
 
 
-def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block]) -> Iterator[Row]:
+def in_order(items: Iterator[T], function: Callable[[T], Row], threads: int) -> Iterator[Row]:
+    """`function` of every item, worked out by several threads, given in the order of the items."""
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    executor = futures.ThreadPoolExecutor(threads, thread_name_prefix="sporax-dataset")
+    try:
+        waiting: collections.deque[futures.Future[Row]] = collections.deque()
+        for item in items:
+            waiting.append(executor.submit(function, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        for future in waiting:
+            yield future.result()
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], threads: int) -> Iterator[Row]:
     """Every row through a block function."""
-    for number, row in enumerate(rows):
-        yield row_of(function(block_of([row]), np.array([number])))
+
+    def one(item: tuple[int, Row]) -> Row:
+        number, row = item
+        return row_of(function(block_of([row]), np.array([number])))
+
+    return in_order(enumerate(rows), one, threads)
 
 
 def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) -> Iterator[Row]:
@@ -62,14 +89,23 @@ def batched(
     size_of: Callable[[int], int],
     drop_remainder: bool,
     collate: Callable[[Block, int], Block],
+    threads: int,
 ) -> Iterator[Row]:
     """Runs of rows, batch number k having `size_of(k)` of them, each made into one row."""
-    for number in itertools.count():
-        size = size_of(number)
-        group = list(itertools.islice(rows, size))
-        if not group or (len(group) < size and drop_remainder):
-            return
-        yield row_of(collate(block_of(group), number))
+
+    def groups() -> Iterator[tuple[int, list[Row]]]:
+        for number in itertools.count():
+            size = size_of(number)
+            group = list(itertools.islice(rows, size))
+            if not group or (len(group) < size and drop_remainder):
+                return
+            yield number, group
+
+    def one(item: tuple[int, list[Row]]) -> Row:
+        number, group = item
+        return row_of(collate(block_of(group), number))
+
+    return in_order(groups(), one, threads)
 
 
 def zipped(parts: Sequence[Iterator[Row]]) -> Iterator[Row]:

@@ -202,7 +202,7 @@ class Map(Node):
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             return Mapped(stream, function)
-        return Flow(lambda: mapped(stream.rows(), function))
+        return Flow(lambda: mapped(stream.rows(), function, self.workers or 1))
 
     def _apply(self, block: Block, rows: Indices, keys: Sequence[RowKey]) -> Block:
         columns = [block[name] for name in self.inputs]
@@ -269,10 +269,10 @@ class Batch(Node):
 
         if isinstance(stream, Table) and self.fixed_size is not None:
             return Batched(stream, self.fixed_size, self._drop_remainder, collate)
+        drop = self._drop_remainder
+        threads = self.workers or 1
         return Flow(
-            lambda: batched(
-                rows_of(stream), lambda number: self._size_of(number, run.index), self._drop_remainder, collate
-            )
+            lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.index), drop, collate, threads)
         )
 
     def _count(self) -> int:

@@ -121,7 +121,9 @@ class GeneratorDataset(MappableDataset):
         sampler: a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
-        python_multiprocessing: read with processes where several workers are asked for.
+        python_multiprocessing: read with processes where several workers are asked for; see `map`. Unlike in MindSpore
+            this is off by default, because processes need a guard in the script.
+        options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 
     Raises:
         SporaxValueError: no column names, or an argument needs a random-access source.
@@ -140,9 +142,11 @@ class GeneratorDataset(MappableDataset):
         sampler: Any = None,
         num_shards: int | None = None,
         shard_id: int | None = None,
-        python_multiprocessing: bool = True,
+        python_multiprocessing: bool = False,
+        **options: Any,
     ) -> None:
         where = "GeneratorDataset"
+        _checks.check_options(where, options)
         if column_names is None:
             raise SporaxValueError(f"For '{where}', the argument 'column_names' is required, but got None.")
         names = _checks.check_names(where, "column_names", column_names)

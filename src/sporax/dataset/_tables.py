@@ -8,14 +8,15 @@ worker threads and processes share the work without talking to each other, and a
 from __future__ import annotations
 
 import abc
-import functools
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sporax.dataset._rows import Block, join, take_rows
+from sporax.ir.errors import SporaxRuntimeError
 
 Indices = NDArray[np.int64]
 
@@ -62,6 +63,9 @@ class Window(Table):
 class Repeated(Table):
     """Pass after pass of a pipeline; pass number k is built when it is first read.
 
+    A pass is built once, by one thread, and kept while later rows may still need it: a user's own sampler may draw
+    another order each time it is asked.
+
     Args:
         build: pass number -> table of that pass.
         rows: rows of one pass (the same for all).
@@ -69,15 +73,16 @@ class Repeated(Table):
     """
 
     def __init__(self, build: Callable[[int], Table], rows: int, count: int) -> None:
-        # Neighbouring passes are read together where a batch spans two; more than a few are never alive.
-        self._pass = functools.lru_cache(maxsize=4)(build)
         self._build = build
         self._rows = rows
-        self.size = ENDLESS if count >= ENDLESS and rows else rows * count if rows else 0
+        self._count = count
+        self._built: dict[int, Table] = {}
+        self._lock = threading.Lock()
+        self._kept = 4 if not rows else max(4, 4096 // rows)
+        self.size = 0 if not rows else ENDLESS if count == ENDLESS else rows * count
 
     def __reduce__(self) -> tuple[object, ...]:
-        count = ENDLESS if self.size == ENDLESS else self.size // max(self._rows, 1)
-        return Repeated, (self._build, self._rows, count)
+        return Repeated, (self._build, self._rows, self._count)
 
     def gather(self, indices: Indices) -> Block:
         """See Table."""
@@ -85,7 +90,21 @@ class Repeated(Table):
         inside = indices - passes * self._rows
         if passes[0] == passes[-1] and (passes == passes[0]).all():
             return self._pass(int(passes[0])).gather(inside)
-        return _from_parts(passes, inside, lambda k: self._pass(k))
+        return _from_parts(passes, inside, self._pass)
+
+    def _pass(self, number: int) -> Table:
+        with self._lock:
+            if number not in self._built:
+                table = self._build(number)
+                if table.size != self._rows:
+                    raise SporaxRuntimeError(
+                        "For a dataset, every epoch must have as many rows, but epoch 0 has "
+                        f"{self._rows} and epoch {number} has {table.size}; check the sampler."
+                    )
+                self._built[number] = table
+                for old in [k for k in self._built if k <= number - self._kept]:
+                    del self._built[old]
+            return self._built[number]
 
 
 class Concatenated(Table):

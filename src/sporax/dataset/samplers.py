@@ -68,6 +68,10 @@ class BuiltinSampler:
         """Whether only one rank's share is read."""
         return self.child_sampler is not None and self.child_sampler.is_sharded()
 
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone, so that several processes can work it out by themselves."""
+        return self.child_sampler is None or self.child_sampler.is_pure()
+
     def order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None = None) -> Order:
         """The row numbers of one pass over `num_rows` rows (`labels` serve PKSampler)."""
         if self.child_sampler is None:
@@ -325,6 +329,10 @@ class Sampler(BuiltinSampler):
     def __iter__(self) -> Iterator[int]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__, which yields row numbers.")
 
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone: not known of your code."""
+        return False
+
     def reset(self) -> None:
         """Called before every pass; override it if the sampler keeps state."""
 
@@ -349,6 +357,10 @@ class IterSampler(Sampler):
         # A one-shot iterator is read once and remembered, so that later epochs see the same rows.
         self.sampler: Iterable[int] = list(sampler) if isinstance(sampler, Iterator) else sampler
 
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone."""
+        return isinstance(self.sampler, (list, tuple, range))
+
     def __iter__(self) -> Iterator[int]:
         return iter(self.sampler)
 
@@ -363,6 +375,10 @@ class FixedOrder(BuiltinSampler):
         super().__init__()
         self._sampler = sampler
         self._shuffle = shuffle
+
+    def is_pure(self) -> bool:
+        """Whether the order follows from the pass alone."""
+        return self._sampler.is_pure()
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         first = Pass(run.shared_seed, run.shared_seed)

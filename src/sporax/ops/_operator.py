@@ -182,6 +182,22 @@ class Operator:
         return kind(f"For '{self.name}', the arguments ({', '.join(given)}) do not fit: {reason}.")
 
 
+class Composition(Operator):
+    """An operator whose kernel is a Python function of Tensors, made of other operators.
+
+    For what is not one compiled program: results whose shape depends on values, random draws, writes to Parameters.
+    """
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
+        """Call the kernel."""
+        settings = {**kwargs, **{name: value for name, (_, value) in constants}}
+        try:
+            self.__signature__.bind(*args, **settings)
+        except TypeError as mismatch:
+            raise self._explain(mismatch, args, settings) from None
+        return self.kernel(*args, **settings)
+
+
 _STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))
 
 
@@ -363,10 +379,16 @@ class _Registrar(Protocol):
 
 
 _FORM = re.compile(r"^(?P<name>[\w.]+)(?:\((?P<params>.*)\))?$")
+_COMMA = re.compile(r",(?![^()]*\))")  # outside parentheses
 
 
 def operator(
-    primitive: str | None = None, *, function: str | None = None, method: str | None = None, mint: str | None = None
+    primitive: str | None = None,
+    *,
+    function: str | None = None,
+    method: str | None = None,
+    mint: str | None = None,
+    composed: bool = False,
 ) -> _Registrar:
     """Make an operator of a kernel and register its forms.
 
@@ -374,25 +396,27 @@ def operator(
         primitive: name of the class form, with the attributes its constructor takes in order: ``"MatMul(transpose_a,
             transpose_b)"``. Without parentheses all attributes belong to the constructor; ``"Name()"``: none does.
         function: name in `sporax.ops`; the kernel's by default, "" for none.
-        method: names of Tensor methods, separated by commas.
+        method: names of Tensor methods, separated by commas; parameters that have another name there as for `mint`.
         mint: dotted names in `sporax.mint`, separated by semicolons, with parameters that have another name there:
             ``"nn.functional.softmax(dim=axis)"``.
+        composed: the kernel works on Tensors and calls other operators; see `Composition`.
     """
 
     def register(kernel: Callable[..., Any]) -> Operator:
         class_name, constructor = _parse(primitive or "")
-        result = Operator(class_name or kernel.__name__, kernel)
+        result = (Composition if composed else Operator)(class_name or kernel.__name__, kernel)
         OPERATORS[result.name] = result
         name = kernel.__name__ if function is None else function
         if name:
             FUNCTIONS[name] = result
         if class_name:
             PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
-        for each in filter(None, (method or "").split(",")):
-            setattr(Tensor, each.strip(), as_method(result, each.strip()))
+        for each in filter(None, _COMMA.split(method or "")):
+            own, renames = _parse(each.strip())
+            setattr(Tensor, own, as_method(renamed(result, _pairs(renames)), own))
         for each in filter(None, (mint or "").split(";")):
             dotted, renames = _parse(each.strip())
-            MINT[dotted] = renamed(result, dict(pair.split("=") for pair in renames or ()))
+            MINT[dotted] = renamed(result, _pairs(renames))
         return result
 
     return register
@@ -405,6 +429,10 @@ def _parse(form: str) -> tuple[str, tuple[str, ...] | None]:
     assert match is not None, form
     params = match["params"]
     return match["name"], None if params is None else tuple(part.strip() for part in params.split(",") if part.strip())
+
+
+def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in renames or ())  # type: ignore[misc]  # each is "new=old"
 
 
 def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator) -> type[Primitive]:

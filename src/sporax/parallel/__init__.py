@@ -1,14 +1,3 @@
-"""Parallel settings."""
-
-
-def reset_auto_parallel_context() -> None:
-    """Back to defaults."""
-
-
-def set_auto_parallel_context(**kwargs: object) -> None:
-    """Set."""
-
-
-def get_auto_parallel_context(key: str) -> object:
-    """Get."""
-    return {"parallel_mode": "stand_alone"}.get(key)
+"""Parallel settings (being written)."""
+from sporax.context import (
+    ParallelMode, get_auto_parallel_context, reset_auto_parallel_context, set_auto_parallel_context)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,19 @@ from sporax.ir.errors import SporaxTypeError
 from sporax.runtime import state
 
 _raw = attrgetter("raw")
+
+_ARRAY_KINDS: dict[type, bool] = {}
+"""Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
+
+
+class _Array:
+    """Stands for an array among the leaves of a result."""
+
+    def __repr__(self) -> str:
+        return "<array>"
+
+
+_ARRAY = _Array()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +51,11 @@ class Compilation:
     num_written: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    """What a variant was traced for: tree structure, shapes and dtypes of the arrays, and all other leaves."""
+class _Signature(NamedTuple):
+    """What a variant was traced for."""
 
     tree: Any
-    arrays: tuple[tuple[tuple[int, ...], Any], ...]
-    statics: tuple[Hashable, ...]
-    kinds: tuple[type, ...]  # of all leaves: 1, 1.0 and True are equal and not the same
-
-
-class _Array:
-    """Marks the place of an array among the static leaves."""
-
-    def __repr__(self) -> str:
-        return "<array>"
-
-
-_ARRAY = _Array()
+    leaves: tuple[tuple[Any, Any], ...]  # (shape, dtype) of an array, (type, value) of anything else
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class _Variant:
     version: int = -1
     call: Callable[..., Any] = field(default=lambda *_: None)
     out_tree: Any = None
-    out_statics: tuple[Any, ...] = ()
+    out_leaves: tuple[Any, ...] = ()
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
@@ -112,8 +112,8 @@ class Program:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on these arguments, compiling it first when nothing compiled fits."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-        variant = self._variant(_sign(leaves, arrays, tree, self.name))
+        variant = self._variant(_sign(leaves, tree, self.name))
+        arrays = list(filter(_is_array, leaves))
         new_values, outputs = variant.call(list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays)
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.raw = value
@@ -122,8 +122,8 @@ class Program:
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-        variant = self._variant(_sign(leaves, arrays, tree, self.name))
+        variant = self._variant(_sign(leaves, tree, self.name))
+        arrays = list(filter(_is_array, leaves))
         call: Any = variant.call
         state_values = list(map(_raw, variant.written)), list(map(_raw, variant.read))
         lowered: jax.stages.Lowered = call.lower(*state_values, arrays)
@@ -153,14 +153,21 @@ class Program:
         return _difference(previous, signature)
 
 
-def _sign(leaves: list[Any], arrays: list[jax.Array], tree: Any, name: str) -> _Signature:
-    statics = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
-    shapes = tuple((array.shape, array.dtype) for array in arrays)
-    signature = _Signature(tree, shapes, statics, tuple(map(type, leaves)))
+def _is_array(leaf: Any) -> bool:
+    kind = type(leaf)
+    known = _ARRAY_KINDS.get(kind)
+    if known is None:
+        known = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
+    return known
+
+
+def _sign(leaves: list[Any], tree: Any, name: str) -> _Signature:
+    described = [(leaf.shape, leaf.dtype) if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
+    signature = _Signature(tree, tuple(described))
     try:
         hash(signature)
     except TypeError:
-        culprit = next(leaf for leaf in statics if not _hashable(leaf))
+        culprit = next(leaf for leaf in leaves if not _is_array(leaf) and not _hashable(leaf))
         raise SporaxTypeError(
             f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
             f"but got {type(culprit).__name__}."
@@ -178,14 +185,14 @@ def _hashable(value: Any) -> bool:
 
 def _inputs(signature: _Signature, arrays: list[Any]) -> tuple[Any, Any]:
     remaining = iter(arrays)
-    leaves = [next(remaining) if leaf is _ARRAY else leaf for leaf in signature.statics]
+    leaves = [value if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
     args, kwargs = jax.tree.unflatten(signature.tree, leaves)
     return args, kwargs
 
 
 def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
     remaining = iter(outputs)
-    leaves = [next(remaining) if leaf is _ARRAY else leaf for leaf in variant.out_statics]
+    leaves = [next(remaining) if leaf is _ARRAY else leaf for leaf in variant.out_leaves]
     return jax.tree.unflatten(variant.out_tree, leaves)
 
 
@@ -199,7 +206,8 @@ def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
             function(*args, **kwargs)
 
     abstract: Any = jax.ShapeDtypeStruct
-    jax.eval_shape(trace, [abstract(shape, dtype) for shape, dtype in signature.arrays])
+    described = [each for each in signature.leaves if not isinstance(each[0], type)]
+    jax.eval_shape(trace, [abstract(shape, dtype) for shape, dtype in described])
     return _Variant(
         signature,
         written=tuple(frame.written),
@@ -218,7 +226,7 @@ def _compile(function: Callable[..., Any], variant: _Variant, name: str) -> Call
         with state.Frame(values) as frame:
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
-        variant.out_statics = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+        variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
         owned = {id(value) for value in (*written, *read, *frame.values.values())}
         outputs = [
             # A variable's buffer is given away at the next step, so no output may share it.
@@ -235,12 +243,12 @@ def _compile(function: Callable[..., Any], variant: _Variant, name: str) -> Call
 def _difference(before: _Signature, after: _Signature) -> str:
     if before.tree != after.tree:
         return f"structure of the arguments changed from {before.tree} to {after.tree}"
-    for index, (old, new) in enumerate(zip(before.arrays, after.arrays, strict=False)):
+    for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):
         if old != new:
-            return f"input {index} changed from {old[1]}{list(old[0])} to {new[1]}{list(new[0])}"
-    statics = zip(before.statics, after.statics, strict=True)
-    kinds = zip(before.kinds, after.kinds, strict=True)
-    for index, ((was, now), (old_kind, kind)) in enumerate(zip(statics, kinds, strict=True)):
-        if was != now or old_kind is not kind:
-            return f"static argument {index} changed from {was!r} to {now!r}"
+            return f"argument {index} changed from {_shown(old)} to {_shown(new)}"
     return "inputs changed"
+
+
+def _shown(leaf: tuple[Any, Any]) -> str:
+    kind, value = leaf
+    return repr(value) if isinstance(kind, type) else f"{value}{list(kind)}"

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from sporax.dataset._checks import check_bool
 from sporax.dataset._operations import OneToOne
 from sporax.dataset._rows import Array
-from sporax.ir.errors import SporaxImportError, SporaxRuntimeError
+from sporax.ir.errors import SporaxImportError, SporaxNotImplementedError, SporaxRuntimeError
 
 
 def decode(content: bytes, where: str) -> Array:
@@ -40,10 +41,17 @@ def decode(content: bytes, where: str) -> Array:
 class Decode(OneToOne):
     """Bytes of an image file, as a 1-D uint8 array, to RGB pixels (H, W, 3) uint8.
 
+    Args:
+        to_pil: must be False; transforms here work on arrays.
+
     Raises:
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: (when applied) the bytes are not an image.
     """
+
+    def __init__(self, to_pil: bool = False) -> None:
+        if check_bool("Decode", "to_pil", to_pil):
+            raise SporaxNotImplementedError("For 'Decode', 'to_pil' must be False: all transforms here work on arrays.")
 
     def _one(self, value: Array) -> Array:
         if value.ndim != 1 or value.dtype != np.uint8:

@@ -1,0 +1,49 @@
+# Two commands set everything up: `make demo` runs the main job, `make test` the tests.
+# Each makes (or reuses) a virtual environment in .venv.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick lint types contracts docs check bench clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(BIN)/.ready: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[examples,test,dev]'
+	@touch $@
+
+demo: $(BIN)/.ready ## Train two networks on real handwritten digits (under 90 s)
+	$(BIN)/sporax run examples/01-train-digits/train.py
+
+test: $(BIN)/.ready ## Run all tests
+	$(BIN)/python -m pytest -n auto
+
+quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+lint: $(BIN)/.ready ## Style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(BIN)/.ready ## Strict types of the layers below the facade
+	$(BIN)/mypy
+
+contracts: $(BIN)/.ready ## A layer imports only layers below it
+	$(BIN)/lint-imports
+
+docs: $(BIN)/.ready ## Write the generated pages of docs/
+	$(BIN)/python tools/make_operator_docs.py
+	$(BIN)/python tools/make_api_docs.py
+
+check: lint types contracts test ## Everything a change must pass
+
+bench: $(BIN)/.ready ## What the facade costs over hand-written JAX
+	$(BIN)/python benchmarks/facade_overhead.py
+
+clean: ## Remove the virtual environment and what was written by examples and tools
+	rm -rf $(VENV) outputs .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

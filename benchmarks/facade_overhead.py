@@ -1,0 +1,296 @@
+"""What does the facade cost over hand-written JAX?
+
+Four training steps (forward, backward, Momentum) are written twice: with MindSpore's names on Sporax, and by hand with
+`jax.jit` on a dictionary of arrays, with the same maths and the same donated buffers. Both run in one process and take
+turns; the table gives the medians and their ratio. Then the dispatch of single eager operators against `jax.numpy`, and
+the import time against `import jax`.
+
+    python benchmarks/facade_overhead.py [--rounds N] [--json FILE]
+
+Goals: ratio of steps <= 1.02, of eager operators <= 1.3, of imports <= 1.3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from _timing import interleaved
+from rich.console import Console
+from rich.table import Table
+
+import sporax as ms
+from sporax import Parameter, Tensor, nn, ops
+
+Arrays = dict[str, jax.Array]
+RATE, MOMENTUM = 0.01, 0.9
+
+
+class Mlp(nn.Cell):
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.CellList([nn.Dense(width, width) for _ in range(layers)])
+        self.head = nn.Dense(width, 10)
+
+    def construct(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = ops.relu(layer(x))
+        return self.head(x)
+
+
+def mlp_by_hand(layers: int) -> Callable[[Arrays, jax.Array], jax.Array]:
+    def forward(p: Arrays, x: jax.Array) -> jax.Array:
+        for i in range(layers):
+            x = jax.nn.relu(x @ p[f"layers.{i}.weight"].T + p[f"layers.{i}.bias"])
+        return x @ p["head.weight"].T + p["head.bias"]
+
+    return forward
+
+
+class LeNet(nn.Cell):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 5, pad_mode="valid", has_bias=True)
+        self.conv2 = nn.Conv2d(6, 16, 5, pad_mode="valid", has_bias=True)
+        self.pool = nn.MaxPool2d(2, 2)
+        self.flatten = nn.Flatten()
+        self.fc1 = nn.Dense(16 * 4 * 4, 120)
+        self.fc2 = nn.Dense(120, 84)
+        self.fc3 = nn.Dense(84, 10)
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = self.pool(ops.relu(self.conv1(x)))
+        x = self.flatten(self.pool(ops.relu(self.conv2(x))))
+        return self.fc3(ops.relu(self.fc2(ops.relu(self.fc1(x)))))
+
+
+def lenet_by_hand(p: Arrays, x: jax.Array) -> jax.Array:
+    def conv(x: jax.Array, name: str) -> jax.Array:
+        y = jax.lax.conv_general_dilated(x, p[f"{name}.weight"], (1, 1), "VALID", dimension_numbers=("NCHW", "OIHW", "NCHW"))
+        y = jax.nn.relu(y + p[f"{name}.bias"].reshape(1, -1, 1, 1))
+        return jax.lax.reduce_window(y, np.float32(-np.inf), jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+
+    def dense(x: jax.Array, name: str) -> jax.Array:
+        return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+    x = conv(conv(x, "conv1"), "conv2").reshape(x.shape[0], -1)
+    return dense(jax.nn.relu(dense(jax.nn.relu(dense(x, "fc1")), "fc2")), "fc3")
+
+
+class Block(nn.Cell):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm((width,), epsilon=1e-5), nn.LayerNorm((width,), epsilon=1e-5)
+        self.q, self.k, self.v, self.o = (nn.Dense(width, width) for _ in range(4))
+        self.up, self.down = nn.Dense(width, 4 * width), nn.Dense(4 * width, width)
+        self.heads, self.size = heads, width // heads
+
+    def split(self, x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        return ops.transpose(ops.reshape(x, (batch, length, self.heads, self.size)), (0, 2, 1, 3))
+
+    def construct(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        q, k, v = self.split(self.q(y)), self.split(self.k(y)), self.split(self.v(y))
+        scores = ops.softmax(ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))) * (self.size**-0.5), axis=-1)
+        mixed = ops.reshape(ops.transpose(ops.matmul(scores, v), (0, 2, 1, 3)), x.shape)
+        x = x + self.o(mixed)
+        return x + self.down(ops.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class Transformer(nn.Cell):
+    def __init__(self, layers: int, width: int, heads: int, vocab: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocab, width)
+        self.blocks = nn.CellList([Block(width, heads) for _ in range(layers)])
+        self.head = nn.Dense(width, vocab)
+        self.vocab = vocab
+
+    def construct(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return ops.reshape(self.head(x), (-1, self.vocab))
+
+
+def transformer_by_hand(layers: int, heads: int) -> Callable[[Arrays, jax.Array], jax.Array]:
+    def forward(p: Arrays, ids: jax.Array) -> jax.Array:
+        def dense(x: jax.Array, name: str) -> jax.Array:
+            return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+        def norm(x: jax.Array, name: str) -> jax.Array:
+            mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
+            return (x - mean) * jax.lax.rsqrt(var + 1e-5) * p[f"{name}.gamma"] + p[f"{name}.beta"]
+
+        x = jnp.take(p["embed.embedding_table"], ids, axis=0, mode="fill", fill_value=0)
+        batch, length, width = x.shape
+
+        def split(y: jax.Array) -> jax.Array:
+            return y.reshape(batch, length, heads, width // heads).transpose(0, 2, 1, 3)
+
+        for i in range(layers):
+            at = f"blocks.{i}."
+            y = norm(x, at + "norm1")
+            q, k, v = (split(dense(y, at + name)) for name in "qkv")
+            scores = jax.nn.softmax(q @ k.transpose(0, 1, 3, 2) * (width // heads) ** -0.5, -1)
+            x = x + dense((scores @ v).transpose(0, 2, 1, 3).reshape(x.shape), at + "o")
+            x = x + dense(jax.nn.gelu(dense(norm(x, at + "norm2"), at + "up"), approximate=True), at + "down")
+        return dense(x, "head").reshape(batch * length, -1)
+
+    return forward
+
+
+class ManyParameters(nn.Cell):
+    """300 small Parameters: what the bookkeeping costs."""
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.count = count
+        for index in range(count):
+            setattr(self, f"w{index}", Parameter(Tensor(np.full((width,), 0.5, np.float32)), name=f"w{index}"))
+        self.head = nn.Dense(width, 10)
+
+    def construct(self, x: Tensor) -> Tensor:
+        for index in range(self.count):
+            x = x * getattr(self, f"w{index}") + x
+        return self.head(ops.tanh(x))
+
+
+def many_by_hand(count: int) -> Callable[[Arrays, jax.Array], jax.Array]:
+    def forward(p: Arrays, x: jax.Array) -> jax.Array:
+        for index in range(count):
+            x = x * p[f"w{index}"] + x
+        return jnp.tanh(x) @ p["head.weight"].T + p["head.bias"]
+
+    return forward
+
+
+def steps(net: nn.Cell, forward: Callable[[Arrays, jax.Array], jax.Array], x: Any, y: Any) -> dict[str, Callable[[], Any]]:
+    """The step on Sporax and the step by hand, from the same weights."""
+    params = {name: jnp.array(p.asnumpy()) for name, p in net.parameters_dict().items()}
+    velocity = {name: jnp.zeros_like(p) for name, p in params.items()}
+
+    def loss_of(p: Arrays, x: jax.Array, y: jax.Array) -> jax.Array:
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(forward(p, x), -1), y[:, None], -1))
+
+    def step(p: Arrays, v: Arrays, x: jax.Array, y: jax.Array) -> tuple[Arrays, Arrays, jax.Array]:
+        loss, grads = jax.value_and_grad(loss_of)(p, x, y)
+        v = jax.tree.map(lambda v, g: MOMENTUM * v + g, v, grads)
+        return jax.tree.map(lambda p, v: p - RATE * v, p, v), v, loss
+
+    compiled = jax.jit(step, donate_argnums=(0, 1))
+    held: list[Any] = [params, velocity]
+    x_array, y_array = jnp.asarray(x), jnp.asarray(y)
+
+    def by_hand() -> Any:
+        held[0], held[1], loss = compiled(held[0], held[1], x_array, y_array)
+        return loss
+
+    optimizer = nn.Momentum(net.trainable_params(), RATE, MOMENTUM)
+    train = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
+    x_tensor, y_tensor = Tensor(x), Tensor(y)
+    return {"sporax": lambda: train(x_tensor, y_tensor).array, "jax": by_hand}
+
+
+def cases(rng: np.random.Generator) -> dict[str, Callable[[], dict[str, Callable[[], Any]]]]:
+    """The four models with their inputs."""
+
+    def floats(*shape: int) -> Any:
+        return rng.normal(size=shape).astype(np.float32)
+
+    def labels(count: int, classes: int) -> Any:
+        return rng.integers(0, classes, count).astype(np.int32)
+
+    ids = rng.integers(0, 64, (8, 32)).astype(np.int32)
+    return {
+        "MLP, 12 layers of 128, batch 64": lambda: steps(Mlp(12, 128), mlp_by_hand(12), floats(64, 128), labels(64, 10)),
+        "transformer, 4 layers of 128": lambda: steps(
+            Transformer(4, 128, 4, 64), transformer_by_hand(4, 4), ids, labels(ids.size, 64)
+        ),
+        "LeNet, 28x28, batch 32": lambda: steps(LeNet(), lenet_by_hand, floats(32, 1, 28, 28), labels(32, 10)),
+        "300 parameters of 64": lambda: steps(
+            ManyParameters(300, 64), many_by_hand(300), floats(64, 64) * 1e-30, labels(64, 10)
+        ),
+    }
+
+
+def eager_ratios() -> dict[str, float]:
+    """Dispatch of single operators on small arrays: ours over `jax.numpy`."""
+    a, b = Tensor(np.ones((4, 4), np.float32)), Tensor(np.ones((4, 4), np.float32))
+    x, y = a.array, b.array
+    primitive = ops.MatMul()
+    pairs: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
+        "add": (lambda: ops.add(a, b), lambda: jnp.add(x, y)),
+        "a + b": (lambda: a + b, lambda: x + y),
+        "a * 2.0": (lambda: a * 2.0, lambda: x * 2.0),
+        "matmul": (lambda: ops.matmul(a, b), lambda: jnp.matmul(x, y)),
+        "MatMul()": (lambda: primitive(a, b), lambda: jnp.matmul(x, y)),
+        "exp": (lambda: ops.exp(a), lambda: jnp.exp(x)),
+        "sum": (lambda: ops.sum(a, 1), lambda: jnp.sum(x, 1)),
+        "softmax": (lambda: ops.softmax(a, axis=-1), lambda: jax.nn.softmax(x, -1)),
+        "reshape": (lambda: ops.reshape(a, (2, 8)), lambda: jnp.reshape(x, (2, 8))),
+        "concat": (lambda: ops.concat((a, b)), lambda: jnp.concatenate((x, y))),
+        "a[0]": (lambda: a[0], lambda: x[0]),
+    }
+    return {name: _loop(ours) / _loop(theirs) for name, (ours, theirs) in pairs.items()}
+
+
+def _loop(run: Callable[[], Any], count: int = 2000) -> float:
+    best = float("inf")
+    for _ in range(7):
+        start = time.perf_counter()
+        for _ in range(count):
+            run()
+        best = min(best, time.perf_counter() - start)
+    return best / count
+
+
+def import_ratio(statement: str) -> float:
+    """Best time of an import over the best time of ``import jax``, in fresh processes that take turns."""
+    best = {"import jax": float("inf"), statement: float("inf")}
+    for _ in range(5):
+        for code in best:
+            program = f"import time; t = time.perf_counter()\n{code}\nprint(time.perf_counter() - t)"
+            out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+            best[code] = min(best[code], float(out))
+    return best[statement] / best["import jax"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=300, help="steps timed per model and way")
+    parser.add_argument("--json", help="also write the figures to this file")
+    options = parser.parse_args()
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(0)
+    console = Console()
+    table = Table(title=f"One training step, medians of {options.rounds} ({jax.default_backend()})")
+    for column in ("model", "Sporax, ms", "hand-written JAX, ms", "ratio"):
+        table.add_column(column, justify="left" if column == "model" else "right")
+    figures: dict[str, float] = {}
+    for name, build in cases(np.random.default_rng(0)).items():
+        medians = interleaved(build(), options.rounds)
+        ratio = figures[name] = medians["sporax"] / medians["jax"]
+        table.add_row(name, f"{medians['sporax'] * 1e3:.3f}", f"{medians['jax'] * 1e3:.3f}", f"{ratio:.3f}")
+    console.print(table)
+    eager = eager_ratios()
+    figures.update({f"eager {name}": ratio for name, ratio in eager.items()})
+    console.print("Eager operators over jax.numpy: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in eager.items()))
+    for statement in ("import sporax", "from sporax import Tensor, nn, ops"):
+        figures[statement] = import_ratio(statement)
+        console.print(f"{statement}: {figures[statement]:.2f}x of import jax")
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump(figures, file, indent=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""The auto-parallel context: `set_auto_parallel_context` and its relatives.
+
+The present settings are one frozen `ParallelConfig`. Two things are kept beside it: whether the user gave the size of the
+job and the rank (otherwise `communication.init` says them), and the dataset strategy in the form it was given in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sporax.context._fusion import as_dict, check_positions, set_comm_fusion
+from sporax.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
+from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.ir.layout import HasLayout
+from sporax.ir.parallel_config import (
+    COMMUNI_PARALLEL_MODES,
+    MAX_RANKS,
+    OPTIMIZER_LEVELS,
+    PIPELINE_SCHEDULERS,
+    SEARCH_MODES,
+    ParallelConfig,
+    ParallelMode,
+)
+
+_SET = "set_auto_parallel_context"
+_DEFAULT_SEARCH = ParallelConfig().search_mode
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Context:
+    """What the global context holds.
+
+    Attributes:
+        config: the settings.
+        given: names of the settings whose default depends on the job, and that the user gave.
+        layouts: the dataset strategy as the user gave it, when that was in Layouts.
+    """
+
+    config: ParallelConfig = dataclasses.field(default_factory=ParallelConfig)
+    given: frozenset[str] = frozenset()
+    layouts: tuple[Any, ...] | None = None
+
+
+_world = (1, 0)  # number of ranks and own rank, as the communication layer knows them
+
+
+def set_world(num_ranks: int, rank: int) -> None:
+    """Say how large the job is and which rank this is; what the user set in the context wins over it."""
+    global _world
+    if not 0 <= rank < num_ranks:
+        raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
+    _world = (num_ranks, rank)
+
+
+def snapshot() -> ParallelConfig:
+    """The present settings, as a compiled step takes them; `device_num` and `global_rank` are those of the job."""
+    return _resolved(_settings.current)
+
+
+def set_auto_parallel_context(**kwargs: Any) -> None:
+    """Change settings of the parallel run. Same as MindSpore, except that a call with a wrong setting changes nothing.
+
+    Args:
+        kwargs: settings by name; ``docs/parallel_context.md`` lists them with their meanings and defaults.
+
+    Raises:
+        SporaxValueError: unknown setting, or a value that is not allowed.
+        SporaxTypeError: a value of the wrong type.
+        SporaxKeyError: a key of a nested setting is missing or unknown.
+
+    Example:
+        >>> set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+    """
+    _settings.set(kwargs)
+
+
+def get_auto_parallel_context(attr_key: str) -> Any:
+    """The present value of one setting.
+
+    Raises:
+        SporaxValueError: unknown setting, or one that can only be set (``pipeline_config``, ``parallel_optimizer_config``,
+            ``pipeline_segments``, ``group_ckpt_save_file``).
+    """
+    return _settings.get(attr_key)
+
+
+def reset_auto_parallel_context() -> None:
+    """Bring all settings of the parallel run back to their defaults."""
+    _settings.reset()
+
+
+@contextmanager
+def using(config: ParallelConfig) -> Iterator[None]:
+    """Context in which `config` is the present setting. For code that is being traced: it makes no program stale."""
+    before = _settings.current
+    _settings.current = _Context(config, frozenset(("device_num", "global_rank")))
+    try:
+        yield
+    finally:
+        _settings.current = before
+
+
+class _ParallelGuard:
+    """What a compiled step remembers of the settings it was compiled under."""
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """The settings by name."""
+        return snapshot().by_key()
+
+    def describe(self) -> str:
+        """What messages call it."""
+        return "the auto-parallel context"
+
+
+PARALLEL_GUARD = _ParallelGuard()
+
+
+def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
+    """`config` with settings changed by the rules of `set_auto_parallel_context`, the global context untouched."""
+    context = _Context(config)
+    for key, value in settings.items():
+        context = _SETTERS[key](context, value)
+    return context.config
+
+
+# ----------------------------------------------------------------------------------------------------------- setting
+
+
+def _resolved(context: _Context) -> ParallelConfig:
+    num_ranks, rank = _world
+    config = context.config
+    job = {"device_num": num_ranks, "global_rank": rank}
+    missing = {name: value for name, value in job.items() if name not in context.given}
+    if all(getattr(config, name) == value for name, value in missing.items()):
+        return config
+    return dataclasses.replace(config, **missing)
+
+
+def _on_config(setter: Setter) -> Setter:
+    """A setter of the ParallelConfig as one of the context."""
+    return lambda context, value: dataclasses.replace(context, config=setter(context.config, value))
+
+
+def _given(key: str, setter: Setter) -> Setter:
+    return lambda context, value: dataclasses.replace(
+        context, config=setter(context.config, value), given=context.given | {key}
+    )
+
+
+def _set_full_batch(context: _Context, value: Any) -> _Context:
+    kind(bool)(_SET, "full_batch", value)
+    if not isinstance(context.config.dataset_strategy, str):
+        warnings.warn(
+            f"'full_batch' is the old spelling of 'dataset_strategy'; the cuts {context.config.dataset_strategy} given "
+            "there stay in force.",
+            stacklevel=5,
+        )
+        return context
+    return _set_dataset_strategy(context, "full_batch" if value else "data_parallel")
+
+
+def _set_dataset_strategy(context: _Context, value: Any) -> _Context:
+    strategy, layouts = check_dataset_strategy(_SET, value)
+    config = dataclasses.replace(context.config, dataset_strategy=strategy)
+    return dataclasses.replace(context, config=config, layouts=layouts)
+
+
+def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, ...] | None]:
+    """The dataset strategy for the config, and the Layouts it was given in (None when it was not).
+
+    Raises:
+        SporaxTypeError: neither a string nor a tuple; entries that are neither tuples of ints nor Layouts, or both mixed.
+        SporaxValueError: an unknown string; a Layout without tensor map, or with interleaved_parallel.
+    """
+    if isinstance(value, str):
+        return one_of("full_batch", "data_parallel")(function, "dataset_strategy", value), None
+    kind(str, tuple)(function, "dataset_strategy", value)
+    if value and all(isinstance(entry, HasLayout) for entry in value):
+        layouts = tuple(entry.__layout__() for entry in value)
+        if any(layout.device_matrix.interleaved for layout in layouts):
+            raise SporaxValueError(
+                f"For '{function}', a Layout in 'dataset_strategy' must not use 'interleaved_parallel', but got {value}."
+            )
+        return layouts, value
+    for entry in value:
+        if not isinstance(entry, tuple):
+            raise SporaxTypeError(
+                f"For '{function}', the entries of 'dataset_strategy' must be all tuples or all Layouts, but got {entry!r}."
+            )
+        for cut in entry:
+            kind(int)(function, "a cut in dataset_strategy", cut)
+            number(1)(function, "a cut in dataset_strategy", cut)
+    return value, None
+
+
+def _set_sharding_propagation(config: ParallelConfig, value: Any) -> ParallelConfig:
+    kind(bool)(_SET, "sharding_propagation", value)
+    if value:
+        return dataclasses.replace(config, search_mode="sharding_propagation")
+    return dataclasses.replace(config, search_mode=_DEFAULT_SEARCH) if config.sharding_propagation else config
+
+
+def _set_strategy_files(config: ParallelConfig, value: Any) -> ParallelConfig:
+    kind(dict)(_SET, "strategy_ckpt_config", value)
+    fields = {"load_file": str, "save_file": str, "only_trainable_params": bool}
+    for key, setting in value.items():
+        if key not in fields:
+            raise SporaxValueError(
+                f"For '{_SET}', the keys of 'strategy_ckpt_config' must be among {list(fields)}, but got {key!r}."
+            )
+        kind(fields[key])(_SET, f"strategy_ckpt_config['{key}']", setting)
+    return dataclasses.replace(config, **{f"strategy_ckpt_{key}": setting for key, setting in value.items()})
+
+
+def _set_pipeline_config(config: ParallelConfig, value: Any) -> ParallelConfig:
+    kind(dict)(_SET, "pipeline_config", value)
+    keys = ("pipeline_interleave", "pipeline_scheduler")
+    for key in value:
+        if key not in keys:
+            raise SporaxValueError(f"For '{_SET}', the keys of 'pipeline_config' must be {keys}, but got {key!r}.")
+    for key in keys:
+        if key not in value:
+            raise SporaxKeyError(f"For '{_SET}', 'pipeline_config' must have the keys {keys}, '{key}' is missing.")
+    interleave = kind(bool)(_SET, keys[0], value[keys[0]])
+    scheduler = one_of(*PIPELINE_SCHEDULERS, type_error=False)(_SET, keys[1], value[keys[1]])
+    if not interleave and scheduler != "1f1b":
+        raise SporaxTypeError(
+            f"For '{_SET}', 'pipeline_scheduler' must be '1f1b' when 'pipeline_interleave' is False, but got '{scheduler}'."
+        )
+    return dataclasses.replace(config, pipeline_interleave=interleave, pipeline_scheduler=scheduler)
+
+
+def _set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
+    kind(int)(_SET, "optimizer_weight_shard_size", value)
+    if value <= 1:
+        if value != -1:
+            warnings.warn(
+                f"For '{_SET}', 'optimizer_weight_shard_size' must be larger than 1 to have a meaning; {value} is ignored.",
+                stacklevel=5,
+            )
+            return config
+    return dataclasses.replace(config, optimizer_weight_shard_size=value)
+
+
+def _set_optimizer_config(config: ParallelConfig, value: Any) -> ParallelConfig:
+    kind(dict)(_SET, "parallel_optimizer_config", value)
+    keys = ("gradient_accumulation_shard", "parallel_optimizer_threshold", "optimizer_weight_shard_size", "optimizer_level")
+    for key in value:
+        if key not in keys:
+            raise SporaxValueError(f"For '{_SET}', the keys of 'parallel_optimizer_config' are {keys}, but got {key!r}.")
+    changes: dict[str, Any] = {}
+    if "gradient_accumulation_shard" in value:
+        changes[keys[0]] = kind(bool)(_SET, keys[0], value[keys[0]])
+    if "parallel_optimizer_threshold" in value:
+        changes[keys[1]] = number(0)(_SET, keys[1], value[keys[1]])
+    if value.get("optimizer_weight_shard_size", -1) != -1:
+        changes[keys[2]] = number(1)(_SET, keys[2], value[keys[2]])
+    if "optimizer_level" in value:
+        changes[keys[3]] = one_of(*OPTIMIZER_LEVELS, type_error=False)(_SET, keys[3], value[keys[3]])
+    return _consistent_level(dataclasses.replace(config, **changes), changes)
+
+
+def _consistent_level(config: ParallelConfig, changes: Mapping[str, Any]) -> ParallelConfig:
+    """Level 2 shards accumulated gradients, the others must not; the flag stays from one call to the next."""
+    if changes.get("optimizer_level") == "level2":
+        return dataclasses.replace(config, gradient_accumulation_shard=True)
+    if "optimizer_level" in changes and config.gradient_accumulation_shard:
+        raise SporaxValueError(
+            f"For '{_SET}', 'optimizer_level' must be 'level2' while 'gradient_accumulation_shard' is True, but got "
+            f"'{config.optimizer_level}'. Set 'gradient_accumulation_shard' to False with it."
+        )
+    return config
+
+
+def _set_accumulation(config: ParallelConfig, value: Any) -> ParallelConfig:
+    number(1)(_SET, "grad_accumulation_step", value)
+    if value > 1:
+        raise SporaxValueError(
+            f"For '{_SET}', 'grad_accumulation_step' must be 1, but got {value}. To accumulate gradients, wrap the network "
+            "in nn.GradAccumulationCell."
+        )
+    return config
+
+
+def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
+    one_of(*COMMUNI_PARALLEL_MODES)(_SET, "communi_parallel_mode", value)
+    if value != COMMUNI_PARALLEL_MODES[0]:
+        warnings.warn(
+            "'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
+            "changes nothing here.",
+            stacklevel=5,
+        )
+    return dataclasses.replace(config, communi_parallel_mode=value)
+
+
+def _plain(key: str, check: Any) -> Setter:
+    return _on_config(stored(_SET, key, check))
+
+
+_FLAGS = (
+    "gradients_mean",
+    "gradient_fp32_sync",
+    "loss_repeated_mean",
+    "parameter_broadcast",
+    "force_fp32_communication",
+    "enable_alltoall",
+    "enable_parallel_optimizer",
+    "optimizer_weight_shard_aggregated_save",
+    "pipeline_result_broadcast",
+    "auto_pipeline",
+    "init_param_in_compile",
+    "auto_parallel_new_interface",
+    "dump_local_norm",
+    "dump_device_local_norm",
+)
+_PATHS = ("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file", "dump_local_norm_path")
+
+_SETTERS: dict[str, Setter] = {
+    "device_num": _given("device_num", stored(_SET, "device_num", number(1))),
+    "global_rank": _given("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
+    "parallel_mode": _plain("parallel_mode", one_of(*ParallelMode.MODE_LIST)),
+    **{key: _plain(key, kind(bool)) for key in _FLAGS},
+    **{key: _plain(key, kind(str)) for key in _PATHS},
+    "full_batch": _set_full_batch,
+    "dataset_strategy": _set_dataset_strategy,
+    "search_mode": _plain("search_mode", one_of(*SEARCH_MODES)),
+    "auto_parallel_search_mode": _on_config(
+        stored(_SET, "auto_parallel_search_mode", one_of(*SEARCH_MODES), "search_mode")
+    ),
+    "sharding_propagation": _on_config(_set_sharding_propagation),
+    "optimizer_weight_shard_size": _on_config(_set_shard_size),
+    "parallel_optimizer_config": _on_config(_set_optimizer_config),
+    "pipeline_stages": _plain("pipeline_stages", number(1)),
+    "pipeline_segments": _plain("pipeline_segments", number(1)),
+    "pipeline_config": _on_config(_set_pipeline_config),
+    "comm_fusion": _on_config(set_comm_fusion),
+    "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
+    "communi_parallel_mode": _on_config(_set_communi_mode),
+    "strategy_ckpt_config": _on_config(_set_strategy_files),
+    "grad_accumulation_step": _on_config(_set_accumulation),
+}
+
+_ONLY_SET = ("pipeline_config", "parallel_optimizer_config", "pipeline_segments", "group_ckpt_save_file")
+
+
+def _from_config(reader: Reader) -> Reader:
+    return lambda context: reader(_resolved(context))
+
+
+_READERS: dict[str, Reader] = {
+    **{key: _from_config(read(key)) for key in _SETTERS if key in ParallelConfig.__dataclass_fields__},
+    "full_batch": _from_config(read("full_batch")),
+    "full_batch_is_set": _from_config(read("full_batch")),
+    "dataset_strategy": lambda context: context.layouts or context.config.dataset_strategy,
+    "auto_parallel_search_mode": _from_config(read("search_mode")),
+    "sharding_propagation": _from_config(read("sharding_propagation")),
+    "pipeline_interleave": _from_config(read("pipeline_interleave")),
+    "pipeline_scheduler": _from_config(read("pipeline_scheduler")),
+    "comm_fusion": lambda context: as_dict(context.config.comm_fusion),
+    "all_reduce_fusion_config": lambda context: list(context.config.all_reduce_fusion_config),
+    "strategy_ckpt_config": lambda context: {
+        key: getattr(context.config, f"strategy_ckpt_{key}")
+        for key in ("load_file", "save_file", "only_trainable_params")
+    },
+    "grad_accumulation_step": lambda context: 1,
+}
+for _key in _ONLY_SET:
+    _READERS.pop(_key, None)
+
+_settings: Settings[_Context] = Settings("auto_parallel_context", _Context(), _SETTERS, _READERS)

@@ -1,0 +1,131 @@
+"""How every group of settings works: one frozen value, changed key by key, each key with its check.
+
+A group is a frozen dataclass that holds the present values, and a table that says for each key how a new value of it is
+checked and which new dataclass results. Either all keys of a call take effect or, when one is refused, none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime import state
+
+Config = TypeVar("Config")
+Check = Callable[[str, str, Any], Any]
+"""``check(function, key, value)`` gives the value to store, or raises an error that names function and key."""
+Setter = Callable[[Any, Any], Any]
+"""``setter(config, value)`` gives the config with that setting changed, or raises."""
+Reader = Callable[[Any], Any]
+
+
+class Settings(Generic[Config]):
+    """A group of settings.
+
+    Args:
+        name: how functions of the group are called: ``set_name``, ``get_name``, ``reset_name``.
+        defaults: the value before anything is set.
+        setters: keys that can be set.
+        readers: keys that can be read.
+    """
+
+    def __init__(
+        self, name: str, defaults: Config, setters: Mapping[str, Setter], readers: Mapping[str, Reader]
+    ) -> None:
+        self.name = name
+        self.defaults = defaults
+        self.current = defaults
+        self._setters = setters
+        self._readers = readers
+
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Change settings, all or none.
+
+        Raises:
+            SporaxValueError: unknown key; and whatever the check of a key raises.
+        """
+        changed = self.current
+        for key, value in settings.items():
+            if key not in self._setters:
+                raise SporaxValueError(
+                    f"For 'set_{self.name}', the key must be one of {sorted(self._setters)}, but got '{key}'."
+                )
+            changed = self._setters[key](changed, value)
+        self.current = changed
+        state.touch()
+
+    def get(self, key: Any) -> Any:
+        """The present value of one setting.
+
+        Raises:
+            SporaxValueError: unknown key, or one that can only be set.
+        """
+        if key not in self._readers:
+            only_set = " (it can be set, not read)" if key in self._setters else ""
+            raise SporaxValueError(
+                f"For 'get_{self.name}', the key must be one of {sorted(self._readers)}, but got {key!r}{only_set}."
+            )
+        return self._readers[key](self.current)
+
+    def reset(self) -> None:
+        """Go back to the values at the start."""
+        self.current = self.defaults
+        state.touch()
+
+
+def stored(function: str, key: str, check: Check, field: str | None = None) -> Setter:
+    """A setter that stores what `check` lets pass in the config's field `field` (called like the key by default)."""
+    name = field or key
+
+    def setter(config: Any, value: Any) -> Any:
+        return dataclasses.replace(config, **{name: check(function, key, value)})
+
+    return setter
+
+
+def read(field: str) -> Reader:
+    """A reader that gives a field as it is."""
+    return lambda config: getattr(config, field)
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def kind(*types: type) -> Check:
+    """The value must be of one of these types; a bool is no int."""
+    wanted = " or ".join(each.__name__ for each in types)
+
+    def check(function: str, key: str, value: Any) -> Any:
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise SporaxTypeError(f"For '{function}', '{key}' must be {wanted}, but got {type(value).__name__}.")
+        return value
+
+    return check
+
+
+def one_of(*allowed: Any, type_error: bool = True) -> Check:
+    """The value must be one of these strings; ``type_error=False``: whatever its type, a wrong value is a ValueError."""
+
+    def check(function: str, key: str, value: Any) -> Any:
+        if type_error:
+            kind(str)(function, key, value)
+        if value not in allowed:
+            raise SporaxValueError(f"For '{function}', '{key}' must be one of {list(allowed)}, but got {value!r}.")
+        return value
+
+    return check
+
+
+def number(low: float, high: float | None = None, *, types: tuple[type, ...] = (int,), above: bool = False) -> Check:
+    """The value must be a number in [low, high], or in (low, high] with ``above=True``."""
+    bounds = f"{'>' if above else '>='} {low}" if high is None else f"in {'(' if above else '['}{low}, {high}]"
+
+    def check(function: str, key: str, value: Any) -> Any:
+        kind(*types)(function, key, value)
+        if value < low or (above and value == low) or (high is not None and value > high):
+            raise SporaxValueError(f"For '{function}', '{key}' must be {bounds}, but got {value}.")
+        return value
+
+    return check

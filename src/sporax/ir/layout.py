@@ -1,0 +1,6 @@
+"""(being written)"""
+from typing import Protocol, runtime_checkable, Any
+class Layout: ...
+@runtime_checkable
+class HasLayout(Protocol):
+    def __layout__(self) -> Any: ...

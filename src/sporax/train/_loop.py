@@ -1,0 +1,172 @@
+"""The loops of training and evaluation: read batches, run steps, tell the callbacks.
+
+`Model` checks what the user asked for and hands over here. A loop knows nothing of files, printing or metrics beyond
+calling whoever does them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sporax import context, ops
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxValueError
+from sporax.nn import Cell
+from sporax.runtime.program import Program
+from sporax.train._feed import Batch, Feed, Group, groups
+from sporax.train.callback._callback import CallbackManager, RunContext
+
+
+class GroupedSteps:
+    """Runs a network's step over groups of batches, each group as one compiled program.
+
+    Args:
+        network: does one step and updates its Parameters.
+    """
+
+    def __init__(self, network: Cell) -> None:
+        self._network = network
+        self.program = Program(self._run_stacked, f"{type(network).__name__}_group")
+
+    def __call__(self, group: Group) -> Any:
+        """Run the steps of `group`; gives the outputs of the last one."""
+        if group.num_steps == 1:
+            return self._network(*group.inputs)
+        return self.program(group.inputs)
+
+    def _run_stacked(self, inputs: Batch) -> Any:
+        _, outputs = ops.scan(lambda carry, batch: (carry, self._network(*batch)), (), inputs)
+        return _last(outputs)
+
+
+def _last(outputs: Any) -> Any:
+    if isinstance(outputs, tuple | list):
+        return type(outputs)(map(_last, outputs))
+    if isinstance(outputs, dict):
+        return {name: _last(value) for name, value in outputs.items()}
+    return wrap(outputs.array[-1]) if isinstance(outputs, Tensor) else outputs
+
+
+class TrainLoop:
+    """A training run.
+
+    Args:
+        network: does one step.
+        facts: what callbacks are told; the loop keeps it up to date.
+        dataset: where batches come from.
+        sink_size: steps per epoch in sink mode; None outside of it.
+        check_batch: called with every batch; raises where it does not fit the network.
+        after_epoch: called after the steps of each epoch (and before its end is announced) with the run's context.
+    """
+
+    def __init__(
+        self,
+        network: Cell,
+        facts: Any,
+        dataset: Any,
+        *,
+        sink_size: int | None,
+        check_batch: Callable[[Batch], None],
+        after_epoch: Callable[[RunContext, CallbackManager], None],
+    ) -> None:
+        self._network = network
+        self._facts = facts
+        self._sink_size = sink_size
+        self._grouped = sink_size is not None and context.graph_mode()
+        self._feed = Feed(dataset, output_numpy=self._grouped)
+        self._steps = GroupedSteps(network)
+        self._check_batch = check_batch
+        self._after_epoch = after_epoch
+        self._run = RunContext(facts)
+
+    def run(self, epochs: range, callbacks: CallbackManager) -> None:
+        """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
+        try:
+            callbacks.on_train_begin(self._run)
+            for epoch in epochs:
+                self._facts.cur_epoch_num = epoch + 1
+                callbacks.on_train_epoch_begin(self._run)
+                self._run_epoch(callbacks)
+                self._after_epoch(self._run, callbacks)
+                callbacks.on_train_epoch_end(self._run)
+                for name in ("metrics", "eval_results"):
+                    self._facts.pop(name, None)
+                if self._run.get_stop_requested():
+                    break
+            callbacks.on_train_end(self._run)
+        finally:
+            self._feed.close()
+
+    def _run_epoch(self, callbacks: CallbackManager) -> None:
+        facts = self._facts
+        for group in self._groups():
+            self._check_batch(group.last)
+            facts.cur_step_num += group.num_steps
+            facts.num_steps_in_group = group.num_steps
+            facts.train_dataset_element = group.last
+            callbacks.on_train_step_begin(self._run)
+            set_training(self._network, True)
+            facts.net_outputs = self._steps(group)
+            callbacks.on_train_step_end(self._run)
+            if self._run.get_stop_requested():
+                return
+
+    def _groups(self) -> Iterator[Group]:
+        batches = self._feed.epoch() if self._sink_size is None else self._feed.take(self._sink_size)
+        return groups(batches) if self._grouped else (Group(batch, 1, batch) for batch in batches)
+
+
+def evaluate(
+    network: Cell, facts: Any, dataset: Any, callbacks: CallbackManager, update: Callable[[Any], None]
+) -> RunContext:
+    """Run `network` over all of `dataset`, without the last events.
+
+    Args:
+        network: gives the outputs metrics are computed from.
+        facts: what callbacks are told.
+        dataset: read once.
+        callbacks: told about every step.
+        update: called with the outputs of each step.
+
+    Returns:
+        The context the callbacks were given, for the events that follow.
+    """
+    run = RunContext(facts)
+    feed = Feed(dataset)
+    try:
+        callbacks.on_eval_begin(run)
+        set_training(network, False)
+        callbacks.on_eval_epoch_begin(run)
+        for batch in feed.epoch():
+            facts.cur_step_num += 1
+            facts.eval_dataset_element = batch
+            callbacks.on_eval_step_begin(run)
+            facts.net_outputs = network(*batch)
+            callbacks.on_eval_step_end(run)
+            update(facts.net_outputs)
+            if run.get_stop_requested():
+                break
+        callbacks.on_eval_epoch_end(run)
+    finally:
+        feed.close()
+    return run
+
+
+def set_training(network: Cell, mode: bool) -> None:
+    """Switch `network` to training or evaluation, unless it is there already (asking is cheaper than setting)."""
+    if network.training != mode:
+        network.set_train(mode)
+
+
+def check_two_columns(batch: Batch) -> None:
+    """Refuse batches that are not (data, label).
+
+    Raises:
+        SporaxValueError: another number of columns.
+    """
+    if len(batch) != 2:
+        raise SporaxValueError(
+            f"For 'Model.train', the dataset must give two columns (data, label) where 'loss_fn' is set, but got {len(batch)}. "
+            "Choose two with dataset.project, or compute the loss in the network and leave 'loss_fn' out."
+        )
