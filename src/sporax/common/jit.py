@@ -11,7 +11,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from sporax.common.tensor import Tensor
+import jax
+
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 from sporax.runtime.program import Program
@@ -40,7 +43,7 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], input_signature: Any = None) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.program = Program(function, getattr(function, "__name__", type(function).__name__))
+        self.program = Program(returning_values(function), getattr(function, "__name__", type(function).__name__))
         self._signature = _signature_leaves(input_signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,6 +73,18 @@ class Compiled:
                     f"For '{self.program.name}', input {index} must be {wanted.dtype}{list(wanted.shape)} by "
                     f"'input_signature', but got {tensor.dtype}{list(tensor.shape)}."
                 )
+
+
+def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with Parameters among its results replaced by Tensors: a program returns values, not variables."""
+
+    def value_of(leaf: Any) -> Any:
+        return wrap(leaf.array) if isinstance(leaf, Parameter) else leaf
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return jax.tree.map(value_of, function(*args, **kwargs))
+
+    return call
 
 
 def _signature_leaves(signature: Any) -> list[Tensor] | None:

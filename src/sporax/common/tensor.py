@@ -76,7 +76,9 @@ class Tensor:
         elif input_data is None and shape is not None and dtype is not None:
             self.raw = jnp.zeros(_as_shape(shape), dtype.np_dtype)
         else:
-            self.raw = to_array(input_data, dtype)
+            array = to_array(input_data, dtype)
+            # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
+            self.raw = jnp.array(array, copy=True) if isinstance(input_data, Tensor) else array
 
     def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
         if input_data is not None or dtype is None or shape is None:
@@ -280,7 +282,9 @@ class Tensor:
     # ------------------------------------------------------------------------------------------- values in place
 
     def __getitem__(self, index: Any) -> Tensor:
-        return wrap(_indexing.get(self.array, index))
+        array = self.array
+        part = _indexing.get(array, index)
+        return wrap(jnp.array(part, copy=True) if part is array else part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self._replace(_indexing.put(self.array, index, value))

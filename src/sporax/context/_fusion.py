@@ -83,9 +83,13 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
     _require(function, name, setting, dict)
     for key in ("mode", "config"):
         if key not in setting:
-            raise SporaxKeyError(f"For '{function}', '{name}' must have the keys 'mode' and 'config', '{key}' is missing.")
+            raise SporaxKeyError(
+                f"For '{function}', '{name}' must have the keys 'mode' and 'config', '{key}' is missing."
+            )
     if extra := setting.keys() - {"mode", "config"}:
-        warnings.warn(f"For '{function}', the keys {sorted(map(str, extra))} of '{name}' have no meaning.", stacklevel=5)
+        warnings.warn(
+            f"For '{function}', the keys {sorted(map(str, extra))} of '{name}' have no meaning.", stacklevel=5
+        )
     mode, value = setting["mode"], setting["config"]
     if mode not in _MODES[kind]:
         raise SporaxKeyError(f"For '{function}', the mode of '{name}' must be one of {_MODES[kind]}, but got {mode!r}.")
@@ -94,7 +98,9 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
     if mode == "index":
         return FusionRule("index", check_positions(function, f"{name}['config']", value))
     if _require(function, f"{name}['config']", value, int) < 0:
-        raise SporaxValueError(f"For '{function}', '{name}['config']' is a size in MB and must be >= 0, but got {value}.")
+        raise SporaxValueError(
+            f"For '{function}', '{name}['config']' is a size in MB and must be >= 0, but got {value}."
+        )
     return FusionRule("size", value)
 
 

@@ -248,10 +248,17 @@ def _set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def _set_optimizer_config(config: ParallelConfig, value: Any) -> ParallelConfig:
     kind(dict)(_SET, "parallel_optimizer_config", value)
-    keys = ("gradient_accumulation_shard", "parallel_optimizer_threshold", "optimizer_weight_shard_size", "optimizer_level")
+    keys = (
+        "gradient_accumulation_shard",
+        "parallel_optimizer_threshold",
+        "optimizer_weight_shard_size",
+        "optimizer_level",
+    )
     for key in value:
         if key not in keys:
-            raise SporaxValueError(f"For '{_SET}', the keys of 'parallel_optimizer_config' are {keys}, but got {key!r}.")
+            raise SporaxValueError(
+                f"For '{_SET}', the keys of 'parallel_optimizer_config' are {keys}, but got {key!r}."
+            )
     changes: dict[str, Any] = {}
     if "gradient_accumulation_shard" in value:
         changes[keys[0]] = kind(bool)(_SET, keys[0], value[keys[0]])

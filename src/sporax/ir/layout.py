@@ -1,6 +1,327 @@
-"""(being written)"""
-from typing import Protocol, runtime_checkable, Any
-class Layout: ...
+"""Which part of a tensor each rank holds.
+
+A `Layout` says for every dimension of a tensor which axes of a device matrix cut it. The example that runs through this
+file: 8 ranks as (dp, sp, mp) = (2, 2, 2), an 8 x 8 tensor, rows cut by mp, columns cut by sp and then by dp:
+
+    rows by (mp,)        slice index of dim 0 = mp                 2 slices of 4 rows
+    columns by (sp, dp)  slice index of dim 1 = 2 * sp + dp        4 slices of 2 columns
+
+    rank 0 = (0, 0, 0)   rows 0-3, columns 0-1          rank 2 = (0, 1, 0)   rows 0-3, columns 4-5
+    rank 1 = (0, 0, 1)   rows 4-7, columns 0-1          rank 4 = (1, 0, 0)   rows 0-3, columns 2-3
+
+The axis listed first is the outermost. Axes that cut nothing are repetitions: ranks that differ only along them hold the
+same slice, and form a *redundancy group*.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from sporax.ir.device_matrix import DeviceMatrix, common_shape, ravel, unravel
+from sporax.ir.errors import SporaxValueError
+
+TensorMap = tuple[int | tuple[int, ...], ...]
+"""MindSpore's way to write cuts: per dimension the number of an axis counted from the right, -1 for none, or a tuple."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a tensor is cut over a device matrix. Hashable.
+
+    Attributes:
+        device_matrix: the devices.
+        cuts: per tensor dimension the positions of the axes that cut it, outermost first; () for a whole dimension.
+
+    Raises:
+        SporaxValueError: an axis that does not exist, is used twice, or (the virtual one) is not innermost.
+
+    Example:
+        >>> layout = Layout(DeviceMatrix((2, 2, 2), ("dp", "sp", "mp")), ((2,), (1, 0)))
+        >>> layout.slice_of(2, (8, 8))
+        (slice(0, 4, None), slice(4, 6, None))
+        >>> print(layout)
+        (mp, sp·dp) on [dp=2, sp=2, mp=2]
+    """
+
+    device_matrix: DeviceMatrix
+    cuts: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        used = [axis for axes in self.cuts for axis in axes]
+        if any(axis not in range(self.device_matrix.num_axes) for axis in used) or len(set(used)) != len(used):
+            raise SporaxValueError(
+                f"For 'Layout', every axis of the matrix {self.device_matrix} may cut one dimension, but got {self.cuts}."
+            )
+        virtual = self.device_matrix.num_axes - 1
+        if self.device_matrix.interleaved and any(virtual in axes[:-1] for axes in self.cuts):
+            raise SporaxValueError(
+                f"For 'Layout', 'interleaved_parallel' must be the innermost axis of its dimension, but got {self}."
+            )
+
+    def __str__(self) -> str:
+        dims = ["·".join(self.device_matrix.axis_name(axis) for axis in axes) or "None" for axes in self.cuts]
+        return f"({', '.join(dims)}{',' if len(dims) == 1 else ''}) on {self.device_matrix}"
+
+    # ------------------------------------------------------------------------------------------------ ways to make one
+
+    @classmethod
+    def from_tensor_map(cls, device_matrix: DeviceMatrix, tensor_map: TensorMap) -> Layout:
+        """A layout from MindSpore's tensor map: axes counted from the right, -1 for a whole dimension."""
+        last = device_matrix.num_axes - 1
+        dims = (entry if isinstance(entry, tuple) else (entry,) for entry in tensor_map)
+        return cls(device_matrix, tuple(tuple(last - number for number in dim if number != -1) for dim in dims))
+
+    @classmethod
+    def from_split(
+        cls, split: Sequence[int], num_devices: int, *, ranks: range | tuple[int, ...] = (), repeat_left: bool = False
+    ) -> Layout:
+        """The layout of a tensor cut into `split` slices per dimension by one axis each.
+
+        Devices that are left over repeat the computation, along an extra axis at the right of the matrix, or at the left.
+
+        Raises:
+            SporaxValueError: the number of slices does not divide the number of devices.
+        """
+        used = math.prod(split)
+        if used < 1 or num_devices % used:
+            raise SporaxValueError(
+                f"For 'Layout', the number of slices must divide the {num_devices} devices, but got {tuple(split)}, "
+                f"which makes {used}."
+            )
+        repeats = (num_devices // used,) if used != num_devices else ()
+        first = len(repeats) if repeat_left else 0
+        shape = (*repeats, *split) if repeat_left else (*split, *repeats)
+        cuts = tuple((first + dim,) if slices > 1 else () for dim, slices in enumerate(split))
+        return cls(DeviceMatrix(shape, (), ranks or range(num_devices)), cuts)
+
+    # -------------------------------------------------------------------------------------------------- reading it
+
+    @property
+    def tensor_map(self) -> TensorMap:
+        """MindSpore's tensor map: a number per dimension, or a tuple where several axes cut it."""
+        last = self.device_matrix.num_axes - 1
+        dims = (tuple(last - axis for axis in axes) for axes in self.cuts)
+        return tuple(dim if len(dim) > 1 else dim[0] if dim else -1 for dim in dims)
+
+    @property
+    def split(self) -> tuple[int, ...]:
+        """Number of slices of each dimension that lie on different devices."""
+        return tuple(
+            math.prod(self.device_matrix.shape[axis] for axis in self._device_axes(axes)) for axes in self.cuts
+        )
+
+    @property
+    def repeated_axes(self) -> tuple[int, ...]:
+        """Axes that cut nothing: ranks along them hold the same slice."""
+        used = {axis for axes in self.cuts for axis in axes}
+        return tuple(axis for axis in self.device_matrix.device_axes if axis not in used)
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every rank holds the whole tensor."""
+        return all(slices == 1 for slices in self.split)
+
+    def slice_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of what one rank holds of a tensor of `shape`.
+
+        Raises:
+            SporaxValueError: another number of dimensions, or a dimension that cannot be cut evenly.
+        """
+        if len(shape) != len(self.cuts):
+            raise SporaxValueError(
+                f"For 'Layout', the tensor must have {len(self.cuts)} dimensions, as {self} says, but got {tuple(shape)}."
+            )
+        for dim, (size, axes) in enumerate(zip(shape, self.cuts, strict=True)):
+            slices = math.prod(self.device_matrix.shape[axis] for axis in axes)
+            if size % slices:
+                raise SporaxValueError(
+                    f"For 'Layout', dimension {dim} of a tensor of shape {tuple(shape)} must be divisible by its "
+                    f"{slices} slices ({self}), but {size} is not."
+                )
+        return tuple(size // slices for size, slices in zip(shape, self.split, strict=True))
+
+    def slice_index(self, rank: int) -> tuple[int, ...]:
+        """Which slice of each dimension `rank` holds."""
+        return self._index_at(self.device_matrix.coordinates(rank))
+
+    def slice_number(self, rank: int) -> int:
+        """`slice_index` as one number, row-major over the slices: what seeds of sliced initialisation count by."""
+        return ravel(self.slice_index(rank), self.split)
+
+    def slice_of(self, rank: int, shape: Sequence[int]) -> tuple[slice, ...]:
+        """The part of a tensor of `shape` that `rank` holds, as slices to index with.
+
+        Raises:
+            SporaxValueError: as `slice_shape`.
+        """
+        sizes = self.slice_shape(shape)
+        starts = (index * size for index, size in zip(self.slice_index(rank), sizes, strict=True))
+        return tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+    def holders(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """For every slice index the ranks that hold this slice, in the order of the matrix."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for position, rank in enumerate(self.device_matrix.ranks):
+            index = self._index_at(unravel(position, self.device_matrix.device_shape))
+            found.setdefault(index, []).append(rank)
+        return {index: tuple(ranks) for index, ranks in found.items()}
+
+    def redundancy_groups(self) -> tuple[tuple[int, ...], ...]:
+        """Groups of ranks that hold the same slice."""
+        return self.device_matrix.groups(self.repeated_axes)
+
+    def redundancy_group(self, rank: int) -> tuple[int, ...]:
+        """The ranks that hold the same slice as `rank`, itself included."""
+        return self.device_matrix.group_of(rank, self.repeated_axes)
+
+    def same_slices(self, other: Layout) -> bool:
+        """Whether every rank holds the same slice under both, however the matrices are written."""
+        if self.split != other.split or set(self.device_matrix.ranks) != set(other.device_matrix.ranks):
+            return False
+        return self.holders() == _sorted_like(other.holders(), self)
+
+    # ---------------------------------------------------------------------------------------------- making another one
+
+    def refined(self, axis: int, factors: tuple[int, ...]) -> Layout:
+        """The same slices, with one axis of the matrix written as several."""
+        shift = len(factors) - 1
+
+        def rewrite(axes: tuple[int, ...]) -> tuple[int, ...]:
+            new: list[int] = []
+            for each in axes:
+                new += range(axis, axis + len(factors)) if each == axis else [each + shift if each > axis else each]
+            return tuple(new)
+
+        return Layout(self.device_matrix.refined(axis, factors), tuple(map(rewrite, self.cuts)))
+
+    def canonical(self) -> Layout:
+        """The same slices on the matrix with the fewest axes, without names: equal for layouts with the same slices.
+
+        (Equal when the ranks stand in the same order; `same_slices` compares across orders too.)
+        """
+        runs = _runs(self)
+        shape = tuple(math.prod(self.device_matrix.shape[axis] for axis in run) for run in runs)
+        new_axis = {run[0]: number for number, run in enumerate(runs)}
+        cuts = tuple(tuple(new_axis[axis] for axis in axes if axis in new_axis) for axes in self.cuts)
+        return Layout(DeviceMatrix(shape, (), self.device_matrix.ranks), cuts)
+
+    def on_shape(self, shape: tuple[int, ...]) -> Layout:
+        """The same slices on a matrix of `shape`, which must refine this one's.
+
+        Raises:
+            SporaxValueError: `shape` does not refine the matrix, or the layout uses the virtual axis.
+        """
+        if common_shape(self.device_matrix.shape, shape) != tuple(size for size in shape if size > 1):
+            raise SporaxValueError(f"For 'Layout', {shape} must refine the matrix {self.device_matrix}, but does not.")
+        sizes = [size for size in shape if size > 1]
+        layout = self
+        axis = 0
+        for old in self.device_matrix.shape:
+            factors: list[int] = []
+            while math.prod(factors) < old:
+                factors.append(sizes.pop(0))
+            layout = layout.refined(axis, tuple(factors))
+            axis += len(factors)
+        return layout
+
+    def cut_further(self, dim: int, axes: Sequence[int]) -> Layout:
+        """Every slice cut again along `dim`, by axes that repeat so far; the new cut is the inner one.
+
+        Raises:
+            SporaxValueError: an axis is in use already.
+        """
+        cuts = list(self.cuts)
+        cuts[dim] = (*cuts[dim], *axes)
+        return dataclasses.replace(self, cuts=tuple(cuts))
+
+    def optimizer_shard(self, group_size: int | None = None) -> Layout:
+        """Dimension 0 cut again over the ranks that hold the same slice, or over groups of neighbours among them.
+
+        Args:
+            group_size: how many consecutive members of a redundancy group share one slice; None for all of them.
+
+        Raises:
+            SporaxValueError: the groups cannot be formed: `group_size` does not divide the redundancy groups, or the
+                consecutive members do not lie along axes of the matrix.
+        """
+        layout = self
+        size = math.prod(self.device_matrix.shape[axis] for axis in self.repeated_axes)
+        wanted = size if group_size is None else group_size
+        if wanted < 1 or size % wanted:
+            raise SporaxValueError(
+                f"For 'optimizer_shard', the group size must divide the {size} ranks that hold the same slice under {self}, "
+                f"but got {group_size}."
+            )
+        chosen: list[int] = []
+        for axis in reversed(self.repeated_axes):
+            inner = math.gcd(wanted, self.device_matrix.shape[axis])
+            if inner == self.device_matrix.shape[axis]:
+                chosen = [axis, *chosen]
+            elif inner == wanted:
+                layout = layout.refined(axis, (self.device_matrix.shape[axis] // inner, inner))
+                chosen = [axis + 1, *(each + 1 for each in chosen)]
+            elif wanted > 1:
+                raise SporaxValueError(
+                    f"For 'optimizer_shard', groups of {group_size} consecutive ranks must lie along axes of the matrix "
+                    f"{self.device_matrix}, but they do not."
+                )
+            wanted //= inner
+        return layout.cut_further(0, chosen)
+
+    def _index_at(self, coordinates: tuple[int, ...]) -> tuple[int, ...]:
+        shape = self.device_matrix.shape
+        used = [self._device_axes(axes) for axes in self.cuts]
+        return tuple(ravel([coordinates[axis] for axis in axes], [shape[axis] for axis in axes]) for axes in used)
+
+    def _device_axes(self, axes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(axis for axis in axes if axis in self.device_matrix.device_axes)
+
+
 @runtime_checkable
 class HasLayout(Protocol):
-    def __layout__(self) -> Any: ...
+    """What may stand where a cut is asked for: MindSpore's Layout, called with a tensor map."""
+
+    def __layout__(self) -> Layout:
+        """The cut as a value."""
+        ...
+
+
+def common_matrix(first: Layout, second: Layout) -> tuple[Layout, Layout] | None:
+    """Both layouts on one matrix that refines both, so that their cuts can be compared axis by axis; None if there is none.
+
+    Axes of size 1 are dropped. Both must have the same ranks in the same order.
+    """
+    if first.device_matrix.ranks != second.device_matrix.ranks:
+        return None
+    first, second = first.canonical(), second.canonical()
+    shape = common_shape(first.device_matrix.shape, second.device_matrix.shape)
+    return None if shape is None else (first.on_shape(shape), second.on_shape(shape))
+
+
+def _runs(layout: Layout) -> list[list[int]]:
+    """Neighbouring axes that cut one dimension side by side, or cut nothing at all: each run acts like one axis."""
+    matrix = layout.device_matrix
+    axes = [axis for axis in matrix.device_axes if matrix.shape[axis] > 1]
+    cuts = [[axis for axis in dim if axis in axes] for dim in layout.cuts]
+    follows = {outer: inner for dim in cuts for outer, inner in zip(dim, dim[1:], strict=False)}
+    used = {axis for dim in cuts for axis in dim}
+    runs: list[list[int]] = []
+    for axis in axes:
+        joined = bool(runs) and (follows.get(runs[-1][-1]) == axis or (axis not in used and runs[-1][-1] not in used))
+        if joined:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    return runs
+
+
+def _sorted_like(
+    holders: dict[tuple[int, ...], tuple[int, ...]], layout: Layout
+) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """`holders` with the ranks of each slice in the order of `layout`'s matrix."""
+    place = {rank: position for position, rank in enumerate(layout.device_matrix.ranks)}
+    return {index: tuple(sorted(ranks, key=place.__getitem__)) for index, ranks in holders.items()}

@@ -15,6 +15,7 @@ import numpy as np
 from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
+from sporax.common.jit import returning_values
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
@@ -86,7 +87,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def program(self) -> Program:
         """The compiled form of this Cell."""
         if self._program is None:
-            object.__setattr__(self, "_program", Program(self._run, type(self).__name__))
+            object.__setattr__(self, "_program", Program(returning_values(self._run), type(self).__name__))
         return self._program
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -97,6 +98,13 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def compile_and_run(self, *args: Any, **kwargs: Any) -> Any:
         """Run compiled, whatever the mode."""
         return self.program(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copying and pickling take along: everything but the compiled program, which belongs to this object."""
+        return {**self.__dict__, "_program": None}
+
+    def __setstate__(self, state_: dict[str, Any]) -> None:
+        self.__dict__.update(state_)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         state.depend_on(self)
@@ -202,6 +210,11 @@ class Cell(CellTree, PlacementMarks, CellHooks):
                 )
             registry[name] = None
             state.touch()
+        if isinstance(value, Tensor) and state.compiling():
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', attribute '{name}' cannot take a Tensor inside a compiled step: its value "
+                "exists only while the step runs. Return it, or keep it in a Parameter."
+            )
         if isinstance(value, Primitive) and not value.instance_name:
             value.set_prim_instance_name(name)
         if isinstance(value, ParameterTuple):

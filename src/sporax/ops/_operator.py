@@ -97,6 +97,12 @@ class Operator:
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.__signature__}>"
 
+    @property
+    def usage(self) -> str:
+        """How it is called, without annotations."""
+        bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in self.__signature__.parameters.values()]
+        return f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator.
 
@@ -174,7 +180,7 @@ class Operator:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as mismatch:
             return SporaxTypeError(
-                f"For '{self.name}', {mismatch}; the signature is {self.__name__}{self.__signature__}."
+                f"For '{self.name}', {mismatch}; the signature is {self.usage}."
             )
         given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
         kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError

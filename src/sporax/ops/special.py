@@ -117,11 +117,11 @@ def polygamma(n: Array | int, input: Array) -> Array:
     if isinstance(n, int):
         if n < 0:
             raise SporaxValueError(f"For 'Polygamma', 'n' must be >= 0, but got {n}.")
-        return jax.lax.digamma(values) if n == 0 else _higher_polygamma(jnp.asarray(n, values.dtype), values)
+        return jax.lax.digamma(values) if n == 0 else _higher_polygamma(jnp.asarray(n, jnp.int32), values)
     check.integral("Polygamma", n=n)
     if n.size != 1:
         raise SporaxValueError(f"For 'Polygamma', 'n' must have one element, but its shape is {n.shape}.")
-    order = n.reshape(()).astype(values.dtype)
+    order = n.reshape(())
     return jnp.where(order == 0, jax.lax.digamma(values), _higher_polygamma(jnp.maximum(order, 1), values))
 
 

@@ -223,7 +223,7 @@ def _compile(function: Callable[..., Any], variant: _Variant, name: str) -> Call
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         args, kwargs = _inputs(variant.signature, arrays)
         values = dict(zip((*variant.written, *variant.read), (*written, *read), strict=True))
-        with state.Frame(values) as frame:
+        with state.Frame(values, compiled=True) as frame:
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
         variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)

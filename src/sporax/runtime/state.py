@@ -71,15 +71,17 @@ class Frame:
 
     Args:
         values: variables this frame answers for, with their values inside it.
+        compiled: what runs inside becomes part of a compiled program.
     """
 
-    __slots__ = ("guards", "parent", "values", "written")
+    __slots__ = ("compiled", "guards", "parent", "values", "written")
 
-    def __init__(self, values: Mapping[Any, jax.Array] | None = None) -> None:
+    def __init__(self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False) -> None:
         self.values: dict[Any, jax.Array] = dict(values or {})
         self.written: dict[Any, None] = {}  # a set that keeps order
         self.guards: dict[int, Guard] = {}
         self.parent: Frame | None = None
+        self.compiled = compiled
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -116,7 +118,7 @@ class DiscoveryFrame(Frame):
     __slots__ = ("found",)
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(compiled=True)
         self.found: dict[Any, None] = {}
 
     def read(self, variable: Variable) -> jax.Array:
@@ -140,6 +142,14 @@ class DiscoveryFrame(Frame):
 def current_frame() -> Frame | None:
     """The innermost frame of this thread, or None outside every transformation."""
     return _current.frame
+
+
+def compiling() -> bool:
+    """Whether what runs now becomes part of a compiled program, so that values are not known."""
+    frame = _current.frame
+    while frame is not None and not frame.compiled:
+        frame = frame.parent
+    return frame is not None
 
 
 def read(variable: Variable) -> jax.Array:

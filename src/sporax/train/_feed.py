@@ -29,11 +29,13 @@ class Group:
     Attributes:
         inputs: Tensors ``[steps, ...]`` (for a single step without the first dimension).
         num_steps: how many steps they are for.
+        num_samples: how many samples all of them have.
         last: the last step's inputs, for callbacks.
     """
 
     inputs: Batch
     num_steps: int
+    num_samples: int
     last: Batch
 
 
@@ -104,6 +106,13 @@ def _capacity(batch: Batch) -> int:
 
 def _group(batches: list[Batch]) -> Group:
     last = tuple(map(Tensor, batches[-1]))
+    count = num_samples(last) * len(batches)
     if len(batches) == 1:
-        return Group(last, 1, last)
-    return Group(tuple(Tensor(np.stack(column)) for column in zip(*batches, strict=True)), len(batches), last)
+        return Group(last, 1, count, last)
+    return Group(tuple(Tensor(np.stack(column)) for column in zip(*batches, strict=True)), len(batches), count, last)
+
+
+def num_samples(batch: Batch) -> int:
+    """Number of samples in a batch: the first dimension of its first column."""
+    shape = getattr(batch[0], "shape", ()) if batch else ()
+    return int(shape[0]) if shape else 1

@@ -6,7 +6,7 @@ calling whoever does them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from sporax import context, ops
@@ -14,7 +14,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
 from sporax.nn import Cell
 from sporax.runtime.program import Program
-from sporax.train._feed import Batch, Feed, Group, groups
+from sporax.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.train.callback._callback import CallbackManager, RunContext
 
 
@@ -41,6 +41,7 @@ class GroupedSteps:
 
 
 def _last(outputs: Any) -> Any:
+    """The outputs of the last step, out of stacked ones."""
     if isinstance(outputs, tuple | list):
         return type(outputs)(map(_last, outputs))
     if isinstance(outputs, dict):
@@ -53,42 +54,49 @@ class TrainLoop:
 
     Args:
         network: does one step.
+        backbone: the user's network inside it, whose training flag is kept on.
         facts: what callbacks are told; the loop keeps it up to date.
         dataset: where batches come from.
         sink_size: steps per epoch in sink mode; None outside of it.
         check_batch: called with every batch; raises where it does not fit the network.
-        after_epoch: called after the steps of each epoch (and before its end is announced) with the run's context.
+        after_epoch: called after the steps of each epoch, before its end is announced.
     """
 
     def __init__(
         self,
         network: Cell,
+        backbone: Cell,
         facts: Any,
         dataset: Any,
         *,
         sink_size: int | None,
         check_batch: Callable[[Batch], None],
-        after_epoch: Callable[[RunContext, CallbackManager], None],
+        after_epoch: Callable[[CallbackManager], None],
     ) -> None:
         self._network = network
+        self._backbone = backbone
         self._facts = facts
+        self._dataset = dataset
         self._sink_size = sink_size
-        self._grouped = sink_size is not None and context.graph_mode()
-        self._feed = Feed(dataset, output_numpy=self._grouped)
-        self._steps = GroupedSteps(network)
         self._check_batch = check_batch
         self._after_epoch = after_epoch
         self._run = RunContext(facts)
 
     def run(self, epochs: range, callbacks: CallbackManager) -> None:
         """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
+        grouped = self._sink_size is not None and context.graph_mode()
+        feed = Feed(self._dataset, output_numpy=grouped)
+        steps = GroupedSteps(self._network)
         try:
             callbacks.on_train_begin(self._run)
             for epoch in epochs:
                 self._facts.cur_epoch_num = epoch + 1
                 callbacks.on_train_epoch_begin(self._run)
-                self._run_epoch(callbacks)
-                self._after_epoch(self._run, callbacks)
+                if grouped:
+                    self._run_sink(feed, steps, callbacks)
+                else:
+                    self._run_steps(feed, callbacks)
+                self._after_epoch(callbacks)
                 callbacks.on_train_epoch_end(self._run)
                 for name in ("metrics", "eval_results"):
                     self._facts.pop(name, None)
@@ -96,52 +104,71 @@ class TrainLoop:
                     break
             callbacks.on_train_end(self._run)
         finally:
-            self._feed.close()
+            feed.close()
 
-    def _run_epoch(self, callbacks: CallbackManager) -> None:
+    def _run_steps(self, feed: Feed, callbacks: CallbackManager) -> None:
+        """One epoch, step by step."""
         facts = self._facts
-        for group in self._groups():
-            self._check_batch(group.last)
-            facts.cur_step_num += group.num_steps
-            facts.num_steps_in_group = group.num_steps
-            facts.train_dataset_element = group.last
+        for batch in feed.epoch() if self._sink_size is None else feed.take(self._sink_size):
+            self._check_batch(batch)
+            facts.cur_step_num += 1
+            facts.train_dataset_element = batch
+            facts.num_samples = num_samples(batch)
             callbacks.on_train_step_begin(self._run)
-            set_training(self._network, True)
-            facts.net_outputs = self._steps(group)
+            set_training(self._network, self._backbone, True)
+            facts.net_outputs = self._network(*batch)
             callbacks.on_train_step_end(self._run)
             if self._run.get_stop_requested():
                 return
 
-    def _groups(self) -> Iterator[Group]:
-        batches = self._feed.epoch() if self._sink_size is None else self._feed.take(self._sink_size)
-        return groups(batches) if self._grouped else (Group(batch, 1, batch) for batch in batches)
+    def _run_sink(self, feed: Feed, steps: GroupedSteps, callbacks: CallbackManager) -> None:
+        """One epoch of sink mode: callbacks hear of it once before and once after all of its steps."""
+        facts = self._facts
+        facts.cur_step_num += self._sink_size
+        facts.num_samples = 0
+        callbacks.on_train_step_begin(self._run)
+        set_training(self._network, self._backbone, True)
+        for group in groups(feed.take(self._sink_size or 0)):
+            self._check_batch(group.last)
+            facts.net_outputs = steps(group)
+            facts.train_dataset_element = group.last
+            facts.num_samples += group.num_samples
+        callbacks.on_train_step_end(self._run)
 
 
 def evaluate(
-    network: Cell, facts: Any, dataset: Any, callbacks: CallbackManager, update: Callable[[Any], None]
+    network: Cell,
+    backbone: Cell,
+    facts: Any,
+    dataset: Any,
+    callbacks: CallbackManager,
+    update: Callable[[Any], None],
 ) -> RunContext:
-    """Run `network` over all of `dataset`, without the last events.
+    """Run `network` over all of `dataset`; the last event is the caller's, who has metrics to tell.
 
     Args:
         network: gives the outputs metrics are computed from.
+        backbone: the user's network inside it.
         facts: what callbacks are told.
         dataset: read once.
         callbacks: told about every step.
         update: called with the outputs of each step.
 
     Returns:
-        The context the callbacks were given, for the events that follow.
+        The context the callbacks were given.
     """
     run = RunContext(facts)
     feed = Feed(dataset)
+    network.set_train(False)
     try:
         callbacks.on_eval_begin(run)
-        set_training(network, False)
         callbacks.on_eval_epoch_begin(run)
         for batch in feed.epoch():
             facts.cur_step_num += 1
             facts.eval_dataset_element = batch
+            facts.num_samples = num_samples(batch)
             callbacks.on_eval_step_begin(run)
+            set_training(network, backbone, False)
             facts.net_outputs = network(*batch)
             callbacks.on_eval_step_end(run)
             update(facts.net_outputs)
@@ -153,9 +180,9 @@ def evaluate(
     return run
 
 
-def set_training(network: Cell, mode: bool) -> None:
-    """Switch `network` to training or evaluation, unless it is there already (asking is cheaper than setting)."""
-    if network.training != mode:
+def set_training(network: Cell, backbone: Cell, mode: bool) -> None:
+    """Switch `network` to training or evaluation unless `backbone`, which others switch too, is there already."""
+    if backbone.training != mode:
         network.set_train(mode)
 
 
@@ -167,6 +194,6 @@ def check_two_columns(batch: Batch) -> None:
     """
     if len(batch) != 2:
         raise SporaxValueError(
-            f"For 'Model.train', the dataset must give two columns (data, label) where 'loss_fn' is set, but got {len(batch)}. "
+            f"For 'Model', the dataset must give two columns (data, label) where 'loss_fn' is set, but got {len(batch)}. "
             "Choose two with dataset.project, or compute the loss in the network and leave 'loss_fn' out."
         )

@@ -52,9 +52,13 @@ class MessagePassing:
             plan.append((v, block, shape, rows, weight, tables, which, firsts, target))
         return plan
 
-    def sweep(self, costs: Floats) -> float:
-        """One forward and one backward pass for strategy costs [K]; returns the lower bound (without the constant)."""
-        bound = 0.0
+    def sweep(self, costs: Floats) -> tuple[float, float]:
+        """One forward and one backward pass for strategy costs [K].
+
+        Returns the lower bounds after either pass, without the core's constant. `marginals` are then each strategy's
+        min-marginals less their minimum: the first bound plus a strategy's marginal bounds all choices that use it.
+        """
+        bounds = []
         offsets = self.core.offsets.tolist()
         for backward in (False, True):
             bound = 0.0
@@ -71,7 +75,12 @@ class MessagePassing:
                 shift = np.minimum.reduceat(out, firsts)
                 bound += shift.sum()
                 self.messages[target] = out - shift[which]
-        return float(bound)
+            bounds.append(float(bound))
+        return bounds[0], bounds[1]
+
+    def guess(self) -> Ints:
+        """Each node's strategy of least marginal; may break memory and need not be consistent."""
+        return np.array([int(marginal.argmin()) for marginal in self.marginals], dtype=np.int64)
 
     def decode(self, costs: Floats) -> Ints:
         """A choice that fits, built node by node: decided neighbours count with their tables, others by their messages."""

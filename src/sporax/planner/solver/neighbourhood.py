@@ -10,14 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from sporax.planner.solver.core import Core
-from sporax.planner.solver.graph import Ints
+from sporax.planner.solver.graph import Booleans, Ints
 from sporax.planner.solver.network import Memory, Network
 
 
-def subproblem(core: Core, positions: Ints, free: Ints) -> Network:
+def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None = None) -> Network:
     """The network over the `free` nodes (ascending core numbers), all others kept at `positions`.
 
     Node ``i`` of the result is ``free[i]``; its strategies are positions. A choice that fits the result fits the core.
+    `allowed` [K] limits the strategies, except that those in `positions` stay.
     """
     place = {node: number for number, node in enumerate(free.tolist())}
     offsets = core.offsets
@@ -48,7 +49,14 @@ def subproblem(core: Core, positions: Ints, free: Ints) -> Network:
         np.add.at(most, piece.spans[:, 0], piece.usages.max(axis=1, initial=0))
         np.subtract.at(most, piece.spans[:, 1], piece.usages.max(axis=1, initial=0))
     binding = np.flatnonzero(np.cumsum(most)[:-1] > network.capacity)
-    return network.restricted(binding)
+    network = network.restricted(binding)
+    if allowed is not None:
+        for number, node in enumerate(free.tolist()):
+            mask = allowed[offsets[node] : offsets[node + 1]].copy()
+            mask[positions[node]] = True
+            if not mask.all():
+                network.keep(number, mask)
+    return network
 
 
 def _room(core: Core, positions: Ints, free: Ints, ends: Ints) -> Ints:

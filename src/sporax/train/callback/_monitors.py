@@ -88,15 +88,16 @@ class TimeMonitor(Callback):
         self._clocks[run_context.original_args().mode] = _Clock(now, now)
 
     def step_begin(self, run_context: RunContext) -> None:
-        """Note how long the data took, and how many samples there are."""
-        facts = run_context.original_args()
-        clock = self._clocks[facts.mode]
+        """Note how long the data took."""
+        clock = self._clocks[run_context.original_args().mode]
         clock.waited += time.time() - clock.waiting_since
-        clock.num_samples += num_samples(facts)
 
     def step_end(self, run_context: RunContext) -> None:
-        """From here on the next data are waited for."""
-        self._clocks[run_context.original_args().mode].waiting_since = time.time()
+        """Count the samples; from here on the next data are waited for."""
+        facts = run_context.original_args()
+        clock = self._clocks[facts.mode]
+        clock.num_samples += facts.get("num_samples", 0)
+        clock.waiting_since = time.time()
 
     def epoch_end(self, run_context: RunContext) -> None:
         """Print the times of this epoch."""
@@ -117,13 +118,6 @@ class TimeMonitor(Callback):
         if clock.num_samples and seconds > 0:
             text += f", {clock.num_samples / seconds:.1f} samples/s"
         print(text, flush=True)
-
-
-def num_samples(facts: Any) -> int:
-    """Number of samples the step that begins will see: the first dimension of its first input."""
-    element = facts.get(f"{facts.mode}_dataset_element")
-    shape = getattr(element[0], "shape", ()) if element else ()
-    return int(shape[0]) * facts.get("num_steps_in_group", 1) if shape else 0
 
 
 class History(Callback):

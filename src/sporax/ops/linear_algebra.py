@@ -1,0 +1,495 @@
+"""Linear algebra: products of several kinds, solving, decompositions, determinants and functions of matrices.
+
+Matrices are the last two dimensions; what comes before are batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ops import _check as check
+from sporax.ops._operator import Array, Operand, operator
+
+
+def _matrices(name: str, square: bool = False, **arrays: Array) -> None:
+    """Raise unless the arrays are floating (square) matrices or batches of them."""
+    check.floating(name, **arrays)
+    for label, array in arrays.items():
+        if array.ndim < 2 or (square and array.shape[-1] != array.shape[-2]):
+            wanted = "square matrices" if square else "matrices"
+            raise SporaxValueError(
+                f"For '{name}', '{label}' must hold {wanted} in its last two dims, but its shape is {array.shape}."
+            )
+
+
+def _pair(name: str, input: Any, other: Any) -> None:
+    check.tensor(name, input=input, other=other)
+    check.same_dtype(name, input=input, other=other)
+
+
+# ---------------------------------------------------------------------------------------------------------- products
+
+
+@operator(function="mm", method="mm", mint="mm")
+def mm(input: Array, mat2: Array) -> Array:
+    """Product of two matrices."""
+    _pair("mm", input, mat2)
+    check.rank("mm", 2, input=input, mat2=mat2)
+    return jnp.matmul(input, mat2)
+
+
+@operator(function="mv", mint="mv(input=mat)")
+def mv(mat: Array, vec: Array) -> Array:
+    """Product of a matrix and a vector."""
+    _pair("mv", mat, vec)
+    check.rank("mv", 2, mat=mat)
+    check.rank("mv", 1, vec=vec)
+    return jnp.matmul(mat, vec)
+
+
+@operator(function="dot")
+def dot(input: Array, other: Array) -> Array:
+    """Sum over the last dim of `input` and the second last of `other`: shapes (…, k) and (…, k, m) give (…, …, m)."""
+    _pair("dot", input, other)
+    check.rank("dot", range(1, 9), input=input, other=other)
+    return jnp.dot(input, other)
+
+
+@operator(function="", method="dot", mint="dot")
+def _vector_dot(input: Array, other: Array) -> Array:
+    """Inner product of two vectors."""
+    _pair("dot", input, other)
+    check.rank("dot", 1, input=input, other=other)
+    return jnp.dot(input, other)
+
+
+@operator(function="", mint="vdot")
+def _vdot(input: Array, other: Array) -> Array:
+    """Inner product of two vectors, the first one conjugated."""
+    _pair("vdot", input, other)
+    check.rank("vdot", 1, input=input, other=other)
+    return jnp.vdot(input, other)
+
+
+@operator(function="vecdot")
+def vecdot(x: Array, y: Array, *, axis: int = -1) -> Array:
+    """Inner products along `axis`; the other dimensions are broadcast."""
+    _pair("vecdot", x, y)
+    return jnp.sum(jnp.conj(x) * y, check.axis("vecdot", axis, max(x.ndim, y.ndim)))
+
+
+@operator(function="inner", method="inner")
+def inner(input: Array, other: Array) -> Array:
+    """Sum over the last dims of both; with a scalar the plain product."""
+    _pair("inner", input, other)
+    return jnp.inner(input, other)
+
+
+@operator(function="outer", method="outer", mint="outer")
+def outer(input: Array, vec2: Array) -> Array:
+    """Products of all pairs of elements of two vectors, (n,) and (m,) giving (n, m)."""
+    check.tensor("outer", input=input, vec2=vec2)
+    check.rank("outer", 1, input=input, vec2=vec2)
+    return jnp.outer(input, vec2)
+
+
+@operator("Ger", function="ger", method="ger")
+def ger(input: Array, vec2: Array) -> Array:
+    """Same as `outer`, for floating vectors of one dtype."""
+    check.floating("Ger", input=input, vec2=vec2)
+    check.same_dtype("Ger", input=input, vec2=vec2)
+    check.rank("Ger", 1, input=input, vec2=vec2)
+    return jnp.outer(input, vec2)
+
+
+@operator(function="kron")
+def kron(input: Array, other: Array) -> Array:
+    """Kronecker product: every element of `input` times all of `other`."""
+    check.tensor("kron", input=input, other=other)
+    return jnp.kron(input, other)
+
+
+@operator("Cross(dim)", function="", method="", mint="")
+def _cross_primitive(input: Array, other: Array, dim: int = -65530) -> Array:
+    """Cross product along `dim`; by default the first dimension of size 3."""
+    return cross.kernel(input, other, None if dim == -65530 else dim)
+
+
+@operator(function="cross", method="cross", mint="cross")
+def cross(input: Array, other: Array, dim: int | None = None) -> Array:
+    """Cross product of vectors of length 3 along `dim`; by default along the first dimension of that size."""
+    _pair("Cross", input, other)
+    shape = check.broadcast("Cross", input, other)
+    left, right = jnp.broadcast_to(input, shape), jnp.broadcast_to(other, shape)
+    if dim is None and 3 not in shape:
+        raise SporaxValueError(f"For 'Cross', a dimension must be of size 3, but the shape is {shape}.")
+    where = shape.index(3) if dim is None else check.axis("Cross", dim, len(shape), "dim")
+    if shape[where] != 3:
+        raise SporaxValueError(f"For 'Cross', dim {dim} must be of size 3, but the shape is {shape}.")
+    return jnp.cross(left, right, axis=where)
+
+
+@operator(function="tensor_dot")
+def tensor_dot(x1: Array, x2: Array, axes: int | tuple[Any, ...]) -> Array:
+    """Sum over several dimensions of two tensors.
+
+    Args:
+        x1, x2: tensors of one dtype.
+        axes: a number n: the last n of `x1` with the first n of `x2`; or a pair of tuples of dims (or of dims).
+    """
+    _pair("tensor_dot", x1, x2)
+    return jnp.tensordot(x1, x2, axes)
+
+
+@operator(function="batch_dot")
+def batch_dot(x1: Array, x2: Array, axes: int | tuple[int, ...] | None = None) -> Array:
+    """Sum over one dimension of each tensor, for every element of the batch in dim 0.
+
+    Args:
+        x1, x2: floating tensors of at least two dimensions with equal dim 0.
+        axes: the dimension of each, or one for both; the last of `x1` and the second last of `x2` by default (the last
+            one when `x2` has two dimensions).
+    """
+    _pair("batch_dot", x1, x2)
+    check.floating("batch_dot", x1=x1, x2=x2)
+    if x1.ndim < 2 or x2.ndim < 2 or x1.shape[0] != x2.shape[0]:
+        raise SporaxValueError(
+            f"For 'batch_dot', 'x1' and 'x2' must have at least 2 dims and one batch size, but got {x1.shape}, {x2.shape}."
+        )
+    default = (x1.ndim - 1, max(x2.ndim - 2, 1))
+    one, other = default if axes is None else (axes, axes) if isinstance(axes, int) else axes
+    left, right = check.axis("batch_dot", one, x1.ndim, "axes"), check.axis("batch_dot", other, x2.ndim, "axes")
+    result = jax.lax.dot_general(x1, x2, (((left,), (right,)), ((0,), (0,))))
+    return result[:, None] if result.ndim == 1 else result
+
+
+@operator(function="einsum", mint="einsum")
+def einsum(equation: str, *operands: Array) -> Array:
+    """Sum of products after Einstein: ``einsum("ij,jk->ik", a, b)`` is the matrix product.
+
+    Raises:
+        SporaxTypeError: `equation` is not a string.
+        SporaxValueError: the operands do not fit to it.
+    """
+    if not isinstance(equation, str):
+        raise SporaxTypeError(f"For 'einsum', 'equation' must be a str, but got {type(equation).__name__}.")
+    return jnp.einsum(equation, *operands)
+
+
+@operator("Einsum(equation)", function="")
+def _einsum_primitive(inputs: Array, equation: str) -> Array:
+    """Sum of products after Einstein of a tuple of tensors."""
+    return einsum.kernel(equation, *inputs)
+
+
+def _fused(name: str, product: Callable[[Array, Array], Array], ranks: tuple[int, int]) -> Callable[..., Array]:
+    """``beta * input + alpha * product(left, right)``."""
+
+    def compute(input: Array, left: Array, right: Array, beta: Any, alpha: Any) -> Array:
+        check.tensor(name, input=input)
+        _pair(name, left, right)
+        check.same_dtype(name, input=input, left=left, right=right)
+        check.rank(name, ranks[0], left=left)
+        check.rank(name, ranks[1], right=right)
+        dtype = input.dtype
+        return jnp.asarray(beta, dtype) * input + jnp.asarray(alpha, dtype) * product(left, right)
+
+    return compute
+
+
+def _batches_summed(left: Array, right: Array) -> Array:
+    return jnp.sum(jnp.matmul(left, right), 0)
+
+
+_addmm = _fused("addmm", jnp.matmul, (2, 2))
+_addmv = _fused("addmv", jnp.matmul, (2, 1))
+_addr = _fused("addr", jnp.outer, (1, 1))
+_addbmm = _fused("addbmm", _batches_summed, (3, 3))
+_baddbmm = _fused("baddbmm", jnp.matmul, (3, 3))
+
+
+@operator(function="addmm", method="addmm", mint="addmm")
+def addmm(input: Array, mat1: Array, mat2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
+    """``beta * input + alpha * (mat1 @ mat2)``."""
+    return _addmm(input, mat1, mat2, beta, alpha)
+
+
+@operator(function="addmv", method="addmv", mint="addmv")
+def addmv(input: Array, mat: Array, vec: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
+    """``beta * input + alpha * (mat @ vec)``."""
+    return _addmv(input, mat, vec, beta, alpha)
+
+
+@operator(function="addr", method="addr")
+def addr(x: Array, vec1: Array, vec2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
+    """``beta * x + alpha * outer(vec1, vec2)``."""
+    return _addr(x, vec1, vec2, beta, alpha)
+
+
+@operator(function="addbmm", method="addbmm", mint="addbmm")
+def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
+    """``beta * input + alpha * sum of batch1[i] @ batch2[i]``."""
+    return _addbmm(input, batch1, batch2, beta, alpha)
+
+
+@operator(function="baddbmm", method="baddbmm", mint="baddbmm")
+def baddbmm(input: Array, batch1: Array, batch2: Array, beta: Operand = 1, alpha: Operand = 1) -> Array:
+    """``beta * input[i] + alpha * batch1[i] @ batch2[i]`` for every i."""
+    return _baddbmm(input, batch1, batch2, beta, alpha)
+
+
+# ----------------------------------------------------------------------------------------------------------- solving
+
+
+def _turned(array: Array, turn: bool) -> Array:
+    return jnp.conj(jnp.swapaxes(array, -1, -2)) if turn else array
+
+
+@operator("MatrixSolve", function="matrix_solve")
+def matrix_solve(matrix: Array, rhs: Array, adjoint: bool = False) -> Array:
+    """The x of ``matrix @ x = rhs`` (of the conjugate transpose with `adjoint`). Shapes (…, n, n) and (…, n, k)."""
+    _matrices("MatrixSolve", square=True, matrix=matrix)
+    _matrices("MatrixSolve", rhs=rhs)
+    check.same_dtype("MatrixSolve", matrix=matrix, rhs=rhs)
+    return jnp.linalg.solve(_turned(matrix, adjoint), rhs)
+
+
+@operator("MatrixTriangularSolve", function="")
+def _matrix_triangular_solve(matrix: Array, rhs: Array, lower: bool = True, adjoint: bool = False) -> Array:
+    """The x of ``matrix @ x = rhs`` for a triangular matrix, whose other half is not read."""
+    _matrices("MatrixTriangularSolve", square=True, matrix=matrix)
+    _matrices("MatrixTriangularSolve", rhs=rhs)
+    return jax.scipy.linalg.solve_triangular(matrix, rhs, trans=2 if adjoint else 0, lower=lower)
+
+
+@operator(function="", method="triangular_solve", mint="triangular_solve")
+def triangular_solve(
+    b: Array, A: Array, upper: bool = True, transpose: bool = False, unitriangular: bool = False  # noqa: N803
+) -> tuple[Array, Array]:
+    """The x of ``A @ x = b`` for a triangular matrix `A`, and `A` itself."""
+    _matrices("triangular_solve", square=True, A=A)
+    _matrices("triangular_solve", b=b)
+    solution = jax.scipy.linalg.solve_triangular(
+        A, b, trans=1 if transpose else 0, lower=not upper, unit_diagonal=unitriangular
+    )
+    return solution, A
+
+
+@operator(function="lstsq", method="lstsq")
+def lstsq(input: Array, A: Array) -> Array:  # noqa: N803 - MindSpore's name
+    """The x that brings ``input @ x`` as near to `A` as possible (least squares). Shapes (m, n) and (m, k) give (n, k)."""
+    _matrices("lstsq", input=input)
+    targets = A[:, None] if A.ndim == 1 else A
+    if input.ndim != 2 or input.shape[0] != targets.shape[0]:
+        raise SporaxValueError(
+            f"For 'lstsq', 'input' and 'A' must have as many rows as each other, but got {input.shape} and {A.shape}."
+        )
+    return jnp.linalg.pinv(input) @ targets
+
+
+@operator("MatrixInverse", function="", mint="")
+def _matrix_inverse(x: Array, adjoint: bool = False) -> Array:
+    """Inverses of square matrices, of their conjugate transposes with `adjoint`."""
+    _matrices("MatrixInverse", square=True, x=x)
+    return jnp.linalg.inv(_turned(x, adjoint))
+
+
+@operator(function="inverse", method="inverse", mint="inverse")
+def inverse(input: Array) -> Array:
+    """Inverses of square matrices."""
+    _matrices("inverse", square=True, input=input)
+    return jnp.linalg.inv(input)
+
+
+@operator(function="pinv")
+def pinv(x: Array, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Array:
+    """Pseudo-inverses (Moore-Penrose).
+
+    Args:
+        x: matrices (…, m, n).
+        atol, rtol: singular values not above ``max(atol, rtol * largest)`` count as zero; by default
+            ``max(m, n)`` times the precision of the dtype, relative.
+        hermitian: the matrices are symmetric (complex: Hermitian).
+    """
+    _matrices("pinv", x=x)
+    if atol is None:
+        return jnp.linalg.pinv(x, rtol=rtol, hermitian=hermitian)
+    u, s, vh = jnp.linalg.svd(x, full_matrices=False)
+    limit = jnp.maximum(atol, (rtol or 0.0) * jnp.max(s, -1, keepdims=True))
+    inverted = jnp.where(s > limit, 1 / jnp.where(s > limit, s, 1), 0)
+    return jnp.matmul(_turned(vh, True) * inverted[..., None, :], _turned(u, True))
+
+
+# ----------------------------------------------------------------------------------------------------- decompositions
+
+
+def _cholesky(input_x: Array, upper: bool = False) -> Array:
+    """The triangular L with ``L @ L^H = x`` of positive definite matrices; with `upper` its conjugate transpose."""
+    _matrices("Cholesky", square=True, input_x=input_x)
+    lower = jnp.linalg.cholesky(input_x)
+    return _turned(lower, upper)
+
+
+_cholesky.__name__ = "cholesky"
+cholesky = operator("Cholesky", function="cholesky", method="cholesky")(_cholesky)
+
+
+@operator("CholeskyInverse", function="cholesky_inverse", method="cholesky_inverse")
+def cholesky_inverse(input_x: Array, upper: bool = False) -> Array:
+    """The inverse of the matrix whose triangular factor `input_x` is."""
+    _matrices("CholeskyInverse", square=True, input_x=input_x)
+    factor = jnp.triu(input_x) if upper else jnp.tril(input_x)
+    return jax.scipy.linalg.cho_solve((factor, not upper), jnp.eye(input_x.shape[-1], dtype=input_x.dtype))
+
+
+@operator("CholeskySolve", function="cholesky_solve", method="cholesky_solve")
+def cholesky_solve(input: Array, input2: Array, upper: bool = False) -> Array:
+    """The x of ``A @ x = input``, where `input2` is the triangular factor of A."""
+    _matrices("CholeskySolve", input=input)
+    _matrices("CholeskySolve", square=True, input2=input2)
+    return jax.scipy.linalg.cho_solve((input2, not upper), input)
+
+
+@operator("Qr", function="", method="")
+def _qr_primitive(x: Array, full_matrices: bool = False) -> tuple[Array, Array]:
+    """An orthogonal and an upper triangular matrix whose product is `x`."""
+    _matrices("Qr", x=x)
+    q, r = jnp.linalg.qr(x, mode="complete" if full_matrices else "reduced")
+    return q, r
+
+
+@operator(function="qr", mint="qr")
+def qr(input: Array, mode: str = "reduced") -> tuple[Array, Array]:
+    """An orthogonal and an upper triangular matrix whose product is `input`; ``"complete"`` gives square q."""
+    check.one_of("qr", mode, ("reduced", "complete"), "mode")
+    return _qr_primitive.kernel(input, mode == "complete")
+
+
+@operator(function="", method="qr")
+def _qr_method(input: Array, some: bool = True) -> tuple[Array, Array]:
+    """As `qr`; with `some` in its reduced form."""
+    return _qr_primitive.kernel(input, not some)
+
+
+@operator("Svd", function="svd", method="svd")
+def svd(input: Array, full_matrices: bool = False, compute_uv: bool = True) -> Any:
+    """Singular values, descending; with `compute_uv` also u and v: ``input = u @ diag(s) @ v^H``."""
+    _matrices("Svd", input=input)
+    if not compute_uv:
+        return jnp.linalg.svd(input, full_matrices=full_matrices, compute_uv=False)
+    u, s, vh = jnp.linalg.svd(input, full_matrices=full_matrices)
+    return s, u, _turned(vh, True)
+
+
+@operator(function="eigvals", method="eigvals")
+def eigvals(A: Array) -> Array:  # noqa: N803 - MindSpore's name
+    """Eigenvalues of square matrices, complex; not differentiable. On the CPU only."""
+    _matrices("eigvals", square=True, A=A)
+    return jnp.linalg.eigvals(A)
+
+
+@operator(function="eig")
+def eig(A: Array) -> tuple[Array, Array]:  # noqa: N803 - MindSpore's name
+    """Eigenvalues and, in columns, eigenvectors of square matrices, complex. On the CPU only."""
+    _matrices("eig", square=True, A=A)
+    values, vectors = jnp.linalg.eig(A)
+    return values, vectors
+
+
+# ------------------------------------------------------------------------------------------------ functions of matrices
+
+
+def _determinant(name: str, own: str, method: str) -> Any:
+    def kernel(input: Array) -> Array:
+        _matrices(name, square=True, input=input)
+        return jnp.linalg.det(input)
+
+    kernel.__name__, kernel.__doc__ = own, "Determinants of square matrices."
+    return operator(name if name[0].isupper() else None, function=own, method=method)(kernel)
+
+
+_determinant("MatrixDeterminant", "matrix_determinant", "matrix_determinant")
+_determinant("det", "det", "det")
+
+
+def _log_determinant(name: str, own: str) -> Any:
+    def kernel(input: Array) -> tuple[Array, Array]:
+        _matrices(name, square=True, input=input)
+        sign, logarithm = jnp.linalg.slogdet(input)
+        return sign, logarithm
+
+    kernel.__name__, kernel.__doc__ = own, "Signs of the determinants and logarithms of their absolute values."
+    return operator(name if name[0].isupper() else None, function=own, method=own)(kernel)
+
+
+_log_determinant("LogMatrixDeterminant", "log_matrix_determinant")
+_log_determinant("slogdet", "slogdet")
+
+
+@operator(function="logdet", method="logdet")
+def logdet(input: Array) -> Array:
+    """Logarithms of determinants; NaN where one is negative."""
+    _matrices("logdet", square=True, input=input)
+    sign, logarithm = jnp.linalg.slogdet(input)
+    return jnp.where(sign < 0, jnp.asarray(np.nan, logarithm.dtype), logarithm)
+
+
+@operator("MatrixPower", function="matrix_power", method="matrix_power")
+def matrix_power(input: Array, n: int) -> Array:
+    """`input` times itself `n` times; of the inverse for negative `n`."""
+    _matrices("MatrixPower", square=True, input=input)
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise SporaxTypeError(f"For 'MatrixPower', 'n' must be an int, but got {type(n).__name__}.")
+    return jnp.linalg.matrix_power(input, n)
+
+
+@operator("MatrixExp", function="matrix_exp")
+def matrix_exp(input: Array) -> Array:
+    """Exponentials of square matrices: the sum over k of ``x^k / k!``."""
+    _matrices("MatrixExp", square=True, input=input)
+    return jax.scipy.linalg.expm(input)
+
+
+@operator("Trace", function="trace", mint="trace")
+def trace(input: Array) -> Array:
+    """Sum of the diagonal of a matrix."""
+    check.tensor("Trace", input=input)
+    check.rank("Trace", 2, input=input)
+    return jnp.trace(input)
+
+
+@operator(function="", method="trace")
+def _trace_method(input: Array, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
+    """Sum of a diagonal in the plane of two dimensions."""
+    values = input if dtype is None else input.astype(dtype.np_dtype)
+    return jnp.trace(values, offset, axis1, axis2).astype(values.dtype)
+
+
+@operator(function="adjoint", method="adjoint")
+def adjoint(x: Array) -> Array:
+    """The last two dimensions exchanged and complex numbers conjugated."""
+    return _turned(x, True)
+
+
+@operator(function="vander")
+def vander(x: Array, N: int | None = None) -> Array:  # noqa: N803 - MindSpore's name
+    """Powers of the elements of a vector in columns, from `N` - 1 down to 0."""
+    check.rank("vander", 1, x=x)
+    return jnp.vander(x, N)
+
+
+@operator("MatrixBandPart()", function="matrix_band_part")
+def matrix_band_part(x: Array, lower: Array | int, upper: Array | int) -> Array:
+    """The diagonals from `lower` below to `upper` above the main one, zeros elsewhere; negative: all on that side."""
+    if x.ndim < 2:
+        raise SporaxValueError(f"For 'MatrixBandPart', 'x' must have at least 2 dims, but its shape is {x.shape}.")
+    rows, columns = jnp.arange(x.shape[-2])[:, None], jnp.arange(x.shape[-1])[None, :]
+    below, above = jnp.asarray(lower), jnp.asarray(upper)
+    kept = ((below < 0) | (rows - columns <= below)) & ((above < 0) | (columns - rows <= above))
+    return jnp.where(kept, x, jnp.zeros((), x.dtype))

@@ -1,0 +1,129 @@
+"""Large neighbourhood search: the way to good choices on graphs that are too large to solve whole.
+
+A neighbourhood frees some nodes of the best choice and solves them exactly (`neighbourhood`). Where to free: a ball
+around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
+apart, so that memory saved in one place can be spent in another. Each kind keeps its own size: it grows while the
+sub-problems are solved with ease and shrinks when time runs out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sporax.planner.solver.core import Core
+from sporax.planner.solver.exact import Outcome, peaks, solve_exactly
+from sporax.planner.solver.graph import Booleans, Ints
+from sporax.planner.solver.neighbourhood import subproblem
+from sporax.planner.solver.reduce import reduce
+
+_FANOUT = 12
+"""Neighbours that a ball follows from one node, so that a hub does not fill it."""
+_EASY_SECONDS, _HARD_SECONDS = 2.0, 12.0
+
+
+@dataclass(slots=True)
+class _Kind:
+    """One way to pick nodes, with its present size."""
+
+    pick: Callable[[int], Ints]
+    size: float = 300.0
+
+
+@dataclass(slots=True)
+class Neighbourhoods:
+    """Improves a choice on a core, one neighbourhood at a time.
+
+    Attributes:
+        core: the problem.
+        positions: the best choice known; must fit. Replace it when a better one comes from elsewhere.
+        generator: source of randomness.
+        complete: the last neighbourhood was the whole core and was solved, so `positions` is optimal.
+    """
+
+    core: Core
+    positions: Ints
+    generator: np.random.Generator
+    complete: bool = False
+    kinds: list[_Kind] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kinds = [
+            _Kind(lambda size: self._ball(size, 1)),
+            _Kind(lambda size: self._ball(size, 3)),
+            _Kind(lambda size: self._stretch(size, 1)),
+            _Kind(lambda size: self._stretch(size, 3)),
+        ]
+
+    def step(self, deadline: float) -> bool:
+        """Tries one neighbourhood; returns whether the choice became cheaper."""
+        kind = self.kinds[int(self.generator.integers(len(self.kinds)))]
+        free = kind.pick(int(kind.size))
+        start = time.monotonic()
+        outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS))
+        taken = time.monotonic() - start
+        if not outcome.optimal:
+            kind.size = max(10.0, kind.size * 0.75)
+        elif taken < _EASY_SECONDS:
+            kind.size = min(kind.size * 1.3, 1.01 * self.core.num_nodes)
+        if chosen is None:
+            return False
+        before, after = self.core.cost(self.positions), self.core.cost(chosen)
+        if after <= before:
+            self.positions = chosen
+        self.complete = outcome.optimal and len(free) == self.core.num_nodes
+        return after < before
+
+    def _ball(self, size: int, parts: int) -> Ints:
+        """Nodes reached first from `parts` random nodes, following at most a few links of each."""
+        core, generator = self.core, self.generator
+        front = [int(node) for node in generator.integers(core.num_nodes, size=parts)]
+        free = set(front)
+        while len(free) < size:
+            if not front:
+                front.append(int(generator.integers(core.num_nodes)))
+                free.add(front[0])
+            node = front.pop(int(generator.integers(min(len(front), 8))))
+            others = [other for other, _ in core.links[node] if other not in free]
+            if len(others) > _FANOUT:
+                others = [others[i] for i in generator.choice(len(others), _FANOUT, replace=False).tolist()]
+            others = others[: size - len(free)]
+            free.update(others)
+            front += others
+        return np.array(sorted(free), dtype=np.int64)
+
+    def _stretch(self, size: int, parts: int) -> Ints:
+        """`parts` random runs of consecutive nodes."""
+        length = max(1, size // parts)
+        chosen = np.zeros(self.core.num_nodes, dtype=np.bool_)
+        for _ in range(parts):
+            begin = int(self.generator.integers(max(1, self.core.num_nodes - length + 1)))
+            chosen[begin : begin + length] = True
+        return np.flatnonzero(chosen)
+
+
+def resolve(core: Core, positions: Ints, free: Ints, deadline: float, allowed: Booleans | None = None) -> tuple[Outcome, Ints | None]:
+    """Solves the `free` nodes with all others kept; returns the outcome and the choice on the whole core, if any.
+
+    `allowed` [K] limits the strategies of the free nodes (those of `positions` are always allowed).
+    """
+    network = reduce(subproblem(core, positions, free, allowed))
+    inner = Core.of(network)
+    present = positions[free]
+    near = np.zeros(0, np.int64)
+    if len(inner.room) and inner.num_nodes:
+        held = np.array([min(int(np.searchsorted(ids, present[v])), len(ids) - 1) for v, ids in _alive(inner)])
+        near = peaks(inner.loads(held) / np.maximum(inner.room, 1) - 0.95, apart=0.02)
+    outcome = solve_exactly(inner, deadline, rows=near, gap=1e-5)
+    if outcome.positions is None:
+        return outcome, None
+    result = positions.copy()
+    result[free] = inner.expand(outcome.positions)
+    return outcome, result
+
+
+def _alive(core: Core) -> list[tuple[int, Ints]]:
+    return [(v, ids) for v in core.nodes.tolist() if (ids := core.network.ids[v]) is not None]

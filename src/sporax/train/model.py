@@ -1,0 +1,454 @@
+"""`Model`: a network, a loss, an optimizer and metrics, with the loops that train, evaluate and predict.
+
+Here the networks are put together and the arguments checked; `_loop` runs the steps. A training step is one Cell
+(`nn.TrainOneStepCell`), so in GRAPH_MODE it is one compiled program.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from sporax import context, nn
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.nn import Cell
+from sporax.parallel import get_auto_parallel_context
+from sporax.train import _precision
+from sporax.train._checks import check_bool, check_count, check_integer, check_text
+from sporax.train._feed import Batch, check_dataset
+from sporax.train._loop import TrainLoop, check_two_columns, evaluate
+from sporax.train.callback._callback import CallbackManager, InternalCallbackParam, as_callbacks, check_events
+from sporax.train.callback._model_checkpoint import save_on_exception
+from sporax.train.metrics import Loss, Metric, get_metrics
+
+_OPTIONS = ("loss_scale_manager", "keep_batchnorm_fp32", "boost_config_dict", "acc_level")
+
+
+class Model:
+    """Trains, evaluates and runs a network. Same as MindSpore's, with the differences of `docs/training.md`.
+
+    Args:
+        network: the network; with the loss in it when `loss_fn` is None.
+        loss_fn: called with the network's output and the label.
+        optimizer: updates the Parameters; None when `network` is a whole training step already.
+        metrics: set of names of `sporax.train.names()`, or a dict name -> Metric.
+        eval_network: gives what metrics are computed from; made of `network` and `loss_fn` by default.
+        eval_indexes: positions of loss, prediction and label among the outputs of `eval_network`; None passes all of
+            them to every metric.
+        amp_level: mixed precision: ``"O0"`` none, ``"O1"``, ``"O2"``, ``"O3"``, ``"auto"``.
+        boost_level: MindSpore's bundle of accuracy-changing speed-ups; only ``"O0"``, none, is offered.
+        options: ``loss_scale_manager`` and ``keep_batchnorm_fp32`` for mixed precision.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxKeyError: what was given does not fit together; the message says what.
+
+    Example:
+        >>> model = Model(net, nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9), {"accuracy"})
+        >>> model.train(10, train_data, callbacks=[LossMonitor(100)])
+        >>> model.eval(test_data)
+        {'accuracy': 0.98}
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        loss_fn: Any = None,
+        optimizer: Any = None,
+        metrics: Any = None,
+        eval_network: Any = None,
+        eval_indexes: list[int] | None = None,
+        amp_level: str = "O0",
+        boost_level: str = "O0",
+        **options: Any,
+    ) -> None:
+        _check_parts(network, loss_fn, optimizer)
+        _check_options(options, boost_level)
+        self._network: Cell = network
+        self._loss_fn = loss_fn
+        self._optimizer = optimizer
+        self._amp_level = check_text("Model", "amp_level", amp_level, _precision.LEVELS)
+        self._loss_scale_manager = options.get("loss_scale_manager")
+        self._train_network = _precision.train_network(network, loss_fn, optimizer, amp_level, options)
+        self._metric_fns: dict[str, Metric] = get_metrics(metrics) or {}
+        self._eval_network, self._eval_indexes = self._make_eval_network(eval_network, eval_indexes)
+        self._facts = InternalCallbackParam()
+
+    def _make_eval_network(self, eval_network: Any, indexes: list[int] | None) -> tuple[Any, list[int] | None]:
+        if not self._metric_fns:
+            return eval_network, indexes
+        if eval_network is not None:
+            if indexes is not None and not (isinstance(indexes, list) and len(indexes) == 3):
+                raise SporaxValueError(
+                    f"For 'Model', 'eval_indexes' must be None or a list of three positions, but got {indexes!r}."
+                )
+            return eval_network, indexes
+        if self._loss_fn is None:
+            raise SporaxValueError(
+                "For 'Model', 'metrics' must come with 'loss_fn' or 'eval_network', but both are None; "
+                "leave 'metrics' out to train without evaluation."
+            )
+        in_float32 = self._amp_level in ("O2", "O3", "auto")
+        return nn.WithEvalCell(self._network, self._loss_fn, in_float32), [0, 1, 2]
+
+    # ---------------------------------------------------------------------------------------------------- networks
+
+    @property
+    def train_network(self) -> Any:
+        """The Cell that does one training step."""
+        return self._train_network
+
+    @property
+    def eval_network(self) -> Any:
+        """The Cell that gives what metrics are computed from; None without metrics."""
+        return self._eval_network
+
+    @property
+    def predict_network(self) -> Any:
+        """The network."""
+        return self._network
+
+    # ---------------------------------------------------------------------------------------------------- training
+
+    def train(
+        self,
+        epoch: int,
+        train_dataset: Any,
+        callbacks: Any = None,
+        dataset_sink_mode: bool = False,
+        sink_size: int = -1,
+        initial_epoch: int = 0,
+    ) -> None:
+        """Train up to epoch number `epoch`.
+
+        Args:
+            epoch: number of the last epoch.
+            train_dataset: gives (data, label), or whatever the network takes when there is no `loss_fn`.
+            callbacks: a Callback or several.
+            dataset_sink_mode: in GRAPH_MODE, run many steps per dispatch; callbacks hear of a step once per epoch.
+            sink_size: steps per epoch in sink mode, reading on where the last epoch stopped; -1 for the whole dataset.
+            initial_epoch: number of epochs already done.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: an argument is not valid, or the dataset is empty.
+        """
+        self._fit("Model.train", epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch)
+
+    def fit(
+        self,
+        epoch: int,
+        train_dataset: Any,
+        valid_dataset: Any = None,
+        valid_frequency: Any = 1,
+        callbacks: Any = None,
+        dataset_sink_mode: bool = False,
+        valid_dataset_sink_mode: bool = False,
+        sink_size: int = -1,
+        initial_epoch: int = 0,
+    ) -> None:
+        """Train, with an evaluation after some of the epochs.
+
+        Args:
+            epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch: as in `train`.
+            valid_dataset: data to evaluate on; None for no evaluation.
+            valid_frequency: evaluate every so many epochs, or a list of epoch numbers.
+            valid_dataset_sink_mode: accepted for compatibility; evaluation runs step by step, as metrics need it.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: as in `train`; or there is no metric to evaluate.
+        """
+        check_bool("Model.fit", "valid_dataset_sink_mode", valid_dataset_sink_mode)
+        if not isinstance(valid_frequency, int | list) or isinstance(valid_frequency, bool):
+            raise SporaxTypeError(
+                f"For 'Model.fit', 'valid_frequency' must be a whole number or a list, but got "
+                f"{type(valid_frequency).__name__}."
+            )
+        if isinstance(valid_frequency, int):
+            check_count("Model.fit", "valid_frequency", valid_frequency, minimum=1)
+        if valid_dataset is not None:
+            check_dataset("Model.fit", valid_dataset)
+            self._check_metrics("Model.fit")
+        check_events(as_callbacks(callbacks))
+        valid = None if valid_dataset is None else (valid_dataset, valid_frequency)
+        self._fit("Model.fit", epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch, valid)
+
+    def _fit(
+        self,
+        where: str,
+        epoch: int,
+        dataset: Any,
+        callbacks: Any,
+        sink_mode: bool,
+        sink_size: int,
+        initial_epoch: int,
+        valid: tuple[Any, Any] | None = None,
+    ) -> None:
+        check_bool(where, "dataset_sink_mode", sink_mode)
+        _check_epochs(where, epoch, initial_epoch, sink_size)
+        num_batches = check_dataset(where, dataset)
+        if num_batches == 0:
+            raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
+        given = as_callbacks(callbacks)
+        steps = num_batches if sink_size == -1 else sink_size
+        facts = self._facts = InternalCallbackParam(
+            mode="train",
+            train_network=self._train_network,
+            network=self._network,
+            loss_fn=self._loss_fn,
+            optimizer=self._optimizer,
+            loss_scale_mananger=self._loss_scale_manager,  # spelled as in MindSpore
+            train_dataset=dataset,
+            train_dataset_element=None,
+            epoch_num=epoch - initial_epoch,
+            batch_num=steps if sink_mode else num_batches,
+            cur_step_num=0,
+            dataset_sink_mode=sink_mode,
+            sink_size=steps if sink_mode else -1,
+            list_callback=given,
+            parallel_mode=get_auto_parallel_context("parallel_mode"),
+            device_number=1,
+            last_save_ckpt_step=None,
+            latest_ckpt_file=None,
+        )
+        loop = TrainLoop(
+            self._train_network,
+            self._network,
+            facts,
+            dataset,
+            sink_size=steps if sink_mode else None,
+            check_batch=check_two_columns if self._loss_fn is not None else _accept,
+            after_epoch=lambda manager: self._validate(valid, manager),
+        )
+        with CallbackManager(given) as manager, save_on_exception(given, facts):
+            loop.run(range(initial_epoch, epoch), manager)
+
+    def _validate(self, valid: tuple[Any, Any] | None, manager: CallbackManager) -> None:
+        """The evaluation inside `fit`: callbacks of users and TimeMonitor hear of it, others are about training."""
+        if valid is None:
+            return
+        dataset, frequency = valid
+        epoch = self._facts.cur_epoch_num
+        if epoch % frequency if isinstance(frequency, int) else epoch not in frequency:
+            return
+        kept = {name: self._facts[name] for name in ("mode", "cur_step_num", "batch_num", "net_outputs")}
+        listeners = [each for each in manager.callbacks if each.hears_evaluation_in_fit]
+        losses = Loss()
+        self._facts.update(
+            mode="eval", eval_network=self._eval_network, valid_dataset=dataset, cur_step_num=0,
+            batch_num=check_dataset("Model.fit", dataset),
+        )
+        metrics = self._evaluate(dataset, CallbackManager(listeners), losses)
+        self._facts.update(kept, metrics=metrics)
+
+    # -------------------------------------------------------------------------------------- evaluation and prediction
+
+    def eval(self, valid_dataset: Any, callbacks: Any = None, dataset_sink_mode: bool = False) -> dict[str, Any]:
+        """Compute the metrics over a dataset.
+
+        Args:
+            valid_dataset: gives what `eval_network` takes.
+            callbacks: a Callback or several.
+            dataset_sink_mode: accepted for compatibility; evaluation runs step by step, as metrics need it.
+
+        Returns:
+            The metrics by name.
+
+        Raises:
+            SporaxValueError: the model has no metrics.
+        """
+        check_bool("Model.eval", "dataset_sink_mode", dataset_sink_mode)
+        self._check_metrics("Model.eval")
+        num_batches = check_dataset("Model.eval", valid_dataset)
+        given = as_callbacks(callbacks)
+        outer, self._facts = self._facts, InternalCallbackParam(
+            mode="eval",
+            eval_network=self._eval_network,
+            network=self._network,
+            valid_dataset=valid_dataset,
+            batch_num=num_batches,
+            cur_step_num=0,
+            dataset_sink_mode=dataset_sink_mode,
+            list_callback=given,
+        )
+        try:
+            with CallbackManager(given) as manager:
+                return self._evaluate(valid_dataset, manager, None)
+        finally:
+            self._facts = outer  # a callback may evaluate in the middle of training
+
+    def _evaluate(self, dataset: Any, manager: CallbackManager, losses: Loss | None) -> dict[str, Any]:
+        facts = self._facts
+        for metric in self._metric_fns.values():
+            metric.clear()
+
+        def update(outputs: Any) -> None:
+            self._update_metrics(outputs)
+            if losses is not None and self._eval_indexes is not None:
+                losses.update(outputs[self._eval_indexes[0]])
+
+        run = evaluate(self._eval_network, self._network, facts, dataset, manager, update)
+        facts.metrics = {name: metric.eval() for name, metric in self._metric_fns.items()}
+        if losses is not None:
+            seen = {"eval_loss": losses.eval()} if self._eval_indexes is not None else {}
+            facts.eval_results = {**facts.metrics, **seen}
+        manager.on_eval_end(run)
+        return dict(facts.metrics)
+
+    def _update_metrics(self, outputs: Any) -> None:
+        if isinstance(outputs, Tensor):
+            outputs = (outputs,)
+        if not isinstance(outputs, tuple):
+            raise SporaxValueError(
+                f"For 'Model.eval', the outputs of the evaluation network must be a Tensor or a tuple, but got "
+                f"{type(outputs).__name__}."
+            )
+        if self._eval_indexes is None:
+            for metric in self._metric_fns.values():
+                metric.update(*outputs)
+            return
+        if len(outputs) <= max(self._eval_indexes):
+            raise SporaxValueError(
+                f"For 'Model.eval', 'eval_indexes' is {self._eval_indexes}, but the evaluation network has only "
+                f"{len(outputs)} outputs."
+            )
+        loss, prediction, label = (outputs[index] for index in self._eval_indexes)
+        for metric in self._metric_fns.values():
+            metric.update(*((loss,) if isinstance(metric, Loss) else (prediction, label)))
+
+    def predict(self, *predict_data: Any, backend: str | None = None, config: Any = None) -> Any:
+        """The network's output for these inputs, with layers like Dropout switched off.
+
+        Args:
+            predict_data: Tensors, numbers, strings or containers of them.
+            backend, config: MindSpore's choice of another inference engine; there is none here.
+
+        Raises:
+            SporaxTypeError: an input is something else.
+            SporaxValueError: an input is empty, or `backend` is given.
+        """
+        if backend is not None or config is not None:
+            raise SporaxValueError(
+                f"For 'Model.predict', 'backend' and 'config' must be None: networks run on XLA, but got {backend!r}."
+            )
+        for value in predict_data:
+            if isinstance(value, Tensor) and value.size == 0:
+                raise SporaxValueError(f"For 'Model.predict', inputs must not be empty, but got shape {value.shape}.")
+            if not isinstance(value, Tensor | int | float | str | tuple | list | dict | None):
+                raise SporaxTypeError(
+                    f"For 'Model.predict', inputs must be Tensors, numbers or strings, but got {type(value).__name__}."
+                )
+        if self._network.training:
+            self._network.set_train(False)
+        return self._network(*predict_data)
+
+    # ----------------------------------------------------------------------------------------------- ahead of time
+
+    def build(
+        self,
+        train_dataset: Any = None,
+        valid_dataset: Any = None,
+        sink_size: int = -1,
+        epoch: int = 1,
+        sink_mode: bool = True,
+    ) -> None:
+        """Compile the step (and the evaluation) for the shapes of a dataset's first batch, without running it.
+
+        Args:
+            train_dataset, valid_dataset: at least one.
+            sink_size, epoch: checked; programs do not depend on them here.
+            sink_mode: checked; the first group of steps is compiled when it runs.
+
+        Raises:
+            SporaxValueError: no dataset.
+            SporaxRuntimeError: not in GRAPH_MODE, or `valid_dataset` without metrics.
+        """
+        check_bool("Model.build", "sink_mode", sink_mode)
+        _check_epochs("Model.build", epoch, 0, sink_size)
+        if train_dataset is None and valid_dataset is None:
+            raise SporaxValueError("For 'Model.build', 'train_dataset' and 'valid_dataset' must not both be None.")
+        if not context.graph_mode():
+            raise SporaxRuntimeError("For 'Model.build', the mode must be GRAPH_MODE, but it is PYNATIVE_MODE.")
+        if train_dataset is not None:
+            self._train_network.set_train(True)
+            self._train_network.compile(*_first_batch("Model.build", train_dataset))
+        if valid_dataset is not None:
+            if not self._metric_fns:
+                raise SporaxRuntimeError("For 'Model.build', 'valid_dataset' needs 'metrics', but the model has none.")
+            self._eval_network.set_train(False)
+            self._eval_network.compile(*_first_batch("Model.build", valid_dataset))
+
+    def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
+        """How the Parameters of the training step are cut over devices.
+
+        Raises:
+            SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
+        """
+        check_dataset("Model.infer_train_layout", train_dataset)
+        return _layouts("Model.infer_train_layout")
+
+    def infer_predict_layout(self, *predict_data: Any, skip_backend_compile: bool = False) -> Any:
+        """How the Parameters of the network are cut over devices for prediction.
+
+        Raises:
+            SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
+        """
+        return _layouts("Model.infer_predict_layout")
+
+    def _check_metrics(self, where: str) -> None:
+        if not self._metric_fns:
+            raise SporaxValueError(f"For '{where}', the model must have 'metrics' to evaluate, but it has none.")
+
+
+def _accept(batch: Batch) -> None:
+    """Any number of columns will do."""
+
+
+def _check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
+    if not isinstance(network, Cell):
+        raise SporaxTypeError(f"For 'Model', 'network' must be a Cell, but got {type(network).__name__}.")
+    if loss_fn is not None and not callable(loss_fn):
+        raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
+    if optimizer is not None and not isinstance(optimizer, Cell):
+        raise SporaxTypeError(f"For 'Model', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
+
+
+def _check_options(options: dict[str, Any], boost_level: str) -> None:
+    for name in options:
+        if name not in _OPTIONS:
+            raise SporaxValueError(f"For 'Model', further options must be among {list(_OPTIONS)}, but got '{name}'.")
+    level = check_text("Model", "boost_level", options.get("acc_level", boost_level), ("O0", "O1", "O2"))
+    if level != "O0":
+        raise SporaxNotImplementedError(
+            f"For 'Model', 'boost_level' must be 'O0': speed-ups that change the training result are not offered, "
+            f"but got '{level}'."
+        )
+    if "boost_config_dict" in options:
+        warnings.warn("'boost_config_dict' changes nothing while 'boost_level' is 'O0'.", stacklevel=3)
+
+
+def _check_epochs(where: str, epoch: int, initial_epoch: int, sink_size: int) -> None:
+    check_integer(where, "sink_size", sink_size)
+    check_count(where, "epoch", epoch, minimum=1)
+    check_count(where, "initial_epoch", initial_epoch, minimum=0)
+    if initial_epoch >= epoch:
+        raise SporaxValueError(
+            f"For '{where}', 'epoch' must be greater than 'initial_epoch', but got {epoch} and {initial_epoch}."
+        )
+    if sink_size < -1 or sink_size == 0:
+        raise SporaxValueError(f"For '{where}', 'sink_size' must be -1 or positive, but got {sink_size}.")
+
+
+def _first_batch(where: str, dataset: Any) -> Batch:
+    check_dataset(where, dataset)
+    for batch in dataset.create_tuple_iterator(num_epochs=1):
+        return tuple(batch)
+    raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
+
+
+def _layouts(where: str) -> Any:
+    mode = get_auto_parallel_context("parallel_mode")
+    if mode not in ("semi_auto_parallel", "auto_parallel"):
+        raise SporaxRuntimeError(
+            f"For '{where}', the parallel mode must be 'semi_auto_parallel' or 'auto_parallel', but got '{mode}'."
+        )
+    raise SporaxNotImplementedError(f"For '{where}', layouts of Parameters can be asked for once plans are lowered.")
