@@ -289,7 +289,7 @@ def momentum_groups(ms: Any, net: Any) -> Any:
     biases = [p for p in net.trainable_params() if p.name.endswith("bias")]
     weights = [p for p in net.trainable_params() if not p.name.endswith("bias")]
     groups = [{"params": weights, "weight_decay": 0.01}, {"params": biases, "lr": 0.1}]
-    return ms.nn.Momentum(groups, 0.02, 0.9, use_nesterov=True)
+    return ms.nn.Momentum(groups, 0.02, 0.9)
 
 
 def adam(ms: Any, net: Any) -> Any:

@@ -153,7 +153,8 @@ def recompilations(compiled: Any) -> list[str]:
         compiled: what `jit` returned, or a Cell that was called in GRAPH_MODE.
 
     Returns:
-        One line per compilation: the reason, and the numbers of Parameters read and updated.
+        One line per compilation: the reason, and the numbers of Parameters read and updated. The same lines go to the
+        logger ``sporax.compile`` at level INFO when they happen.
 
     Raises:
         SporaxTypeError: nothing of it is compiled.
@@ -163,7 +164,4 @@ def recompilations(compiled: Any) -> list[str]:
         raise SporaxTypeError(
             f"For 'recompilations', the argument must be a compiled function or a Cell, but got {type(compiled).__name__}."
         )
-    return [
-        f"{each.reason} ({each.num_read} variables read, {each.num_written} updated; traced in {each.trace_seconds:.2f} s)"
-        for each in program.compilations
-    ]
+    return [str(each) for each in program.compilations]

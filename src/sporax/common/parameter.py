@@ -35,7 +35,8 @@ class Parameter(Tensor):
         storage_format, device: accepted for compatibility; layouts are XLA's business.
 
     Raises:
-        SporaxTypeError: a flag is not a bool, the name is not a string, or no Tensor can be made of `default_input`.
+        SporaxTypeError: a flag is not a bool, or no Tensor can be made of `default_input`.
+        SporaxValueError: the name is not a string, or too long.
 
     Example:
         >>> Parameter(Tensor([1.0, 2.0]), name="w")
@@ -66,8 +67,8 @@ class Parameter(Tensor):
         device: str | None = None,
     ) -> None:
         self._take_values(default_input)
-        self._named = name is not None
-        self._name = _checked_name(name) if name is not None else f"Parameter#{next(_unnamed)}"
+        self._named = bool(name)
+        self._name = _checked_name(name)
         self._requires_grad = _flag("requires_grad", requires_grad)
         self._layerwise_parallel = _flag("layerwise_parallel", layerwise_parallel)
         self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
@@ -103,9 +104,9 @@ class Parameter(Tensor):
         return self._name
 
     @name.setter
-    def name(self, value: str) -> None:
+    def name(self, value: str | None) -> None:
         self._name = _checked_name(value)
-        self._named = True
+        self._named = bool(value)
 
     @property
     def param_info(self) -> Parameter:
@@ -325,8 +326,9 @@ def _flag(what: str, value: bool) -> bool:
 
 
 def _checked_name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise SporaxTypeError(f"For 'Parameter', 'name' must be a string, but got {type(name).__name__}.")
-    if not name or len(name) > 1024:
-        raise SporaxValueError("For 'Parameter', 'name' must have between 1 and 1024 characters.")
-    return name
+    """`name`, or a numbered one for None and the empty string."""
+    if name is not None and not isinstance(name, str):
+        raise SporaxValueError(f"For 'Parameter', 'name' must be a string or None, but got {type(name).__name__}.")
+    if name and len(name) > 1024:
+        raise SporaxValueError(f"For 'Parameter', 'name' must have at most 1024 characters, but got {len(name)}.")
+    return name or f"Parameter#{next(_unnamed)}"

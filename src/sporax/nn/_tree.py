@@ -40,9 +40,14 @@ class CellTree:
                 found[name] = child
         return found
 
-    def cells_and_names(self, name_prefix: str = "") -> Iterator[tuple[str, Cell]]:
-        """This Cell and all below it with their paths; this one's is `name_prefix`. Each Cell once."""
-        return self._walk(name_prefix, set())
+    def cells_and_names(self, cells: set[Cell] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Cell]]:
+        """This Cell and all below it with their paths; this one's is `name_prefix`. Each Cell once.
+
+        Args:
+            cells: Cells to leave out, with all that is below them.
+            name_prefix: put in front of every path.
+        """
+        return self._walk(name_prefix, set(map(id, cells or ())))
 
     def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
         if id(self) in seen:
@@ -107,7 +112,7 @@ class CellTree:
             expand: include those of the Cells below.
         """
         seen: set[int] = set()
-        for path, cell in self.cells_and_names(name_prefix) if expand else ((name_prefix, self),):
+        for path, cell in self.cells_and_names(name_prefix=name_prefix) if expand else ((name_prefix, self),):
             for name, parameter in cell._params.items():
                 if parameter is not None and id(parameter) not in seen:
                     seen.add(id(parameter))
@@ -120,6 +125,10 @@ class CellTree:
     def parameters_dict(self, recurse: bool = True) -> dict[str, Parameter]:
         """Parameters by their own names."""
         return {parameter.name: parameter for parameter in self.get_parameters(expand=recurse)}
+
+    def parameters_broadcast_dict(self, recurse: bool = True) -> dict[str, Parameter]:
+        """Parameters that all ranks start from in common (not ``layerwise_parallel``) by their own names."""
+        return {p.name: p for p in self.get_parameters(expand=recurse) if not p.layerwise_parallel}
 
     def trainable_params(self, recurse: bool = True) -> list[Parameter]:
         """Parameters with ``requires_grad``."""

@@ -53,7 +53,8 @@ class LeakyReLU(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.leaky_relu(x, self.alpha)
+        # As maximum (minimum), so that the derivative at 0 is the mean of both slopes, as in MindSpore.
+        return ops.maximum(x, x * self.alpha) if self.alpha <= 1 else ops.minimum(x, x * self.alpha)
 
 
 class ELU(Cell):

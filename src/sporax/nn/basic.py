@@ -132,24 +132,22 @@ class Dropout(Cell):
     """Zeroes elements at random while training, and scales the others so that the mean stays.
 
     Args:
-        keep_prob: older way to say ``1 - p``.
+        keep_prob: probability of an element to be kept, in (0, 1]; counts only when `p` is None.
         p: probability of an element to be zeroed, in [0, 1).
-        dtype: accepted for compatibility.
+        dtype: accepted for compatibility; the result has the dtype of the input.
 
     Raises:
         SporaxValueError, SporaxTypeError: no such probability.
     """
 
-    def __init__(self, keep_prob: float | None = None, p: float | None = None, dtype: DType = dtypes.float32) -> None:
+    def __init__(self, keep_prob: float = 0.5, p: float | None = None, dtype: DType = dtypes.float32) -> None:
         super().__init__()
-        if keep_prob is not None and p is not None:
-            raise SporaxValueError(f"For 'Dropout', give 'p' or 'keep_prob', not both, but got {p} and {keep_prob}.")
-        if keep_prob is not None:
+        if p is None:
             keep = argument.number("Dropout", "keep_prob", keep_prob)
             if not 0 < keep <= 1:
                 raise SporaxValueError(f"For 'Dropout', 'keep_prob' must be in (0, 1], but got {keep_prob}.")
             p = 1 - keep
-        self.p = argument.number("Dropout", "p", 0.5 if p is None else p)
+        self.p = argument.number("Dropout", "p", p)
         if not 0 <= self.p < 1:
             raise SporaxValueError(f"For 'Dropout', 'p' must be in [0, 1), but got {self.p}.")
 
@@ -174,7 +172,13 @@ class Flatten(Cell):
         self.end_dim = end_dim
 
     def construct(self, x: Tensor) -> Tensor:
-        """`x` of any shape."""
+        """`x` with at least as many dimensions as the settings name."""
+        for name, value in (("start_dim", self.start_dim), ("end_dim", self.end_dim)):
+            if not -x.ndim <= value < x.ndim:
+                raise SporaxValueError(
+                    f"For 'Flatten', '{name}' must be in [{-x.ndim}, {x.ndim}) for an input of shape {x.shape}, "
+                    f"but got {value}."
+                )
         return ops.flatten(x, start_dim=self.start_dim, end_dim=self.end_dim)
 
 

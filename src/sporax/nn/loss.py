@@ -140,12 +140,12 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
                     f"For 'SoftmaxCrossEntropyWithLogits', sparse labels must be integers, but got {labels.dtype}."
                 )
             return self.get_loss(ops.cross_entropy(logits, labels, reduction="none"))
-        _same_shape("SoftmaxCrossEntropyWithLogits", logits, labels)
         if labels.dtype != logits.dtype:
             raise SporaxTypeError(
                 "For 'SoftmaxCrossEntropyWithLogits', 'logits' and 'labels' must have one dtype, "
                 f"but got {logits.dtype} and {labels.dtype}."
             )
+        _same_shape("SoftmaxCrossEntropyWithLogits", logits, labels)
         return self.get_loss(ops.SoftmaxCrossEntropyWithLogits()(logits, labels)[0])
 
 

@@ -186,9 +186,7 @@ def approximate_equal(x: Array, y: Array, tolerance: float = 1e-5) -> Array:
 
 
 @operator("IsClose(rtol, atol, equal_nan)", function="isclose", method="isclose", mint="isclose")
-def isclose(
-    input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
-) -> Array:
+def isclose(input: Array, other: Array, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Array:
     """Whether ``|input - other| <= atol + rtol * |other|``, element by element."""
     check.tensor("IsClose", input=input, other=other)
     check.same_dtype("IsClose", input=input, other=other)

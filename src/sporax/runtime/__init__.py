@@ -1,8 +1,11 @@
-"""How programs run: state, compiled programs, random numbers. Works on `jax.Array`s; knows no Tensor and no Cell."""
+"""How programs run: state, compiled programs, random numbers. Works on `jax.Array`s; knows no Tensor and no Cell.
+
+MindSpore has a module of this name too; its functions about device memory are here as well.
+"""
 
 from sporax.ir.missing import missing_names
-from sporax.runtime.memory import set_memory
+from sporax.runtime.memory import empty_cache, max_memory_allocated, memory_allocated, set_memory, synchronize
 
-__all__ = ["set_memory"]
+__all__ = ["empty_cache", "max_memory_allocated", "memory_allocated", "set_memory", "synchronize"]
 
 __getattr__ = missing_names(__name__)

@@ -7,6 +7,7 @@ combination of input shapes, static arguments and configuration, and can say why
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from sporax.ir.errors import SporaxTypeError
 from sporax.runtime import state
 
 _raw = attrgetter("raw")
+_log = logging.getLogger("sporax.compile")
 
 _ARRAY_KINDS: dict[type, bool] = {}
 """Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
@@ -49,6 +51,12 @@ class Compilation:
     trace_seconds: float
     num_read: int
     num_written: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.reason} ({self.num_read} variables read, {self.num_written} updated; "
+            f"traced in {self.trace_seconds:.2f} s)"
+        )
 
 
 class _Signature(NamedTuple):
@@ -138,9 +146,9 @@ class Program:
         started = time.perf_counter()
         variant = _discover(self.function, signature)
         variant.call = _compile(self.function, variant, self.name)
-        self.compilations.append(
-            Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
-        )
+        compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
+        self.compilations.append(compilation)
+        _log.info("compiled %s: %s", self.name, compilation)
         candidates.append(variant)
         return variant
 
@@ -205,9 +213,8 @@ def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
         with frame:
             function(*args, **kwargs)
 
-    abstract: Any = jax.ShapeDtypeStruct
     described = [each for each in signature.leaves if not isinstance(each[0], type)]
-    jax.eval_shape(trace, [abstract(shape, dtype) for shape, dtype in described])
+    jax.eval_shape(trace, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described])
     return _Variant(
         signature,
         written=tuple(frame.written),

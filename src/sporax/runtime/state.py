@@ -44,9 +44,6 @@ class Guard(Protocol):
         ...
 
 
-_identity: Any = jax.lax.optimization_barrier  # an identity that is not folded away while tracing
-
-
 class _Current(threading.local):
     frame: Frame | None = None
 
@@ -130,7 +127,7 @@ class DiscoveryFrame(Frame):
         if value is not None:
             return value
         self.found[variable] = None
-        traced: jax.Array = _identity(variable.raw)
+        traced: jax.Array = jax.lax.optimization_barrier(variable.raw)
         return traced
 
     def write(self, variable: Variable, value: jax.Array) -> None:

@@ -48,6 +48,7 @@ class Neighbourhoods:
     positions: Ints
     generator: np.random.Generator
     complete: bool = False
+    allowed: Booleans | None = None
     kinds: list[_Kind] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Neighbourhoods:
         kind = self.kinds[int(self.generator.integers(len(self.kinds)))]
         free = kind.pick(int(kind.size))
         start = time.monotonic()
-        outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS))
+        outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS), self.allowed)
         taken = time.monotonic() - start
         if not outcome.optimal:
             kind.size = max(10.0, kind.size * 0.75)

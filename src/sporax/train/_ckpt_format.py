@@ -1,0 +1,219 @@
+"""MindSpore's own checkpoint format, ``.ckpt``.
+
+Such a file is one protobuf message ``Checkpoint { repeated Value value = 1 }`` with
+``Value { string tag = 1; TensorProto tensor = 2 }`` and
+``TensorProto { repeated int64 dims = 1; string tensor_type = 2; bytes tensor_content = 3 }``. Large tensors are several
+Values of one tag that follow each other. Behind the message there may be ``crc_num`` and ten bytes with the CRC-32 of it.
+
+Those few fields are read and written here by hand rather than with the protobuf library: it costs a page, needs no
+further dependency, streams tensors to the file without a second copy, and can say *where* a file is broken.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from sporax.common import dtype as dtypes
+from sporax.train._entries import CorruptCheckpointError, Entry
+
+SLICE_BYTES = 512 << 20
+"""Tensors larger than this are written as several Values."""
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_CRC_TAG = b"crc_num"
+_CRC_BYTES = 10
+_TEXT_TYPE = "str"
+_DTYPES: dict[str, np.dtype[Any]] = {str(dtype): dtype.np_dtype for dtype in dtypes.all_types}
+
+
+def write(file: BinaryIO, entries: Iterable[Entry], *, with_crc: bool) -> None:
+    """Write `entries` in their order.
+
+    Args:
+        file: open for writing.
+        entries: name and value (array or string) each.
+        with_crc: append a checksum of everything.
+    """
+    checksum = 0
+    for entry in entries:
+        for piece in _pieces(entry):
+            file.write(piece)
+            if with_crc:
+                checksum = zlib.crc32(piece, checksum)
+    if with_crc:
+        file.write(_CRC_TAG + checksum.to_bytes(_CRC_BYTES, "big"))
+
+
+def _pieces(entry: Entry) -> Iterator[bytes | memoryview]:
+    if isinstance(entry.value, str):
+        dims, kind, content = (0,), _TEXT_TYPE, memoryview(entry.value.encode("utf-32-le"))
+    else:
+        array = np.ascontiguousarray(entry.value)
+        dims, kind = entry.value.shape, str(dtypes.from_numpy(array.dtype))
+        content = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+    for start in range(0, max(len(content), 1), SLICE_BYTES):
+        part = content[start : start + SLICE_BYTES]
+        head = b"".join(_key(1, _VARINT) + _varint(dim) for dim in dims)
+        head += _field(2, kind.encode()) + _key(3, _BYTES) + _varint(len(part))
+        tag = _field(1, entry.name.encode())
+        tensor = _key(2, _BYTES) + _varint(len(head) + len(part)) + head
+        yield _key(1, _BYTES) + _varint(len(tag) + len(tensor) + len(part)) + tag + tensor
+        yield part
+
+
+def _key(number: int, kind: int) -> bytes:
+    return bytes([number << 3 | kind])
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _key(number, _BYTES) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
+
+
+def read(content: memoryview) -> Iterator[Entry]:
+    """Entries of a checkpoint, in their order; arrays are views of `content`.
+
+    Args:
+        content: the whole file.
+
+    Raises:
+        CorruptCheckpointError: the bytes are no such message, are cut off, or do not have the checksum they carry.
+    """
+    content = _without_checksum(content)
+    name, dims, kind, parts = "", (), "", []
+    for number, value in _fields(content):
+        if number != 1:
+            raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
+        tag, shape, tensor_type, data = _value(value)
+        if parts and tag != name:
+            yield _entry(name, dims, kind, parts)
+            parts = []
+        name, dims, kind = tag, shape, tensor_type
+        parts.append(data)
+    if parts:
+        yield _entry(name, dims, kind, parts)
+
+
+def _without_checksum(content: memoryview) -> memoryview:
+    start = len(content) - len(_CRC_TAG) - _CRC_BYTES
+    if start < 0 or content[start : start + len(_CRC_TAG)] != _CRC_TAG:
+        return content
+    written = int.from_bytes(content[start + len(_CRC_TAG) :], "big")
+    found = zlib.crc32(content[:start])
+    if written != found:
+        raise CorruptCheckpointError(f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}")
+    return content[:start]
+
+
+def has_checksum(content: memoryview) -> bool:
+    """Whether the file carries a checksum (which `read` then compares)."""
+    start = len(content) - len(_CRC_TAG) - _CRC_BYTES
+    return start >= 0 and content[start : start + len(_CRC_TAG)] == _CRC_TAG
+
+
+def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
+    fields = dict(_fields(content))
+    if 1 not in fields:
+        raise CorruptCheckpointError("a value has no name")
+    name = _text(fields[1])
+    if 3 in fields:
+        raise CorruptCheckpointError(f"parameter '{name}' is a MapParameter (hash table), which cannot be loaded here")
+    if 2 not in fields:
+        raise CorruptCheckpointError(f"parameter '{name}' has no tensor")
+    dims: list[int] = []
+    kind, data = None, None
+    for number, value in _fields(fields[2], name):
+        if number == 1:
+            dims.extend(_integers(value))
+        elif number == 2:
+            kind = _text(value)
+        elif number == 3:
+            data = value
+    if kind is None or data is None:
+        raise CorruptCheckpointError(f"parameter '{name}' has no type or no content")
+    return name, tuple(dims), kind, data
+
+
+def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview]) -> Entry:
+    data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+    if kind == _TEXT_TYPE:
+        return Entry(name, bytes(data).decode("utf-32-le").rstrip("\0"))
+    if kind not in _DTYPES:
+        raise CorruptCheckpointError(f"parameter '{name}' has dtype '{kind}', which is none of {sorted(_DTYPES)}")
+    dtype = _DTYPES[kind]
+    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if len(data) != expected:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' of shape {shape} and dtype {kind} must have {expected} bytes, but has {len(data)}"
+        )
+    return Entry(name, np.frombuffer(data, dtype).reshape(shape))
+
+
+def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
+    """Numbers and values of a message's fields."""
+    place, end = 0, len(content)
+    while place < end:
+        key, place = _read_varint(content, place, where)
+        number, kind = key >> 3, key & 7
+        if kind == _VARINT:
+            value, place = _read_varint(content, place, where)
+            yield number, value
+            continue
+        if kind not in (_BYTES, _FIXED32, _FIXED64):
+            raise CorruptCheckpointError(_at(f"byte {place} is no field of a checkpoint", where))
+        size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
+        if kind == _BYTES:
+            size, place = _read_varint(content, place, where)
+        if place + size > end:
+            raise CorruptCheckpointError(
+                _at(f"a field of {size} bytes begins {end - place} bytes before the end: the file is cut off", where)
+            )
+        yield number, content[place : place + size]
+        place += size
+
+
+def _read_varint(content: memoryview, place: int, where: str) -> tuple[int, int]:
+    value, shift = 0, 0
+    while place < len(content) and shift < 70:
+        byte = content[place]
+        value |= (byte & 0x7F) << shift
+        place += 1
+        if not byte & 0x80:
+            return value, place
+        shift += 7
+    raise CorruptCheckpointError(_at(f"a number is cut off at byte {place}", where))
+
+
+def _integers(value: Any) -> list[int]:
+    """One number, or several packed into one field, which protobuf allows as well."""
+    if isinstance(value, int):
+        return [value]
+    numbers, place = [], 0
+    while place < len(value):
+        number, place = _read_varint(value, place, "")
+        numbers.append(number)
+    return numbers
+
+
+def _text(value: Any) -> str:
+    try:
+        return bytes(value).decode()
+    except (UnicodeDecodeError, TypeError):
+        raise CorruptCheckpointError("a name is not text") from None
+
+
+def _at(problem: str, name: str) -> str:
+    return f"{problem} (in parameter '{name}')" if name else problem

@@ -1,0 +1,146 @@
+"""What a checkpoint holds: named arrays and strings, whatever the file format.
+
+Both formats write and read `Entry`s; what users give to `save_checkpoint` becomes entries here, on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.nn import Cell
+
+Choice = Callable[[str], bool] | None
+
+
+class CorruptCheckpointError(Exception):
+    """What is wrong with a file; becomes a SporaxValueError that names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing in a checkpoint.
+
+    Attributes:
+        name: of the Parameter, or the key of an appended value.
+        value: array on the host, or a string.
+    """
+
+    name: str
+    value: np.ndarray[Any, Any] | str
+
+
+def entries_of(save_obj: Any, choice: Choice, integrated: bool) -> list[Entry]:
+    """Entries for a Cell, a list of Parameters (or of dicts with ``name`` and ``data``), or a dict of Parameters.
+
+    Args:
+        save_obj: what to save.
+        choice: says by name what to take; None takes all.
+        integrated: put Parameters that are cut over devices together.
+
+    Raises:
+        SporaxTypeError: `save_obj` is, or holds, something else.
+    """
+    return [
+        Entry(name, value if isinstance(value, str) else host_values(name, value, integrated))
+        for name, value in _named(save_obj)
+        if choice is None or choice(name)
+    ]
+
+
+def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
+    """Entries for what users append to a checkpoint.
+
+    Raises:
+        SporaxTypeError: a key is not a string, or a value no number, string, Parameter or Tensor.
+    """
+    if append_dict is None:
+        return []
+    if not isinstance(append_dict, dict):
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', 'append_dict' must be a dict, but got {type(append_dict).__name__}."
+        )
+    found = []
+    for name, value in append_dict.items():
+        if not isinstance(name, str) or not isinstance(value, int | float | str | Tensor):
+            raise SporaxTypeError(
+                "For 'save_checkpoint', 'append_dict' must map strings to numbers, strings, Parameters or Tensors, but got "
+                f"{type(name).__name__} -> {type(value).__name__}."
+            )
+        found.append(Entry(name, value if isinstance(value, str) else host_values(name, Tensor(value), True)))
+    return found
+
+
+def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(save_obj, Cell):
+        for parameter in save_obj.get_parameters():
+            yield parameter.name, parameter
+    elif isinstance(save_obj, dict):
+        yield from map(_checked_item, save_obj.items())
+    elif isinstance(save_obj, list):
+        yield from map(_checked_element, save_obj)
+    else:
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', 'save_obj' must be a Cell, a list or a dict, but got {type(save_obj).__name__}."
+        )
+
+
+def _checked_item(item: tuple[Any, Any]) -> tuple[str, Any]:
+    name, value = item
+    if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | str):
+        raise SporaxTypeError(
+            "For 'save_checkpoint', a dict must map strings to Parameters, arrays or strings, but got "
+            f"{type(name).__name__} -> {type(value).__name__}."
+        )
+    return name, value
+
+
+def _checked_element(element: Any) -> tuple[str, Any]:
+    if isinstance(element, Parameter):
+        return element.name, element
+    if isinstance(element, dict) and isinstance(element.get("name"), str) and isinstance(element.get("data"), Tensor):
+        return element["name"], element["data"]
+    raise SporaxTypeError(
+        "For 'save_checkpoint', a list must hold Parameters, or dicts with a string 'name' and a Tensor 'data', but got "
+        f"{element if isinstance(element, dict) else type(element).__name__}."
+    )
+
+
+def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]:
+    """The values of a Tensor or array on the host; those of a cut one are put together, or are this device's slice.
+
+    Raises:
+        SporaxNotImplementedError: the slices of one array belong into several files.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    array = value.array
+    if array.is_fully_replicated:
+        return np.asarray(array.addressable_data(0))
+    if not integrated:
+        if len(array.addressable_shards) > 1:
+            raise SporaxNotImplementedError(
+                f"For 'save_checkpoint', parameter '{name}' is cut over {len(array.addressable_shards)} devices of this "
+                "process, and 'integrated_save=False' writes one slice per file; use integrated_save=True."
+            )
+        return np.asarray(array.addressable_data(0))
+    if array.is_fully_addressable:
+        return np.asarray(array)
+    from jax.experimental import multihost_utils  # imports much, and only jobs of several processes need it
+
+    gathered: Any = multihost_utils.process_allgather(array, tiled=True)
+    return np.asarray(gathered)
+
+
+def to_parameter(entry: Entry) -> Parameter | str:
+    """What `load_checkpoint` gives for an entry: a Parameter of that name, or the string."""
+    if isinstance(entry.value, str):
+        return entry.value
+    return Parameter(Tensor(jax.numpy.array(entry.value, copy=True)), name=entry.name)

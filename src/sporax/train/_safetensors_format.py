@@ -1,0 +1,150 @@
+"""The safetensors format: a JSON header (name -> dtype, shape, place), then the bytes.
+
+The library checks files thoroughly and maps them into memory; what it lacks for us is writing into an open file, which
+atomic writing needs, and is a few lines.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import ml_dtypes
+import numpy as np
+
+from sporax.ir.errors import SporaxTypeError
+from sporax.train._entries import CorruptCheckpointError, Entry
+
+_NAMES: dict[np.dtype[Any], str] = {
+    np.dtype(kind): name
+    for kind, name in (
+        (np.bool_, "BOOL"),
+        (np.int8, "I8"),
+        (np.int16, "I16"),
+        (np.int32, "I32"),
+        (np.int64, "I64"),
+        (np.uint8, "U8"),
+        (np.uint16, "U16"),
+        (np.uint32, "U32"),
+        (np.uint64, "U64"),
+        (np.float16, "F16"),
+        (np.float32, "F32"),
+        (np.float64, "F64"),
+        (ml_dtypes.bfloat16, "BF16"),
+        (np.complex64, "C64"),
+    )
+}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_ALIGNMENT = 8
+_MAX_HEADER_BYTES = 100_000_000
+
+
+def write(file: BinaryIO, entries: list[Entry], *, with_crc: bool, metadata: dict[str, str]) -> None:
+    """Write `entries`, sorted by name.
+
+    Args:
+        file: open for writing.
+        entries: arrays; the format has no strings.
+        with_crc: put a checksum of names and values into the header.
+        metadata: further entries of the header's ``__metadata__``.
+
+    Raises:
+        SporaxTypeError: a string, or a dtype the format does not have.
+    """
+    ordered = sorted(entries, key=lambda entry: entry.name)
+    header: dict[str, Any] = {"__metadata__": {"format": "ms", **metadata}}
+    place = 0
+    for entry in ordered:
+        array = _array(entry)
+        header[entry.name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [place, place + array.nbytes],
+        }
+        place += array.nbytes
+    if with_crc:
+        header["__metadata__"]["crc_num"] = str(checksum(ordered))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    file.write(len(text).to_bytes(8, "little") + text)
+    for entry in ordered:
+        file.write(_bytes(_array(entry)))
+
+
+def _array(entry: Entry) -> np.ndarray[Any, Any]:
+    if isinstance(entry.value, str):
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', the format 'safetensors' has no strings, but '{entry.name}' is one; use format='ckpt'."
+        )
+    if entry.value.dtype not in _NAMES:
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', the dtype of '{entry.name}' must be one of {list(_NAMES.values())} in format "
+            f"'safetensors', but it is {entry.value.dtype}; use format='ckpt'."
+        )
+    return entry.value
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return memoryview(flat.view(np.uint8)) if flat.size else memoryview(b"")
+
+
+def checksum(entries: list[Entry]) -> int:
+    """CRC-32 over names and values, by name: what MindSpore writes as ``crc_num``."""
+    found = 0
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        found = zlib.crc32(_bytes(_array(entry)), zlib.crc32(entry.name.encode(), found))
+    return found
+
+
+def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
+    """Entries by name, and the metadata; arrays are views of `content`.
+
+    Raises:
+        CorruptCheckpointError: the header is broken, or does not fit the file; names the parameter where there is one.
+    """
+    header, start = _header(content)
+    metadata = header.pop("__metadata__", {})
+    entries = [_entry(name, header[name], content[start:]) for name in sorted(header)]
+    if "crc_num" in metadata and (found := checksum(entries)) != int(metadata["crc_num"]):
+        raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
+    return entries, metadata
+
+
+def _header(content: memoryview) -> tuple[dict[str, Any], int]:
+    size = int.from_bytes(content[:8], "little") if len(content) >= 8 else -1
+    if not 2 <= size <= min(len(content) - 8, _MAX_HEADER_BYTES):
+        raise CorruptCheckpointError(f"the header must have between 2 and {len(content) - 8} bytes, but has {size}")
+    try:
+        header = json.loads(bytes(content[8 : 8 + size]))
+    except ValueError as error:
+        raise CorruptCheckpointError(f"the header is no JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise CorruptCheckpointError("the header is no table of tensors")
+    return header, 8 + size
+
+
+def _entry(name: str, told: Any, data: memoryview) -> Entry:
+    try:
+        dtype, shape = _DTYPES[told["dtype"]], tuple(map(int, told["shape"]))
+        begin, end = map(int, told["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptCheckpointError(f"the header's entry for parameter '{name}' is broken: {error!r}") from None
+    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if not 0 <= begin <= end or end - begin != expected:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' of shape {shape} and dtype {told['dtype']} must have {expected} bytes, but has {end - begin}"
+        )
+    if end > len(data):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' ends at byte {end} of the values, but there are only {len(data)}: the file is cut off"
+        )
+    return Entry(name, np.frombuffer(data[begin:end], dtype).reshape(shape))
+
+
+def names(content: memoryview) -> Iterator[str]:
+    """Names of the tensors of a file, from its header alone."""
+    header, _ = _header(content)
+    return (name for name in header if name != "__metadata__")
