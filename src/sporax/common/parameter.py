@@ -17,7 +17,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import state
+from sporax.runtime import joint, state
 
 _unnamed = itertools.count(1)
 _laziness = 0
@@ -52,6 +52,7 @@ class Parameter(Tensor):
         "_requires_grad",
         "cache_enable",
         "is_init",
+        "joint",
         "sliced",
         "unique",
     )
@@ -85,6 +86,11 @@ class Parameter(Tensor):
         dtype = dtypes.int32 if type(source) is int else None
         # A copy: the buffer of a Parameter is given away at every compiled step.
         self.raw = jnp.array(to_array(source, dtype), copy=True)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "joint" or (name == "raw" and self._initializer is None):
+            return joint.change_form(self, name)
+        return super().__getattr__(name)
 
     @property
     def array(self) -> jax.Array:

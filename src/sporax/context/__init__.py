@@ -1,12 +1,69 @@
-"""The global context."""
+"""The global context: every switch and setting that MindSpore keeps for the whole process.
 
-from sporax.context._global import GRAPH_MODE, PYNATIVE_MODE, get_context, graph_mode, set_context, set_device
+    set_context                 mode, device, and MindSpore's own compiler            _global
+    set_auto_parallel_context   how a step is spread over devices                     _parallel, _fusion
+    set_algo_parameters, …      how cuts are searched for                             _search
+    set_ps_context              parameter servers                                     _ps
+    set_offload_context         host memory                                           _offload
+
+It exists in the facade only. Each group is one frozen value (`sporax.ir`) that is replaced as a whole; a step takes the
+values it finds when it is compiled (`snapshot`), and is compiled again when they have changed. `_supported` says what of
+all this a step may ask for today.
+"""
+
+from sporax.context._global import (
+    COMPATIBLE,
+    GRAPH_MODE,
+    LAX,
+    PYNATIVE_MODE,
+    STRICT,
+    get_context,
+    graph_mode,
+    set_context,
+    set_device,
+)
+from sporax.context._offload import get_offload_context, offload_snapshot, reset_offload_context, set_offload_context
 from sporax.context._parallel import (
+    changed,
     get_auto_parallel_context,
     reset_auto_parallel_context,
     set_auto_parallel_context,
+    set_world,
     snapshot,
     using,
-    set_world,
 )
+from sporax.context._ps import get_ps_context, ps_snapshot, reset_ps_context, set_ps_context
+from sporax.context._search import (
+    get_algo_parameters,
+    get_cost_model_context,
+    reset_algo_parameters,
+    reset_cost_model_context,
+    search_snapshot,
+    set_algo_parameters,
+    set_cost_model_context,
+)
+from sporax.context._supported import as_step, check_step, check_supported
+from sporax.ir.missing import missing_names
 from sporax.ir.parallel_config import ParallelMode
+
+# MindSpore's names; the others above are for the rest of the facade.
+__all__ = [
+    "COMPATIBLE",
+    "GRAPH_MODE",
+    "LAX",
+    "PYNATIVE_MODE",
+    "STRICT",
+    "ParallelMode",
+    "get_auto_parallel_context",
+    "get_context",
+    "get_offload_context",
+    "get_ps_context",
+    "reset_auto_parallel_context",
+    "reset_ps_context",
+    "set_auto_parallel_context",
+    "set_context",
+    "set_offload_context",
+    "set_ps_context",
+]
+
+__getattr__ = missing_names(__name__)

@@ -1,123 +1,107 @@
 """The global context: what `set_context` and its relatives change.
 
 MindSpore keeps one process-wide set of switches. It exists in the facade only: a compiled step reads what it needs while
-it is traced. Switches whose meaning ends at Ascend's compiler are known by name, stored, and answered with a warning, so
-scripts run unchanged and nobody is misled.
+it is traced. Switches whose meaning ends at Ascend's compiler are known by name, checked, stored, and answered with a
+warning when they are moved from their default, so scripts run unchanged and nobody is misled.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import state
+from sporax.context._offload import gigabytes
+from sporax.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
 
+STRICT = 0
+COMPATIBLE = 1
+LAX = 2
+
+_SET = "set_context"
 _TARGETS = ("CPU", "GPU", "Ascend", "TPU")
+_PLATFORMS = {"gpu": "GPU", "cuda": "GPU", "rocm": "GPU", "tpu": "TPU"}
 
-# Switches that change something here, with the Python types they take.
-_TYPES: dict[str, tuple[type, ...]] = {
-    "mode": (int,),
-    "device_target": (str,),
-    "device_id": (int,),
-    "deterministic": (str,),
+_text, _flag, _dict = kind(str), kind(bool), kind(dict)
+
+# Switches that have no counterpart on XLA: default, and what a value must be.
+_WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
+    "save_graphs": (False, number(0, 3, types=(bool, int))),
+    "save_graphs_path": (".", _text),
+    "enable_graph_kernel": (False, _flag),
+    "graph_kernel_flags": ("", _text),
+    "enable_reduce_precision": (True, _flag),
+    "enable_dump": (False, _flag),
+    "save_dump_path": (".", _text),
+    "enable_profiling": (False, _flag),
+    "profiling_options": ("", _text),
+    "enable_compile_cache": (False, _flag),
+    "compile_cache_path": (".", _text),
+    "max_call_depth": (1000, number(1)),
+    "mempool_block_size": ("1GB", gigabytes),
+    "memory_optimize_level": ("O0", one_of("O0", "O1")),
+    "variable_memory_max_size": ("30GB", gigabytes),
+    "runtime_num_threads": (30, number(0)),
+    "inter_op_parallel_num": (0, number(0)),
+    "ascend_config": ({}, _dict),
+    "gpu_config": ({}, _dict),
+    "jit_config": ({}, _dict),
+    "jit_level": ("", one_of("", "O0", "O1", "O2")),
+    "jit_syntax_level": (LAX, one_of(STRICT, COMPATIBLE, LAX, type_error=False)),
+    "jit_enable_inplace_ops": (True, _flag),
+    "pynative_synchronize": (False, _flag),
+    "precompile_only": (False, _flag),
+    "reserve_class_name_in_scope": (True, _flag),
+    "check_bprop": (False, _flag),
+    "debug_level": (0, one_of(0, 1, type_error=False)),
+    "env_config_path": ("", _text),
+    "aoe_tune_mode": ("", _text),
+    "aoe_config": ({}, _dict),
+    "op_timeout": (900, number(0)),
+    "exec_order": ("", _text),
+    "disable_format_transform": (False, _flag),
+    "support_binary": (False, _flag),
+    "print_file_path": ("", _text),
+    "grad_for_scalar": (False, _flag),
+    "enable_mem_offload": (False, _flag),
+    "enable_sparse": (False, _flag),
+    "auto_tune_mode": ("NO_TUNE", _text),
 }
 
-# Switches that have no counterpart on XLA. Setting one warns once per name.
-_WITHOUT_MEANING: dict[str, Any] = {
-    "save_graphs": False,
-    "save_graphs_path": ".",
-    "enable_graph_kernel": False,
-    "graph_kernel_flags": "",
-    "enable_reduce_precision": True,
-    "enable_dump": False,
-    "save_dump_path": ".",
-    "enable_profiling": False,
-    "profiling_options": "",
-    "enable_compile_cache": False,
-    "compile_cache_path": ".",
-    "max_call_depth": 1000,
-    "max_device_memory": "1024GB",
-    "mempool_block_size": "1GB",
-    "memory_optimize_level": "O0",
-    "variable_memory_max_size": "30GB",
-    "runtime_num_threads": 30,
-    "inter_op_parallel_num": 0,
-    "ascend_config": {},
-    "gpu_config": {},
-    "jit_config": {},
-    "jit_level": "",
-    "jit_syntax_level": 2,
-    "jit_enable_inplace_ops": True,
-    "pynative_synchronize": False,
-    "precompile_only": False,
-    "reserve_class_name_in_scope": True,
-    "check_bprop": False,
-    "debug_level": 0,
-    "env_config_path": "",
-    "aoe_tune_mode": "",
-    "aoe_config": {},
-    "op_timeout": 900,
-    "exec_order": "",
-    "disable_format_transform": False,
-    "support_binary": False,
-    "print_file_path": "",
-    "grad_for_scalar": False,
-    "enable_mem_offload": False,
-    "enable_sparse": False,
-    "auto_tune_mode": "NO_TUNE",
-}
-
-
-def _default_target() -> str:
-    import jax
-
-    return {"gpu": "GPU", "cuda": "GPU", "tpu": "TPU"}.get(jax.default_backend(), "CPU")
-
-
-_settings: dict[str, Any] = {"mode": PYNATIVE_MODE, "device_id": 0, "deterministic": "OFF"}
-_noted: dict[str, Any] = {}
+_warned: set[str] = set()
 
 
 def set_context(**kwargs: Any) -> None:
     """Change switches of the global context. Same as MindSpore; ``mode`` starts as PYNATIVE_MODE.
+
+    A switch with no counterpart on XLA warns when it is moved from its default.
 
     Raises:
         SporaxValueError: unknown switch, or a value outside its range.
         SporaxTypeError: a value of the wrong type.
         SporaxRuntimeError: ``device_target`` names hardware this process does not have.
     """
-    for name, value in kwargs.items():
-        if name in _TYPES:
-            _check(name, value)
-            _settings[name] = value
-        elif name in _WITHOUT_MEANING:
-            _note(name, value)
-        else:
-            raise SporaxValueError(
-                f"For 'set_context', the keyword must be one of {sorted((*_TYPES, *_WITHOUT_MEANING))}, but got '{name}'."
-            )
-    state.touch()
+    _settings.set(
+        dict(sorted(kwargs.items(), key=lambda item: item[0] != "device_target"))
+    )  # the id is one of that kind
+    if "device_target" in kwargs or "device_id" in kwargs:
+        _use_device()
 
 
 def get_context(attr_key: str) -> Any:
-    """The value of one switch.
+    """The value of one switch. ``max_device_memory`` comes as a number of GB.
 
     Raises:
+        SporaxTypeError: the name is not a string.
         SporaxValueError: unknown switch.
     """
-    if attr_key == "device_target":
-        return _settings.get("device_target") or _default_target()
-    if attr_key in _settings:
-        return _settings[attr_key]
-    if attr_key in _WITHOUT_MEANING:
-        return _noted.get(attr_key, _WITHOUT_MEANING[attr_key])
-    raise SporaxValueError(
-        f"For 'get_context', the key must be one of {sorted((*_TYPES, *_WITHOUT_MEANING))}, but got '{attr_key}'."
-    )
+    if not isinstance(attr_key, str):
+        raise SporaxTypeError(f"For 'get_context', the name must be a string, but got {type(attr_key).__name__}.")
+    return _settings.get(attr_key)
 
 
 def set_device(device_target: str, device_id: int | None = None) -> None:
@@ -127,54 +111,123 @@ def set_device(device_target: str, device_id: int | None = None) -> None:
         SporaxValueError, SporaxTypeError: as `set_context`.
         SporaxRuntimeError: this process has no such device.
     """
-    set_context(device_target=device_target)
-    if device_id is not None:
-        set_context(device_id=device_id)
+    set_context(device_target=device_target, **({} if device_id is None else {"device_id": device_id}))
 
 
 def graph_mode() -> bool:
     """Whether Cells and gradients compile as a whole."""
-    return bool(_settings["mode"] == GRAPH_MODE)
+    return bool(_settings.current["mode"] == GRAPH_MODE)
 
 
-def _check(name: str, value: Any) -> None:
-    if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
-        wanted = " or ".join(kind.__name__ for kind in _TYPES[name])
-        raise SporaxTypeError(f"For 'set_context', '{name}' must be {wanted}, but got {type(value).__name__}.")
-    if name == "mode" and value not in (GRAPH_MODE, PYNATIVE_MODE):
-        raise SporaxValueError(
-            f"For 'set_context', 'mode' must be GRAPH_MODE (0) or PYNATIVE_MODE (1), but got {value}."
-        )
-    if name == "deterministic" and value not in ("ON", "OFF"):
-        raise SporaxValueError(f"For 'set_context', 'deterministic' must be 'ON' or 'OFF', but got '{value}'.")
-    if name == "device_target":
-        _check_target(value)
-    if name == "device_id":
-        _check_device_id(value)
+def memory_offload() -> bool:
+    """Whether values may be kept on the host."""
+    return bool(_settings.current["memory_offload"] == "ON")
 
 
-def _check_target(target: str) -> None:
-    if target not in _TARGETS:
-        raise SporaxValueError(f"For 'set_context', 'device_target' must be one of {_TARGETS}, but got '{target}'.")
-    present = _default_target()
-    if target == "Ascend":
-        _note("device_target='Ascend'", target, f"this process runs on {present} instead")
-    elif target != "CPU" and target != present:
-        raise SporaxRuntimeError(
-            f"For 'set_context', 'device_target' is '{target}', but JAX found only {present} in this process. "
-            f"Install JAX for {target}, or choose '{present}'."
-        )
+# -------------------------------------------------------------------------------------------------------- devices
 
 
-def _check_device_id(index: int) -> None:
+def _present_target() -> str:
     import jax
 
-    count = jax.local_device_count()
-    if not 0 <= index < count:
-        raise SporaxValueError(f"For 'set_context', 'device_id' must be in [0, {count - 1}], but got {index}.")
+    return _PLATFORMS.get(jax.default_backend(), "CPU")
 
 
-def _note(name: str, value: Any, reason: str = "it has no counterpart in XLA and changes nothing here") -> None:
-    if name not in _noted:
-        warnings.warn(f"'{name}' is accepted for compatibility; {reason}.", UserWarning, stacklevel=4)
-    _noted[name] = value
+def _check_target(function: str, key: str, target: Any) -> str:
+    one_of(*_TARGETS)(function, key, target)
+    if target == "Ascend":
+        _warn_once(
+            "device_target='Ascend'", "is accepted for compatibility; this process runs on what JAX finds instead."
+        )
+    elif target != "CPU" and target != _present_target():
+        raise SporaxRuntimeError(
+            f"For '{function}', 'device_target' is '{target}', but JAX found only {_present_target()} in this process. "
+            f"Install JAX for {target}, or choose '{_present_target()}'."
+        )
+    return str(target)
+
+
+def _set_device_id(values: dict[str, Any], index: Any) -> dict[str, Any]:
+    kind(int)(_SET, "device_id", index)
+    if index:
+        number(0, len(_local_devices(values["device_target"])) - 1)(_SET, "device_id", index)
+    return {**values, "device_id": index}
+
+
+def _local_devices(target: str | None) -> Sequence[Any]:
+    import jax
+
+    devices: Sequence[Any] = jax.local_devices(backend="cpu" if target == "CPU" else None)
+    return devices
+
+
+def _use_device() -> None:
+    """Make JAX put new arrays where the context says. Device 0 needs no device object, so no backend is started for it."""
+    import jax
+
+    target, index = _settings.current["device_target"], _settings.current["device_id"]
+    default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
+    jax.config.update("jax_default_device", default)
+
+
+# -------------------------------------------------------------------------------------------------------- switches
+
+
+def _warn_once(name: str, text: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(f"'{name}' {text}", UserWarning, stacklevel=7)
+
+
+def _switch(key: str, check: Check) -> Setter:
+    return lambda values, value: {**values, key: check(_SET, key, value)}
+
+
+def _idle_switch(key: str, default: Any, check: Check) -> Setter:
+    """A switch that changes nothing: it says so when it is moved from its default."""
+
+    def setter(values: dict[str, Any], value: Any) -> dict[str, Any]:
+        checked = check(_SET, key, value)
+        if checked != default:
+            _warn_once(key, "is accepted for compatibility; it has no counterpart in XLA and changes nothing here.")
+        return {**values, key: checked}
+
+    return setter
+
+
+def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    _warn_once("max_device_memory", "is stored; nothing limits device memory by it yet.")
+    return {**values, "max_device_memory": gigabytes(_SET, "max_device_memory", value)}
+
+
+_DEFAULTS: dict[str, Any] = {
+    "mode": PYNATIVE_MODE,
+    "device_target": None,
+    "device_id": 0,
+    "deterministic": "OFF",
+    "memory_offload": "OFF",
+    "max_device_memory": "1024GB",
+    **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
+}
+_SETTERS: dict[str, Setter] = {
+    "mode": _switch("mode", number(GRAPH_MODE, PYNATIVE_MODE)),
+    "device_target": _switch("device_target", _check_target),
+    "device_id": _set_device_id,
+    "deterministic": _switch("deterministic", one_of("ON", "OFF")),
+    "memory_offload": _switch("memory_offload", one_of("ON", "OFF")),
+    "max_device_memory": _set_max_memory,
+    **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
+}
+
+
+def _reader(key: str) -> Reader:
+    return lambda values: values[key]
+
+
+_READERS: dict[str, Reader] = {
+    **{key: _reader(key) for key in _DEFAULTS},
+    "device_target": lambda values: values["device_target"] or _present_target(),
+    "max_device_memory": lambda values: float(values["max_device_memory"].removesuffix("GB")),
+}
+
+_settings: Settings[dict[str, Any]] = Settings("context", _DEFAULTS, _SETTERS, _READERS)

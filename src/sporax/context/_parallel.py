@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from sporax.context._fusion import as_dict, check_positions, set_comm_fusion
+from sporax.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
 from sporax.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.ir.layout import HasLayout
@@ -54,6 +54,11 @@ def set_world(num_ranks: int, rank: int) -> None:
     if not 0 <= rank < num_ranks:
         raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
     _world = (num_ranks, rank)
+
+
+def world_size() -> int:
+    """How many ranks the job has."""
+    return _world[0]
 
 
 def snapshot() -> ParallelConfig:
@@ -133,7 +138,7 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
 def _resolved(context: _Context) -> ParallelConfig:
     num_ranks, rank = _world
     config = context.config
-    job = {"device_num": num_ranks, "global_rank": rank}
+    job: dict[str, Any] = {"device_num": num_ranks, "global_rank": rank}
     missing = {name: value for name, value in job.items() if name not in context.given}
     if all(getattr(config, name) == value for name, value in missing.items()):
         return config
@@ -236,13 +241,12 @@ def _set_pipeline_config(config: ParallelConfig, value: Any) -> ParallelConfig:
 
 def _set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
     kind(int)(_SET, "optimizer_weight_shard_size", value)
-    if value <= 1:
-        if value != -1:
-            warnings.warn(
-                f"For '{_SET}', 'optimizer_weight_shard_size' must be larger than 1 to have a meaning; {value} is ignored.",
-                stacklevel=5,
-            )
-            return config
+    if value <= 1 and value != -1:
+        warnings.warn(
+            f"For '{_SET}', 'optimizer_weight_shard_size' must be larger than 1 to have a meaning; {value} is ignored.",
+            stacklevel=5,
+        )
+        return config
     return dataclasses.replace(config, optimizer_weight_shard_size=value)
 
 
@@ -324,7 +328,38 @@ _FLAGS = (
     "dump_local_norm",
     "dump_device_local_norm",
 )
-_PATHS = ("strategy_ckpt_load_file", "strategy_ckpt_save_file", "group_ckpt_save_file", "dump_local_norm_path")
+_PATHS = (
+    "strategy_ckpt_load_file",
+    "strategy_ckpt_save_file",
+    "group_ckpt_save_file",
+    "op_strategy_load_file",
+    "op_strategy_save_file",
+    "dump_local_norm_path",
+)
+# Settings that nothing reads yet, and that would not change the result of a step: setting one warns, once.
+_UNREAD = {
+    **dict.fromkeys(
+        (*_PATHS[:-1], "strategy_ckpt_config"), "strategy files are not written or read yet"
+    ),
+    **dict.fromkeys(
+        ("dump_local_norm", "dump_local_norm_path", "dump_device_local_norm"), "norms of gradients are not printed yet"
+    ),
+}
+_warned: set[str] = set()
+
+
+def _saying_so(key: str, setter: Setter) -> Setter:
+    """`setter`, with a warning at the first use that moves the setting, when nothing reads it yet."""
+
+    def warning(context: _Context, value: Any) -> _Context:
+        after: _Context = setter(context, value)
+        if after.config != context.config and key not in _warned:
+            _warned.add(key)
+            warnings.warn(f"'{key}' is stored, but has no effect today: {_UNREAD[key]}.", stacklevel=5)
+        return after
+
+    return warning if key in _UNREAD else setter
+
 
 _SETTERS: dict[str, Setter] = {
     "device_num": _given("device_num", stored(_SET, "device_num", number(1))),
@@ -346,10 +381,12 @@ _SETTERS: dict[str, Setter] = {
     "pipeline_config": _on_config(_set_pipeline_config),
     "comm_fusion": _on_config(set_comm_fusion),
     "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
+    "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),
     "communi_parallel_mode": _on_config(_set_communi_mode),
     "strategy_ckpt_config": _on_config(_set_strategy_files),
     "grad_accumulation_step": _on_config(_set_accumulation),
 }
+_SETTERS = {key: _saying_so(key, setter) for key, setter in _SETTERS.items()}
 
 _ONLY_SET = ("pipeline_config", "parallel_optimizer_config", "pipeline_segments", "group_ckpt_save_file")
 
@@ -369,6 +406,7 @@ _READERS: dict[str, Reader] = {
     "pipeline_scheduler": _from_config(read("pipeline_scheduler")),
     "comm_fusion": lambda context: as_dict(context.config.comm_fusion),
     "all_reduce_fusion_config": lambda context: list(context.config.all_reduce_fusion_config),
+    "all_reduce_fusion_sizes": lambda context: list(context.config.all_reduce_fusion_sizes),
     "strategy_ckpt_config": lambda context: {
         key: getattr(context.config, f"strategy_ckpt_{key}")
         for key in ("load_file", "save_file", "only_trainable_params")

@@ -182,7 +182,8 @@ class Layout:
         """Whether every rank holds the same slice under both, however the matrices are written."""
         if self.split != other.split or set(self.device_matrix.ranks) != set(other.device_matrix.ranks):
             return False
-        return self.holders() == _sorted_like(other.holders(), self)
+        theirs = other.holders()
+        return all(set(ranks) == set(theirs[index]) for index, ranks in self.holders().items())
 
     # ---------------------------------------------------------------------------------------------- making another one
 
@@ -258,13 +259,15 @@ class Layout:
             )
         chosen: list[int] = []
         for axis in reversed(self.repeated_axes):
+            if wanted == 1:
+                break
             inner = math.gcd(wanted, self.device_matrix.shape[axis])
             if inner == self.device_matrix.shape[axis]:
                 chosen = [axis, *chosen]
             elif inner == wanted:
                 layout = layout.refined(axis, (self.device_matrix.shape[axis] // inner, inner))
                 chosen = [axis + 1, *(each + 1 for each in chosen)]
-            elif wanted > 1:
+            else:
                 raise SporaxValueError(
                     f"For 'optimizer_shard', groups of {group_size} consecutive ranks must lie along axes of the matrix "
                     f"{self.device_matrix}, but they do not."
@@ -317,11 +320,3 @@ def _runs(layout: Layout) -> list[list[int]]:
         else:
             runs.append([axis])
     return runs
-
-
-def _sorted_like(
-    holders: dict[tuple[int, ...], tuple[int, ...]], layout: Layout
-) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """`holders` with the ranks of each slice in the order of `layout`'s matrix."""
-    place = {rank: position for position, rank in enumerate(layout.device_matrix.ranks)}
-    return {index: tuple(sorted(ranks, key=place.__getitem__)) for index, ranks in holders.items()}

@@ -37,7 +37,26 @@ from sporax.nn.loss import (
     SoftmaxCrossEntropyWithLogits,
 )
 from sporax.nn.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
-from sporax.nn.optim import SGD, Adam, AdamWeightDecay, Momentum, Optimizer
+from sporax.nn.optim import (
+    ASGD,
+    FTRL,
+    LARS,
+    SGD,
+    AdaFactor,
+    Adadelta,
+    Adagrad,
+    Adam,
+    AdaMax,
+    AdamWeightDecay,
+    Lamb,
+    LazyAdam,
+    Momentum,
+    OptaxOptimizer,
+    Optimizer,
+    ProximalAdagrad,
+    RMSProp,
+    Rprop,
+)
 from sporax.nn.wrap import ForwardValueAndGrad, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithLossCell
 
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -56,3 +56,32 @@ def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:
     if layer._cast_to is None or x.dtype not in dtypes.float_type:
         return list(parameters)
     return [None if each is None else each.astype(x.dtype) for each in parameters]
+
+
+def within(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """`value` as a float between `low` and `high`; `ends` says which of both belong to the range, as in ``"(]"``.
+
+    Raises:
+        SporaxTypeError: not a number.
+        SporaxValueError: outside the range.
+    """
+    given = number(layer, name, value)
+    above = given > low if ends[0] == "(" else given >= low
+    below = given < high if ends[1] == ")" else given <= high
+    if not (above and below):
+        raise SporaxValueError(f"For '{layer}', '{name}' must be in {ends[0]}{low}, {high}{ends[1]}, but got {value}.")
+    return given
+
+
+def exactly_float(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
+    """Like `within`, but an int is a SporaxTypeError, as it is for MindSpore's optimizers."""
+    if not isinstance(value, float):
+        raise SporaxTypeError(f"For '{layer}', '{name}' must be float, but got {type(value).__name__}.")
+    return within(layer, name, value, low, high, ends)
+
+
+def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
+    """`value`, one of `allowed`, else SporaxValueError."""
+    if value not in allowed:
+        raise SporaxValueError(f"For '{layer}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+    return value

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,15 +20,28 @@ if TYPE_CHECKING:
 Hook = Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A registered hook and how it wants to be called."""
+
+    hook: Hook
+    with_kwargs: bool = False
+    always: bool = False
+
+
 class HookHandle:
     """What registering returns; `remove` takes the hook away."""
 
     _numbers = itertools.count()
 
-    def __init__(self, hooks: dict[int, Hook], hook: Hook) -> None:
+    def __init__(self, hooks: dict[int, _Entry], entry: _Entry, prepend: bool = False) -> None:
         self._hooks = hooks
         self._number = next(self._numbers)
-        hooks[self._number] = hook
+        others = dict(hooks) if prepend else {}
+        if prepend:
+            hooks.clear()
+        hooks[self._number] = entry
+        hooks.update(others)
         state.touch()
 
     def remove(self) -> None:
@@ -38,59 +53,108 @@ class HookHandle:
 class CellHooks:
     """Hooks of a Cell. Mixed into `Cell`.
 
+    In GRAPH_MODE hooks run while the program is compiled and become part of it; they see traced Tensors.
+
     Attributes:
         _hooks: None until the first hook is registered, so Cells without hooks pay nothing.
     """
 
-    _hooks: dict[str, dict[int, Hook]] | None
+    _hooks: dict[str, dict[int, _Entry]] | None
 
-    def _register(self, kind: str, hook: Hook) -> HookHandle:
-        if not callable(hook):
+    def _register(self, kind: str, entry: _Entry, prepend: bool = False) -> HookHandle:
+        if not callable(entry.hook):
             raise SporaxTypeError(
-                f"For 'register_{kind}_hook', the hook must be a function, but got {type(hook).__name__}."
+                f"For 'register_{kind}_hook', the hook must be a function, but got {type(entry.hook).__name__}."
             )
         if self._hooks is None:
             self._hooks = {}
-        return HookHandle(self._hooks.setdefault(kind, {}), hook)
+        return HookHandle(self._hooks.setdefault(kind, {}), entry, prepend)
 
-    def register_forward_pre_hook(self, hook_fn: Hook) -> HookHandle:
-        """``hook_fn(cell, inputs)`` runs before construct; what it returns (unless None) replaces the inputs."""
-        return self._register("forward_pre", hook_fn)
+    def register_forward_pre_hook(
+        self, hook_fn: Hook, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """``hook_fn(cell, inputs)`` runs before construct; what it returns (unless None) replaces the inputs.
 
-    def register_forward_hook(self, hook_fn: Hook) -> HookHandle:
-        """``hook_fn(cell, inputs, output)`` runs after construct; what it returns (unless None) replaces the output."""
-        return self._register("forward", hook_fn)
+        Args:
+            hook_fn: the hook; with `with_kwargs` it is called ``hook_fn(cell, args, kwargs)`` and returns both, or None.
+            prepend: run it before the hooks that are there already.
+            with_kwargs: whether the hook sees keyword arguments.
+        """
+        return self._register("forward_pre", _Entry(hook_fn, with_kwargs), prepend)
+
+    def register_forward_hook(
+        self, hook_fn: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> HookHandle:
+        """``hook_fn(cell, inputs, output)`` runs after construct; what it returns (unless None) replaces the output.
+
+        Args:
+            hook_fn: the hook; with `with_kwargs` it is called ``hook_fn(cell, args, kwargs, output)``.
+            prepend: run it before the hooks that are there already.
+            with_kwargs: whether the hook sees keyword arguments.
+            always_call: call it also when construct raises, with None for the output.
+        """
+        return self._register("forward", _Entry(hook_fn, with_kwargs, always_call), prepend)
 
     def register_backward_hook(self, hook_fn: Hook) -> HookHandle:
         """``hook_fn(cell, grad_input, grad_output)`` runs in the backward pass; its result replaces `grad_input`.
 
-        Both gradients are tuples of Tensors.
+        Both gradients are tuples of Tensors. A Cell none of whose inputs is differentiated has no `grad_input`, so its
+        hook does not run.
         """
-        return self._register("backward", hook_fn)
+        return self._register("backward", _Entry(hook_fn))
 
     def register_backward_pre_hook(self, hook_fn: Hook) -> HookHandle:
         """``hook_fn(cell, grad_output)`` runs in the backward pass before the Cell's; its result replaces `grad_output`."""
-        return self._register("backward_pre", hook_fn)
+        return self._register("backward_pre", _Entry(hook_fn))
 
 
 def run_hooked(cell: Cell, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``construct(*args, **kwargs)`` with the Cell's hooks around it."""
     hooks = cell._hooks or {}
-    for hook in hooks.get("forward_pre", {}).values():
-        replaced = hook(cell, args)
-        if replaced is not None:
-            args = replaced if isinstance(replaced, tuple) else (replaced,)
+    for entry in list(hooks.get("forward_pre", {}).values()):
+        args, kwargs = _before(entry, cell, args, kwargs)
     watch = _Backward(cell, hooks) if hooks.get("backward") or hooks.get("backward_pre") else None
-    if watch:
-        args = watch.enter(args)
-    output = construct(*args, **kwargs)
+    try:
+        output = construct(*(watch.enter(args) if watch else args), **kwargs)
+    except Exception:
+        _after_failure(cell, hooks, args, kwargs)
+        raise
     if watch:
         output = watch.leave(output)
-    for hook in hooks.get("forward", {}).values():
-        replaced = hook(cell, args, output)
+    for entry in list(hooks.get("forward", {}).values()):
+        replaced = _call_forward(entry, cell, args, kwargs, output)
         if replaced is not None:
             output = replaced
     return output
+
+
+def _before(entry: _Entry, cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    replaced = entry.hook(cell, args, kwargs) if entry.with_kwargs else entry.hook(cell, args)
+    if replaced is None:
+        return args, kwargs
+    if not entry.with_kwargs:
+        return (replaced if isinstance(replaced, tuple) else (replaced,)), kwargs
+    if not (isinstance(replaced, tuple) and len(replaced) == 2 and isinstance(replaced[1], dict)):
+        raise SporaxTypeError(
+            "For 'register_forward_pre_hook', a hook with 'with_kwargs' must return None or (args, kwargs), "
+            f"but got {type(replaced).__name__}."
+        )
+    given = replaced[0]
+    return (given if isinstance(given, tuple) else (given,)), replaced[1]
+
+
+def _call_forward(entry: _Entry, cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    return entry.hook(cell, args, kwargs, output) if entry.with_kwargs else entry.hook(cell, args, output)
+
+
+def _after_failure(cell: Cell, hooks: dict[str, dict[int, _Entry]], args: tuple[Any, ...], kwargs: Any) -> None:
+    """Call the hooks that want to be called always; what goes wrong in them must not hide the first error."""
+    for entry in list(hooks.get("forward", {}).values()):
+        if entry.always:
+            try:
+                _call_forward(entry, cell, args, kwargs, None)
+            except Exception as error:
+                warnings.warn(f"For 'register_forward_hook', a hook failed after construct had: {error}", stacklevel=2)
 
 
 class _Backward:
@@ -99,7 +163,7 @@ class _Backward:
     The backward pass meets the outputs first; their gradient is kept for the hooks that want both.
     """
 
-    def __init__(self, cell: Cell, hooks: dict[str, dict[int, Hook]]) -> None:
+    def __init__(self, cell: Cell, hooks: dict[str, dict[int, _Entry]]) -> None:
         self.cell = cell
         self.hooks = hooks
         self.grad_output: tuple[Tensor, ...] = ()
@@ -108,8 +172,8 @@ class _Backward:
         """The inputs, watched."""
 
         def at_inputs(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            for hook in self.hooks.get("backward", {}).values():
-                replaced = hook(self.cell, gradients, self.grad_output)
+            for entry in self.hooks.get("backward", {}).values():
+                replaced = entry.hook(self.cell, gradients, self.grad_output)
                 if replaced is not None:
                     gradients = replaced if isinstance(replaced, tuple) else (replaced,)
             return gradients
@@ -120,8 +184,8 @@ class _Backward:
         """The outputs, watched."""
 
         def at_outputs(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            for hook in self.hooks.get("backward_pre", {}).values():
-                replaced = hook(self.cell, gradients)
+            for entry in self.hooks.get("backward_pre", {}).values():
+                replaced = entry.hook(self.cell, gradients)
                 if replaced is not None:
                     gradients = replaced if isinstance(replaced, tuple) else (replaced,)
             self.grad_output = gradients

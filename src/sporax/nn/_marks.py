@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ops._operator import Primitive, _strategy_form
+from sporax.ops._primitive import Primitive, strategy_form
 from sporax.runtime import state
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ class PlacementMarks:
 
     if TYPE_CHECKING:
 
-        def cells_and_names(self, cells: set[Cell] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Cell]]: ...
+        def cells_and_names(
+            self, cells: set[Cell] | None = None, name_prefix: str = ""
+        ) -> Iterator[tuple[str, Cell]]: ...
         def trainable_params(self, recurse: bool = True) -> list[Parameter]: ...
 
     @property
@@ -74,9 +76,9 @@ class PlacementMarks:
             SporaxTypeError: an argument of the wrong kind.
         """
         name = type(self).__name__
-        _strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
+        strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
         if out_strategy is not None:
-            _strategy_form(name, "out_strategy", out_strategy)
+            strategy_form(name, "out_strategy", out_strategy)
         if parameter_plan is not None and not isinstance(parameter_plan, dict):
             raise SporaxTypeError(
                 f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."

@@ -100,27 +100,33 @@ def axes(operator: str, value: Any, ndim: int, name: str = "axis") -> tuple[int,
     return result
 
 
-def broadcast(operator: str, left: Any, right: Any) -> tuple[int, ...]:
-    """The shape both broadcast to.
+def filled(operator: str, array: jax.Array, where: int | None) -> None:
+    """Raise SporaxValueError when there is nothing to choose from along dim `where` (or, for None, at all)."""
+    if (array.size if where is None or not array.ndim else array.shape[where]) == 0:
+        raise SporaxValueError(f"For '{operator}', the reduced dims must not be empty, but the shape is {array.shape}.")
+
+
+def broadcast(operator: str, *values: Any) -> tuple[int, ...]:
+    """The shape all `values` broadcast to.
 
     Raises:
         SporaxValueError: they do not.
     """
-    one, other = np.shape(left), np.shape(right)
+    shapes = [np.shape(value) for value in values]
     try:
-        return np.broadcast_shapes(one, other)
+        return np.broadcast_shapes(*shapes)
     except ValueError:
-        raise SporaxValueError(
-            f"For '{operator}', x.shape and y.shape need to broadcast, but got x.shape: {one} and y.shape: {other}."
-        ) from None
+        given = ", ".join(f"{name}.shape: {shape}" for name, shape in zip("xyzuvw", shapes, strict=False))
+        raise SporaxValueError(f"For '{operator}', the shapes need to broadcast, but got {given}.") from None
 
 
 def shape(operator: str, value: Any, name: str = "shape") -> tuple[int, ...]:
-    """A shape given as an int or a tuple of ints.
+    """A shape given as an int or a tuple (or list) of ints.
 
     Raises:
         SporaxTypeError: it is something else.
     """
+    value = tuple(value) if isinstance(value, list) else value
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, tuple) or any(
         isinstance(size, bool) or not isinstance(size, int | np.integer) for size in values

@@ -24,25 +24,21 @@ combination of shapes, dtypes and attributes, so checks cost nothing after the f
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
+import types
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import jax
-import numpy as np
 
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import (
-    SporaxError,
-    SporaxRuntimeError,
-    SporaxTypeError,
-    SporaxValueError,
-)
-from sporax.runtime import state
+from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ops._parameters import Array, Operand, Parameters, static
+from sporax.ops._primitive import Primitive
 
-Array = jax.Array
-Operand = jax.Array | float | int | bool | complex
+__all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 
 OPERATORS: dict[str, Operator] = {}
 """All operators by the name of their primitive form (or of their function, where there is no primitive)."""
@@ -83,15 +79,9 @@ class Operator:
         self.__name__ = kernel.__name__
         self.__doc__ = kernel.__doc__
         self.__module__ = kernel.__module__
-        self.__signature__ = inspect.signature(kernel)
-        self.parameters = tuple(self.__signature__.parameters)
-        # Positions and names at which a bare number is a value of the program, not an attribute.
-        self.operands = frozenset(
-            key
-            for position, parameter in enumerate(self.__signature__.parameters.values())
-            if "Operand" in str(parameter.annotation)
-            for key in (position, parameter.name)
-        )
+        self.parameters = Parameters(name, kernel)
+        self.__signature__ = self.parameters.signature
+        self.operands = self.parameters.operands
         self._compiled: dict[Any, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
@@ -100,7 +90,7 @@ class Operator:
     @property
     def usage(self) -> str:
         """How it is called, without annotations."""
-        bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in self.__signature__.parameters.values()]
+        bare = [each.replace(annotation=inspect.Parameter.empty) for each in self.__signature__.parameters.values()]
         return f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -144,7 +134,7 @@ class Operator:
         if isinstance(arg, Tensor):
             arrays.append(arg.array)
             return _ONE
-        if isinstance(arg, np.ndarray | jax.Array) or (isinstance(arg, _NUMBER_TYPES) and where in self.operands):
+        if isinstance(arg, jax.Array) or (isinstance(arg, _NUMBER_TYPES) and where in self.operands):
             arrays.append(arg)
             return _ONE
         if isinstance(arg, tuple | list):
@@ -154,12 +144,14 @@ class Operator:
             if where in self.operands and arg:
                 arrays.append(Tensor(arg).raw)
                 return _ONE
-            arg = _frozen(arg)
-        return type(arg), arg
+        return static(arg)
 
     def _specialise(self, num_args: int, key: tuple[Any, ...]) -> Callable[..., Any]:
         """Compile the kernel for one pattern of values and attributes."""
-        kernel = self.kernel
+        kernel, parameters = self.kernel, self.parameters
+        names = [name for name, _ in key[num_args:]]
+        if len(set(names)) < len(names):
+            raise TypeError(f"got an argument twice: {', '.join(names)}")
 
         def call(*arrays: Any) -> Any:
             remaining = iter(arrays)
@@ -168,7 +160,9 @@ class Operator:
                 return next(remaining) if part is _ONE or part is _MANY else part[1]
 
             args = [fill(part) for part in key[:num_args]]
-            return kernel(*args, **{name: fill(part) for name, part in key[num_args:]})
+            kwargs = {name: fill(part) for name, part in key[num_args:]}
+            parameters.check_call(args, kwargs)
+            return kernel(*args, **kwargs)
 
         call.__name__ = call.__qualname__ = self.name
         compiled = self._compiled[key] = jax.jit(call)
@@ -196,7 +190,7 @@ class Composition(Operator):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Call the kernel."""
-        settings = {**kwargs, **{name: value for name, (_, value) in constants}}
+        settings = {**kwargs, **{name: part[1] for name, part in constants}}
         try:
             self.__signature__.bind(*args, **settings)
         except TypeError as mismatch:
@@ -207,177 +201,12 @@ class Composition(Operator):
 _STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
-
-
 def _describe(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple | list) and any(isinstance(item, Tensor) for item in value):
         return f"({', '.join(map(_describe, value))})"
     return repr(value)
-
-
-class Primitive:
-    """Class form of an operator: attributes at construction, values at the call.
-
-    As an attribute of a Cell it has a place in the program, ``net.dense1.matmul``, by which plans look up its marks.
-    """
-
-    operator: Operator
-    attribute_names: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = {}
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.name = type(self).__name__
-        self.instance_name = ""
-        self.attrs: dict[str, Any] = {}
-        self._attributes = self._bind(args, kwargs)
-        self._constants = tuple((key, (type(value), _frozen(value))) for key, value in self._attributes.items())
-
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        names = self.attribute_names
-        if len(args) > len(names):
-            raise SporaxTypeError(
-                f"For '{self.name}', the constructor takes {len(names)} arguments {names}, but got {len(args)}."
-            )
-        given = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names or name in given:
-                problem = "is given twice" if name in given else f"is not one of {names}"
-                raise SporaxTypeError(f"For '{self.name}', the argument '{name}' {problem}.")
-            given[name] = value
-        attributes = {**self.defaults, **given}
-        missing = [name for name in names if name not in attributes]
-        if missing:
-            raise SporaxTypeError(f"For '{self.name}', the constructor lacks the arguments {missing}.")
-        return attributes
-
-    def __getattr__(self, name: str) -> Any:
-        attributes = self.__dict__.get("_attributes", {})
-        if name in attributes:
-            return attributes[name]
-        attrs = self.__dict__.get("attrs", {})
-        if name in attrs:
-            return attrs[name]
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
-
-    def __call__(self, *args: Any) -> Any:
-        """Run the operator on these values."""
-        if state.current_frame() is None:
-            return self.operator.run(args, {}, self._constants)
-        try:
-            with jax.named_scope(self.instance_name or self.name):
-                return self.operator.run(args, {}, self._constants)
-        except SporaxError as error:
-            error.within(self.instance_name)
-            raise
-
-    def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
-        return f"Prim[{self.name}]<{settings}>" if settings else f"Prim[{self.name}]"
-
-    # ------------------------------------------------------------------------------------------- marks, read by plans
-
-    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Any:
-        """Say how inputs (and output) are cut; read by semi-automatic and automatic parallelism, ignored elsewhere.
-
-        Args:
-            in_strategy: one tuple of ints per input (number of slices of each dim), or one Layout per input.
-            out_strategy: likewise for the outputs.
-
-        Raises:
-            SporaxTypeError: not a tuple, or its elements are neither tuples of ints nor Layouts.
-            SporaxValueError: `out_strategy` alone, or a mixture of both forms.
-        """
-        if in_strategy is None and out_strategy is None:
-            return self
-        if in_strategy is None:
-            raise SporaxValueError(f"For '{self.name}', 'out_strategy' needs an 'in_strategy', but that is None.")
-        form = _strategy_form(self.name, "in_strategy", in_strategy)
-        if out_strategy is not None and _strategy_form(self.name, "out_strategy", out_strategy) != form:
-            raise SporaxValueError(
-                f"For '{self.name}', 'in_strategy' and 'out_strategy' must both be tuples or both Layouts."
-            )
-        self.attrs["in_strategy"] = in_strategy
-        self.attrs["out_strategy"] = out_strategy
-        state.touch()
-        return self
-
-    def recompute(self, mode: bool = True) -> Primitive:
-        """Mark the outputs to be computed again in the backward pass.
-
-        Raises:
-            SporaxTypeError: `mode` is not a bool.
-        """
-        if not isinstance(mode, bool):
-            raise SporaxTypeError(f"For '{self.name}', 'mode' must be a bool, but got {type(mode).__name__}.")
-        return self.add_prim_attr("recompute", mode)
-
-    def add_prim_attr(self, name: str, value: Any) -> Primitive:
-        """Attach a named mark."""
-        self.attrs[name] = value
-        state.touch()
-        return self
-
-    def del_prim_attr(self, name: str) -> Primitive:
-        """Take a named mark away."""
-        self.attrs.pop(name, None)
-        state.touch()
-        return self
-
-    def set_prim_instance_name(self, instance_name: str) -> Primitive:
-        """Name this instance; a Cell does it with the attribute's name."""
-        self.instance_name = instance_name
-        return self
-
-    def set_stage(self, stage: int) -> Primitive:
-        """Mark the pipeline stage."""
-        return self.add_prim_attr("stage", stage)
-
-    def set_device(self, device_target: str) -> Primitive:
-        """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
-
-        Raises:
-            SporaxRuntimeError: another name.
-        """
-        if device_target not in ("CPU", "GPU", "Ascend"):
-            raise SporaxRuntimeError(
-                f"For '{self.name}', 'device_target' must be 'CPU', 'GPU' or 'Ascend', but got {device_target!r}."
-            )
-        return self.add_prim_attr("primitive_target", device_target)
-
-    def place(self, role: str, rank_id: int) -> None:
-        """Mark the process this operator runs on.
-
-        Raises:
-            SporaxTypeError: `rank_id` is not an int.
-            SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
-        """
-        if role != "MS_WORKER":
-            raise SporaxValueError(f"For '{self.name}', 'role' must be 'MS_WORKER', but got {role!r}.")
-        if not isinstance(rank_id, int) or isinstance(rank_id, bool):
-            raise SporaxTypeError(f"For '{self.name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
-        if rank_id < 0:
-            raise SporaxValueError(f"For '{self.name}', 'rank_id' must be >= 0, but got {rank_id}.")
-        self.add_prim_attr("place", (role, rank_id))
-
-
-def _strategy_form(name: str, what: str, strategy: Any) -> str:
-    if not isinstance(strategy, tuple):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple, but got {type(strategy).__name__}.")
-    form = "tuple"
-    for entry in strategy:
-        if hasattr(entry, "tensor_map") or hasattr(entry, "to_dict"):
-            form = "layout"
-        elif not isinstance(entry, tuple):
-            raise SporaxTypeError(
-                f"For '{name}', the entries of '{what}' must be tuples or Layouts, but got {entry!r}."
-            )
-        elif any(not isinstance(cut, int | tuple) or isinstance(cut, bool) for cut in entry):
-            raise SporaxTypeError(f"For '{name}', the cuts in '{what}' must be ints, but got {entry!r}.")
-    return form
 
 
 class _Registrar(Protocol):
@@ -443,25 +272,36 @@ def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
 
 def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator) -> type[Primitive]:
     parameters = target.__signature__.parameters
-    if constructor is None:
-        constructor = tuple(
-            parameter.name
-            for parameter in parameters.values()
-            if not re.search(r"Array|Operand", str(parameter.annotation))
-        )
-    defaults = {
-        parameter: parameters[parameter].default
-        for parameter in constructor
-        if parameters[parameter].default is not inspect.Parameter.empty
-    }
+    attributes = target.parameters.attributes if constructor is None else constructor
     body = {
         "operator": target,
-        "attribute_names": constructor,
-        "defaults": defaults,
+        "attribute_names": attributes,
+        "defaults": {each: parameters[each].default for each in attributes if parameters[each].default is not _NOTHING},
+        "__init__": _with_parameters(Primitive.__init__, [parameters[each] for each in attributes]),
+        "__call__": _with_parameters(
+            Primitive.__call__, [each for each in parameters.values() if each.name not in attributes]
+        ),
         "__doc__": target.__doc__,
         "__module__": "sporax.ops",
     }
     return type(name, (Primitive,), body)
+
+
+_NOTHING = inspect.Parameter.empty
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
+    """The same method once more, which tells `inspect` and `help` the parameters it really takes."""
+    twin = types.FunctionType(
+        method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
+    )
+    functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
+    del twin.__wrapped__
+    # In a constructor anything may be left to its default, or not; the order is the primitive's own.
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    twin.__signature__ = inspect.Signature([_SELF, *(each.replace(kind=kind) for each in parameters)], __validate_parameters__=False)  # type: ignore[attr-defined]
+    return twin
 
 
 def as_method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -470,13 +310,14 @@ def as_method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 
-    method.__name__ = name
-    method.__doc__ = function.__doc__
+    method.__name__, method.__doc__ = name, function.__doc__
+    first, *others = inspect.signature(function).parameters.values()
+    method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]
     return method
 
 
 def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
-    """`function` with keyword arguments that are called differently; `names` maps the new name to the old one."""
+    """`function` with parameters that are called differently; `names` maps the new name to the old one."""
     if not names:
         return function
 
@@ -485,6 +326,10 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
 
     call.__name__ = getattr(function, "__name__", "call")
     call.__doc__ = function.__doc__
+    signature = inspect.signature(function)
+    new = {old: name for name, old in names.items()}
+    parameters = [each.replace(name=new.get(each.name, each.name)) for each in signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call
 
 

@@ -17,7 +17,7 @@ _BINARY = {
     "add": elementwise.add,
     "sub": elementwise.sub,
     "mul": elementwise.mul,
-    "truediv": elementwise.true_divide,
+    "truediv": elementwise._real_div,
     "floordiv": elementwise.floor_div,
     "mod": elementwise.floor_mod,
     "pow": elementwise.pow,
@@ -130,9 +130,19 @@ def _min(self: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indi
     return reduction.reduce_min(self, axis, keepdims)
 
 
+def _argmax(self: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Position (int64) of the first largest element along `axis`, or in the flattened Tensor."""
+    return reduction.argmax(self, axis, keepdims)
+
+
 def _argmax_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
-    """Position and value of the largest element along `axis`."""
+    """Position and value of the first largest element along `axis`."""
     return reduction._argmax_with_value(self, axis, keep_dims)
+
+
+def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
+    """Position and value of the first smallest element along `axis`."""
+    return reduction._argmin_with_value(self, axis, keep_dims)
 
 
 def _expand_as(self: Tensor, other: Tensor) -> Tensor:

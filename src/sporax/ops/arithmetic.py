@@ -10,7 +10,6 @@ import numpy as np
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ops import _check as check
-from sporax.ops import _promote as promote
 from sporax.ops._operator import Array, Operand, operator
 from sporax.ops._pointwise import inexact, integral, pointwise, same
 

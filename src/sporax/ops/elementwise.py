@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.ir.errors import SporaxTypeError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
 from sporax.ops import _promote as promote
-from sporax.ops._operator import Array, Operand, operator
+from sporax.ops._operator import Array, Operand, export, operator
 
 # ----------------------------------------------------------------------------------------- two operands, broadcast
 
@@ -21,14 +22,6 @@ from sporax.ops._operator import Array, Operand, operator
 def _operands(name: str, left: Any, right: Any) -> tuple[Array, Array]:
     check.broadcast(name, left, right)
     return promote.pair(name, left, right)
-
-
-def _refuse_bool(name: str, *arrays: Array) -> None:
-    for array in arrays:
-        if array.dtype == np.bool_:
-            raise SporaxTypeError(
-                f"For '{name}', the operands must be numbers, but got Tensor[Bool]; use logical operators."
-            )
 
 
 @operator("Add", method="add", mint="add")
@@ -57,29 +50,37 @@ def _divide(name: str, input: Any, other: Any) -> Array:
     return jnp.divide(promote.inexact(left), promote.inexact(right))
 
 
-@operator("Div", method="div, divide", mint="div")
-def div(input: Operand, other: Operand, rounding_mode: str | None = None) -> Array:
-    """True division; integers give float32.
+@operator("Div()", method="div, divide", mint="div; divide")
+def div(input: Operand, other: Operand, *, rounding_mode: Literal["floor", "trunc"] | None = None) -> Array:
+    """Quotient; integers give float32.
 
     Args:
         input: dividend.
-        other: divisor.
-        rounding_mode: None, ``"floor"`` or ``"trunc"`` (both keep integer dtypes).
+        other: divisor; the two are broadcast.
+        rounding_mode: None, or how the quotient is rounded to a whole number; integers then stay integers.
     """
-    check.one_of("Div", rounding_mode, (None, "floor", "trunc"), "rounding_mode")
     if rounding_mode is None:
         return _divide("Div", input, other)
     left, right = _operands("Div", input, other)
     if rounding_mode == "floor":
         return jnp.floor_divide(left, right)
-    integral = jnp.issubdtype(left.dtype, jnp.integer)
-    return jax.lax.div(left, right) if integral else jnp.trunc(left / right)
+    if not jnp.issubdtype(left.dtype, jnp.integer):
+        return jnp.trunc(left / right)
+    return jax.lax.div(*jnp.broadcast_arrays(left, right))
 
 
-@operator("RealDiv", function="true_divide")
-def true_divide(dividend: Operand, divisor: Operand) -> Array:
-    """True division; integers give float32."""
-    return _divide("RealDiv", dividend, divisor)
+@operator("RealDiv", function="")
+def _real_div(x: Operand, y: Operand) -> Array:
+    """Quotient; integers give float32."""
+    return _divide("RealDiv", x, y)
+
+
+def true_divide(dividend: Any, divisor: Any) -> Any:
+    """Quotient; integers give float32."""
+    return _real_div(dividend, divisor)
+
+
+export(true_divide)
 
 
 @operator("FloorDiv", method="floor_divide, floor_div", mint="floor_divide")
@@ -99,8 +100,7 @@ def floor_mod(x: Operand, y: Operand) -> Array:
 @operator("Mod", function="fmod", method="fmod", mint="fmod")
 def fmod(input: Operand, other: Operand) -> Array:
     """Remainder with the sign of the dividend, as in C."""
-    left, right = _operands("Mod", input, other)
-    return jax.lax.rem(left, right)
+    return jax.lax.rem(*jnp.broadcast_arrays(*_operands("Mod", input, other)))
 
 
 @operator(function="remainder", method="remainder", mint="remainder")
@@ -110,9 +110,12 @@ def remainder(input: Operand, other: Operand) -> Array:
     return jnp.mod(left, right)
 
 
-@operator("Pow", method="pow", mint="pow(exponent=other)")
-def pow(input: Operand, exponent: Array | float) -> Array:
-    """`input` raised to `exponent`. A number as exponent is a constant of the program, so small powers are products."""
+@operator("Pow()", method="pow", mint="pow")
+def pow(input: Operand, exponent: Array | float | bool) -> Array:
+    """`input` raised to `exponent`; the two are broadcast.
+
+    A number as exponent is a constant of the program, so that small whole powers become products.
+    """
     if isinstance(exponent, bool | int | float):
         dtype = promote.common_dtype("Pow", input, exponent)
         base = jnp.asarray(input, dtype)
@@ -124,14 +127,14 @@ def pow(input: Operand, exponent: Array | float) -> Array:
 
 @operator("Maximum", method="maximum", mint="maximum")
 def maximum(input: Operand, other: Operand) -> Array:
-    """The larger of two values, element by element."""
+    """The larger of two values, element by element; where they are equal each gets half of the gradient."""
     left, right = _operands("Maximum", input, other)
     return jnp.maximum(left, right)
 
 
 @operator("Minimum", method="minimum", mint="minimum")
 def minimum(input: Operand, other: Operand) -> Array:
-    """The smaller of two values, element by element."""
+    """The smaller of two values, element by element; where they are equal each gets half of the gradient."""
     left, right = _operands("Minimum", input, other)
     return jnp.minimum(left, right)
 
@@ -214,13 +217,17 @@ def _same(array: Array) -> Array:
     return array
 
 
+def _magnitude(x: Array) -> Array:
+    """The absolute value, with gradient 0 at 0."""
+    return jnp.abs(x) if jnp.iscomplexobj(x) or not jnp.issubdtype(x.dtype, jnp.inexact) else x * jnp.sign(x)
+
+
 def _unary(
     name: str, function: Callable[[Array], Array], names: str, convert: Callable[[Any], Array], doc: str
 ) -> None:
     own = names.split(",")[0].strip()
 
     def kernel(input: Array) -> Array:
-        check.tensor(name, input=input)
         return function(convert(input))
 
     kernel.__name__, kernel.__doc__ = own, doc
@@ -231,7 +238,7 @@ _ROUNDING_DOC = "; integers stay as they are."
 
 # primitive, function on arrays, names of function and methods, dtype conversion, what it computes
 for _row in (
-    ("Abs", jnp.abs, "abs,absolute", _same, "Absolute value."),
+    ("Abs", _magnitude, "abs,absolute", _same, "Absolute value; its gradient at 0 is 0."),
     ("Neg", jnp.negative, "neg,negative", _same, "Negative."),
     ("Sign", jnp.sign, "sign", _same, "-1, 0 or 1."),
     ("Square", jnp.square, "square", _same, "Square."),
@@ -239,7 +246,6 @@ for _row in (
     ("Expm1", jnp.expm1, "expm1", promote.inexact, "exp(x) - 1, exact near 0."),
     ("Log", jnp.log, "log", promote.inexact, "Natural logarithm."),
     ("Log1p", jnp.log1p, "log1p", promote.inexact, "log(1 + x), exact near 0."),
-    ("Sqrt", jnp.sqrt, "sqrt", promote.inexact, "Square root."),
     ("Rsqrt", jax.lax.rsqrt, "rsqrt", promote.inexact, "One over the square root."),
     ("Reciprocal", jnp.reciprocal, "reciprocal", promote.inexact, "One over the input."),
     ("Sin", jnp.sin, "sin", promote.inexact, "Sine."),
@@ -260,7 +266,6 @@ for _row in (
     ("Floor", jnp.floor, "floor", _same, "Largest whole number not above" + _ROUNDING_DOC),
     ("Ceil", jnp.ceil, "ceil", _same, "Smallest whole number not below" + _ROUNDING_DOC),
     ("Trunc", jnp.trunc, "trunc", _same, "Whole part" + _ROUNDING_DOC),
-    ("Round", jnp.round, "round", _same, "Nearest whole number, halves to even" + _ROUNDING_DOC),
     ("Rint", jnp.rint, "rint", promote.inexact, "Nearest whole number, halves to even."),
     ("LogicalNot", jnp.logical_not, "logical_not", _same, "Whether the input is false (zero)."),
     ("IsFinite", jnp.isfinite, "isfinite", promote.inexact, "Whether elements are neither infinite nor NaN."),
@@ -270,60 +275,100 @@ for _row in (
     _unary(*_row)
 
 
+@operator("Sqrt", method="sqrt", mint="sqrt(input=x)")
+def sqrt(x: Array) -> Array:
+    """Square root."""
+    return jnp.sqrt(promote.inexact(x))
+
+
+@operator("Round()", method="round", mint="round")
+def round(input: Array, decimals: int = 0) -> Array:
+    """The nearest number with so many decimals, halves to even; integers stay as they are."""
+    return jnp.round(input, decimals)
+
+
 # --------------------------------------------------------------------------------------------------- choice and range
 
 
-@operator("Select", method="select", function="select")
-def select(condition: Array, input: Operand, other: Operand) -> Array:
-    """Elements of `input` where `condition`, of `other` elsewhere."""
-    check.tensor("Select", condition=condition)
-    left, right = promote.pair("Select", input, other)
+def _chosen(name: str, condition: Array, input: Any, other: Any) -> Array:
+    left, right = promote.pair(name, input, other)
+    check.broadcast(name, left, right, condition)
     return jnp.where(condition, left, right)
+
+
+@operator("Select")
+def select(condition: Array, input: Operand, other: Operand) -> Array:
+    """Elements of `input` where `condition`, of `other` elsewhere; all three are broadcast."""
+    return _chosen("Select", condition, input, other)
 
 
 @operator(function="where", mint="where")
 def where(condition: Array, input: Operand, other: Operand) -> Array:
     """Elements of `input` where `condition`, of `other` elsewhere; all three are broadcast."""
-    check.tensor("where", condition=condition)
-    left, right = promote.pair("where", input, other)
-    return jnp.where(condition, left, right)
+    return _chosen("where", condition, input, other)
 
 
-@operator("MaskedFill", method="masked_fill", mint="masked_fill")
-def masked_fill(input: Array, mask: Array, value: Operand) -> Array:
-    """`value` where `mask`, `input` elsewhere.
+@operator("MaskedFill", method="masked_fill", mint="masked_fill(input=input_x)")
+def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
+    """`value` where `mask`, `input_x` elsewhere; the mask is broadcast.
 
     Raises:
         SporaxTypeError: `mask` is not a bool tensor.
+        SporaxValueError: `mask` cannot be broadcast, or `value` is a tensor with a dimension.
     """
     if mask.dtype != np.bool_:
         raise SporaxTypeError(
             f"For 'MaskedFill', 'mask' must be Tensor[Bool], but got {dtypes.from_numpy(mask.dtype)}."
         )
-    return jnp.where(mask, jnp.asarray(value, input.dtype), input)
+    if np.ndim(value):
+        raise SporaxValueError(f"For 'MaskedFill', 'value' must be a number or a 0-D Tensor, but got {np.shape(value)}.")
+    check.broadcast("MaskedFill", input_x, mask)
+    return jnp.where(mask, jnp.asarray(value, input_x.dtype), input_x)
+
+
+def _limited(name: str, x: Array, low: Any, high: Any, names: str) -> Array:
+    """`x` limited to [low, high], in its own dtype; a value on a limit gets half of the gradient."""
+    if low is None and high is None:
+        raise SporaxValueError(f"For '{name}', at least one of {names} must not be None.")
+    if low is not None:
+        check.broadcast(name, x, low)
+        x = jnp.maximum(x, jnp.asarray(low, x.dtype))
+    if high is not None:
+        check.broadcast(name, x, high)
+        x = jnp.minimum(x, jnp.asarray(high, x.dtype))
+    return x
 
 
 @operator(function="clamp", method="clamp, clip", mint="clamp; clip")
 def clamp(input: Array, min: Operand | None = None, max: Operand | None = None) -> Array:
-    """`input` limited to [min, max]; None leaves that side open."""
-    low = None if min is None else jnp.asarray(min, input.dtype)
-    high = None if max is None else jnp.asarray(max, input.dtype)
-    return jnp.clip(input, low, high)
+    """`input` limited to [min, max] in its own dtype; None leaves that side open.
+
+    Raises:
+        SporaxValueError: both limits are None, or one cannot be broadcast.
+    """
+    return _limited("clamp", input, min, max, "'min' and 'max'")
 
 
 @operator(function="clip_by_value")
 def clip_by_value(x: Array, clip_value_min: Operand | None = None, clip_value_max: Operand | None = None) -> Array:
-    """`x` limited to [clip_value_min, clip_value_max]; None leaves that side open."""
-    low = None if clip_value_min is None else jnp.asarray(clip_value_min, x.dtype)
-    high = None if clip_value_max is None else jnp.asarray(clip_value_max, x.dtype)
-    return jnp.clip(x, low, high)
+    """`x` limited to [clip_value_min, clip_value_max] in its own dtype; None leaves that side open.
+
+    Raises:
+        SporaxValueError: both limits are None, or one cannot be broadcast.
+    """
+    return _limited("clip_by_value", x, clip_value_min, clip_value_max, "'clip_value_min' and 'clip_value_max'")
 
 
 @operator("AddN", function="addn")
-def addn(x: Array) -> Array:
-    """Sum of a tuple of tensors of one shape and dtype."""
+def addn(x: tuple[Array, ...]) -> Array:
+    """Sum of several tensors of one dtype, broadcast against each other.
+
+    Raises:
+        SporaxValueError: there are none, or they do not broadcast.
+        SporaxTypeError: the dtypes differ.
+    """
+    if not x:
+        raise SporaxValueError("For 'AddN', 'x' must hold at least one Tensor, but it is empty.")
     check.same_dtype("AddN", **{f"x[{index}]": each for index, each in enumerate(x)})
-    total = x[0]
-    for each in x[1:]:
-        total = total + each
-    return total
+    check.broadcast("AddN", *x)
+    return functools.reduce(jnp.add, x)

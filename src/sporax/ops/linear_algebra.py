@@ -271,10 +271,10 @@ def _matrix_triangular_solve(matrix: Array, rhs: Array, lower: bool = True, adjo
 @operator(function="", method="triangular_solve", mint="triangular_solve")
 def triangular_solve(
     b: Array,
-    A: Array,
+    A: Array,  # noqa: N803 - MindSpore's name
     upper: bool = True,
     transpose: bool = False,
-    unitriangular: bool = False,  # noqa: N803
+    unitriangular: bool = False,
 ) -> tuple[Array, Array]:
     """The x of ``A @ x = b`` for a triangular matrix `A`, and `A` itself."""
     _matrices("triangular_solve", square=True, A=A)

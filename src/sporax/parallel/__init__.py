@@ -1,3 +1,44 @@
-"""Parallel settings (being written)."""
+"""How programs are spread over devices: `mindspore.parallel`.
+
+`auto_parallel` wraps a network with settings of its own, `nn` holds the Cells that run a batch in parts; the settings that
+hold for the whole process live in `sporax.context`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
 from sporax.context import (
-    ParallelMode, get_auto_parallel_context, reset_auto_parallel_context, set_auto_parallel_context)
+    ParallelMode,
+    get_algo_parameters,
+    get_auto_parallel_context,
+    reset_algo_parameters,
+    reset_auto_parallel_context,
+    set_algo_parameters,
+    set_auto_parallel_context,
+)
+from sporax.ir.missing import missing_name
+from sporax.parallel._layout import Layout
+from sporax.parallel._strategy_files import set_op_strategy_config
+
+_SUBMODULES = ("auto_parallel", "nn")  # loaded when they are asked for: they need networks, networks need the settings
+
+__all__ = [
+    "Layout",
+    "ParallelMode",
+    "get_algo_parameters",
+    "get_auto_parallel_context",
+    "reset_algo_parameters",
+    "reset_auto_parallel_context",
+    "set_algo_parameters",
+    "set_auto_parallel_context",
+    "set_op_strategy_config",
+    *_SUBMODULES,
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"sporax.parallel.{name}")
+    raise missing_name(__name__, name)

@@ -3,6 +3,9 @@
 A `Program` turns such a function into a pure one, ``(written, read, inputs) -> (written, outputs)``, finds out by one
 abstract trace which variables it touches, and compiles it with the written ones donated. It keeps one *variant* per
 combination of input shapes, static arguments and configuration, and can say why a new one had to be made.
+
+A function that exchanges data with other ranks becomes a program over the devices of all ranks, and its variables stay
+in joint form between calls (`sporax.runtime.joint`); every other function becomes a program of this rank alone.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -18,9 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
-from sporax.runtime import state
+from sporax.runtime import distributed, joint, state
 
 _raw = attrgetter("raw")
+_joint = attrgetter("joint")
 _log = logging.getLogger("sporax.compile")
 
 _ARRAY_KINDS: dict[type, bool] = {}
@@ -73,9 +77,28 @@ class _Variant:
     read: tuple[Any, ...] = ()
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
-    call: Callable[..., Any] = field(default=lambda *_: None)
+    communicates: bool = False
+    jitted: Any = None
+    executable: Any = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
+
+    def lower(self, *args: Any) -> jax.stages.Lowered:
+        """The program for these values of its variables and inputs, lowered and not compiled."""
+        lowered: jax.stages.Lowered = self.jitted.lower(*args)
+        return lowered
+
+    def run(self, *args: Any) -> Any:
+        """Run the executable, whose own dispatch is quicker than `jax.jit`'s; compile it first where need be."""
+        if self.executable is not None:
+            try:
+                return self.executable(*args)
+            except (TypeError, ValueError):
+                pass  # A variable has got another shape, dtype or placement since; nothing ran.
+        if any(isinstance(array, jax.core.Tracer) for array in jax.tree.leaves(args)):
+            return self.jitted(*args)  # someone else's JAX transformation: become part of it
+        self.executable = self.lower(*args).compile()
+        return self.executable(*args)
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
@@ -122,20 +145,26 @@ class Program:
         leaves, tree = jax.tree.flatten((args, kwargs))
         variant = self._variant(_sign(leaves, tree, self.name))
         arrays = list(filter(_is_array, leaves))
-        new_values, outputs = variant.call(list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays)
+        if variant.communicates:
+            return self._run_jointly(variant, arrays)
+        new_values, outputs = variant.run(*_values(variant, arrays))
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.raw = value
         return _assemble(variant, outputs)
+
+    def _run_jointly(self, variant: _Variant, arrays: list[jax.Array]) -> Any:
+        new_values, outputs = joint.run(variant.run, self.name, *_joint_values(variant, arrays))
+        for variable, value in zip(variant.written, new_values, strict=True):
+            variable.joint = value
+        return _assemble(variant, list(map(joint.to_local, outputs)))
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         variant = self._variant(_sign(leaves, tree, self.name))
         arrays = list(filter(_is_array, leaves))
-        call: Any = variant.call
-        state_values = list(map(_raw, variant.written)), list(map(_raw, variant.read))
-        lowered: jax.stages.Lowered = call.lower(*state_values, arrays)
-        return lowered
+        values = _joint_values(variant, arrays) if variant.communicates else _values(variant, arrays)
+        return variant.lower(*values)
 
     def _variant(self, signature: _Signature) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
@@ -145,7 +174,7 @@ class Program:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         variant = _discover(self.function, signature)
-        variant.call = _compile(self.function, variant, self.name)
+        variant.jitted = _jitted(self.function, variant, self.name)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
@@ -204,6 +233,20 @@ def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
     return jax.tree.unflatten(variant.out_tree, leaves)
 
 
+def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
+    """What the compiled program takes, in local form."""
+    return list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays
+
+
+def _joint_values(
+    variant: _Variant, arrays: list[jax.Array]
+) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
+    """What the compiled program takes, in joint form."""
+    devices = joint.all_devices()
+    inputs = [joint.to_joint(array, devices) for array in arrays]
+    return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
+
+
 def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
     """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on."""
     frame = state.DiscoveryFrame()
@@ -214,17 +257,19 @@ def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
             function(*args, **kwargs)
 
     described = [each for each in signature.leaves if not isinstance(each[0], type)]
-    jax.eval_shape(trace, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described])
+    traced = joint.by_rank(trace, joint.all_devices()) if distributed.has_peers() else trace
+    jax.eval_shape(traced, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described])
     return _Variant(
         signature,
         written=tuple(frame.written),
         read=tuple(variable for variable in frame.found if variable not in frame.written),
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
+        communicates=frame.communicates and distributed.has_peers(),
     )
 
 
-def _compile(function: Callable[..., Any], variant: _Variant, name: str) -> Callable[..., Any]:
+def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     def program(
         written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
     ) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -244,6 +289,8 @@ def _compile(function: Callable[..., Any], variant: _Variant, name: str) -> Call
         return [frame.values[variable] for variable in variant.written], outputs
 
     program.__name__ = program.__qualname__ = name
+    if variant.communicates:
+        return joint.compile_jointly(program, joint.all_devices(), donate=(0,))
     return jax.jit(program, donate_argnums=0)
 
 

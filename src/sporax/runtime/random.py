@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.runtime import state
+from sporax.runtime import joint, state
 
 
 class Generator:
@@ -23,19 +23,23 @@ class Generator:
         seed: any non-negative integer; None draws one from the operating system.
     """
 
-    __slots__ = ("name", "raw")
+    __slots__ = ("joint", "name", "raw")
 
     def __init__(self, seed: int | None = None) -> None:
         self.name = "random_state"
-        self.raw: Any = None
+        self.raw: jax.Array
+        self.joint: jax.Array
         self.seed(seed)
+
+    def __getattr__(self, name: str) -> Any:
+        return joint.change_form(self, name)
 
     def seed(self, seed: int | None) -> None:
         """Start the stream anew."""
         entropy = secrets.randbits(63) if seed is None else seed
         words = [entropy & 0xFFFFFFFF, (entropy >> 32) & 0xFFFFFFFF, 0]
-        with jax.ensure_compile_time_eval():
-            self.raw = jax.numpy.asarray(np.array(words, np.uint32))
+        # A numpy array until it is first used: streams are made at import, when JAX must not start its devices yet.
+        state.put(self, np.array(words, np.uint32))  # type: ignore[arg-type]
 
     def next_key(self) -> jax.Array:
         """A key that no other call gets. Shape: scalar of a key dtype."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -26,9 +27,14 @@ Result = TypeVar("Result")
 
 
 class Variable(Protocol):
-    """A named, mutable holder of one array. Hashes by identity."""
+    """A named, mutable holder of one array. Hashes by identity.
+
+    The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
+    slot is empty, and reading it changes the form.
+    """
 
     raw: jax.Array
+    joint: jax.Array
     name: str
 
 
@@ -69,9 +75,12 @@ class Frame:
     Args:
         values: variables this frame answers for, with their values inside it.
         compiled: what runs inside becomes part of a compiled program.
+
+    Attributes:
+        communicates: what ran inside exchanges data with other ranks.
     """
 
-    __slots__ = ("compiled", "guards", "parent", "values", "written")
+    __slots__ = ("communicates", "compiled", "guards", "parent", "values", "written")
 
     def __init__(self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False) -> None:
         self.values: dict[Any, jax.Array] = dict(values or {})
@@ -79,6 +88,7 @@ class Frame:
         self.guards: dict[int, Guard] = {}
         self.parent: Frame | None = None
         self.compiled = compiled
+        self.communicates = False
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -91,6 +101,7 @@ class Frame:
         _current.frame = self.parent
         if self.parent is not None:
             self.parent.guards.update(self.guards)
+            self.parent.communicates = self.parent.communicates or self.communicates
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
@@ -159,9 +170,22 @@ def write(variable: Variable, value: jax.Array) -> None:
     """Set `variable` in the innermost frame, or for good outside every frame."""
     frame = _current.frame
     if frame is None:
-        variable.raw = value
+        put(variable, value)
     else:
         frame.write(variable, value)
+
+
+def put(variable: Variable, value: jax.Array) -> None:
+    """Set `variable` for good, whatever form it was in."""
+    variable.raw = value
+    with suppress(AttributeError):  # the usual case: it was in local form already
+        del variable.joint
+
+
+def note_communication() -> None:
+    """Say that the running trace exchanges data with other ranks."""
+    if _current.frame is not None:
+        _current.frame.communicates = True
 
 
 def depend_on(guard: Guard) -> None:

@@ -1,1 +1,28 @@
-"""Training tools."""
+"""Training tools: `Model`, callbacks, metrics and checkpoints (`mindspore.train`)."""
+
+from sporax.ir.missing import missing_names
+from sporax.train import callback, metrics, model, serialization
+from sporax.train.callback import (
+    Callback,
+    CheckpointConfig,
+    History,
+    LambdaCallback,
+    LossMonitor,
+    ModelCheckpoint,
+    RunContext,
+    TimeMonitor,
+)
+from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
+from sporax.train.model import Model
+from sporax.train.serialization import (
+    async_ckpt_thread_status,
+    ckpt_to_safetensors,
+    load_checkpoint,
+    load_checkpoint_async,
+    load_param_into_net,
+    safetensors_to_ckpt,
+    save_checkpoint,
+)
+
+__all__ = ["Model", *callback.__all__, *metrics.__all__, *serialization.__all__]
+__getattr__ = missing_names(__name__)

@@ -96,7 +96,7 @@ def read(content: memoryview) -> Iterator[Entry]:
     for number, value in _fields(content):
         if number != 1:
             raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
-        tag, shape, tensor_type, data = _value(value)
+        tag, shape, tensor_type, data = _value(_message(value))
         if parts and tag != name:
             yield _entry(name, dims, kind, parts)
             parts = []
@@ -124,7 +124,7 @@ def has_checksum(content: memoryview) -> bool:
 
 
 def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
-    fields = dict(_fields(content))
+    fields = {number: _message(value) for number, value in _fields(content)}
     if 1 not in fields:
         raise CorruptCheckpointError("a value has no name")
     name = _text(fields[1])
@@ -138,9 +138,9 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
         if number == 1:
             dims.extend(_integers(value))
         elif number == 2:
-            kind = _text(value)
+            kind = _text(_message(value, name))
         elif number == 3:
-            data = value
+            data = _message(value, name)
     if kind is None or data is None:
         raise CorruptCheckpointError(f"parameter '{name}' has no type or no content")
     return name, tuple(dims), kind, data
@@ -208,10 +208,17 @@ def _integers(value: Any) -> list[int]:
     return numbers
 
 
-def _text(value: Any) -> str:
+def _message(value: Any, where: str = "") -> memoryview:
+    """A field's value, which must be bytes."""
+    if not isinstance(value, memoryview):
+        raise CorruptCheckpointError(_at("a number stands where a name or a tensor should be", where))
+    return value
+
+
+def _text(value: memoryview) -> str:
     try:
         return bytes(value).decode()
-    except (UnicodeDecodeError, TypeError):
+    except UnicodeDecodeError:
         raise CorruptCheckpointError("a name is not text") from None
 
 

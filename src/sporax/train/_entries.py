@@ -5,15 +5,16 @@ Both formats write and read `Entry`s; what users give to `save_checkpoint` becom
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor
+from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
 from sporax.nn import Cell
 
@@ -48,10 +49,18 @@ def entries_of(save_obj: Any, choice: Choice, integrated: bool) -> list[Entry]:
     Raises:
         SporaxTypeError: `save_obj` is, or holds, something else.
     """
+    chosen: dict[str, Any] = {}
+    for name, value in _named(save_obj):
+        if choice is None or choice(name):
+            if name in chosen:
+                warnings.warn(
+                    f"For 'save_checkpoint', two different parameters are called '{name}'; only the last one is saved.",
+                    stacklevel=3,
+                )
+            chosen[name] = value
     return [
         Entry(name, value if isinstance(value, str) else host_values(name, value, integrated))
-        for name, value in _named(save_obj)
-        if choice is None or choice(name)
+        for name, value in chosen.items()
     ]
 
 
@@ -143,4 +152,5 @@ def to_parameter(entry: Entry) -> Parameter | str:
     """What `load_checkpoint` gives for an entry: a Parameter of that name, or the string."""
     if isinstance(entry.value, str):
         return entry.value
-    return Parameter(Tensor(jax.numpy.array(entry.value, copy=True)), name=entry.name)
+    # `asarray` may share the file's memory; the Parameter then makes the one copy.
+    return Parameter(wrap(jnp.asarray(entry.value)), name=entry.name)

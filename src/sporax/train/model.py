@@ -234,7 +234,10 @@ class Model:
         listeners = [each for each in manager.callbacks if each.hears_evaluation_in_fit]
         losses = Loss()
         self._facts.update(
-            mode="eval", eval_network=self._eval_network, valid_dataset=dataset, cur_step_num=0,
+            mode="eval",
+            eval_network=self._eval_network,
+            valid_dataset=dataset,
+            cur_step_num=0,
             batch_num=check_dataset("Model.fit", dataset),
         )
         metrics = self._evaluate(dataset, CallbackManager(listeners), losses)
@@ -260,15 +263,18 @@ class Model:
         self._check_metrics("Model.eval")
         num_batches = check_dataset("Model.eval", valid_dataset)
         given = as_callbacks(callbacks)
-        outer, self._facts = self._facts, InternalCallbackParam(
-            mode="eval",
-            eval_network=self._eval_network,
-            network=self._network,
-            valid_dataset=valid_dataset,
-            batch_num=num_batches,
-            cur_step_num=0,
-            dataset_sink_mode=dataset_sink_mode,
-            list_callback=given,
+        outer, self._facts = (
+            self._facts,
+            InternalCallbackParam(
+                mode="eval",
+                eval_network=self._eval_network,
+                network=self._network,
+                valid_dataset=valid_dataset,
+                batch_num=num_batches,
+                cur_step_num=0,
+                dataset_sink_mode=dataset_sink_mode,
+                list_callback=given,
+            ),
         )
         try:
             with CallbackManager(given) as manager:

@@ -1,7 +1,37 @@
 """Optimizers."""
 
 from sporax.nn.optim._optimizer import Optimizer
-from sporax.nn.optim.adam import Adam, AdamWeightDecay
+from sporax.nn.optim.adadelta import Adadelta
+from sporax.nn.optim.adafactor import AdaFactor
+from sporax.nn.optim.adagrad import Adagrad, ProximalAdagrad
+from sporax.nn.optim.adam import Adam, AdamWeightDecay, LazyAdam
+from sporax.nn.optim.adamax import AdaMax
+from sporax.nn.optim.asgd import ASGD
+from sporax.nn.optim.ftrl import FTRL
+from sporax.nn.optim.lamb import Lamb
+from sporax.nn.optim.lars import LARS
 from sporax.nn.optim.momentum import SGD, Momentum
+from sporax.nn.optim.optax import OptaxOptimizer
+from sporax.nn.optim.rmsprop import RMSProp
+from sporax.nn.optim.rprop import Rprop
 
-__all__ = ["Optimizer", "SGD", "Momentum", "Adam", "AdamWeightDecay"]
+__all__ = [
+    "Optimizer",
+    "SGD",
+    "Momentum",
+    "Adam",
+    "AdamWeightDecay",
+    "LazyAdam",
+    "AdaMax",
+    "Lamb",
+    "LARS",
+    "FTRL",
+    "Adagrad",
+    "ProximalAdagrad",
+    "RMSProp",
+    "Rprop",
+    "Adadelta",
+    "ASGD",
+    "AdaFactor",
+    "OptaxOptimizer",
+]

@@ -40,8 +40,41 @@ class Setting:
     centralize: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What `Optimizer.move` may use besides gradient, Parameter and state.
+
+    Attributes:
+        rate: learning rate, a scalar array.
+        decay: weight decay, scalar array or number; 0.0 where it is part of the gradient already.
+        number: how many steps were done before, an int32 scalar.
+        shared: what `Optimizer.prepare` returned.
+    """
+
+    rate: Any
+    decay: Any
+    number: jax.Array
+    shared: Any
+
+
+class _RateList(LearningRateSchedule):
+    """One learning rate per step; the last one stays."""
+
+    def __init__(self, values: np.ndarray[Any, Any], name: str) -> None:
+        super().__init__()
+        self.learning_rate = Parameter(Tensor(values, dtypes.float32), name=name)
+
+    def construct(self, global_step: Tensor) -> Tensor:
+        """The rate."""
+        values = self.learning_rate.array
+        return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
+
+
 class Optimizer(Cell):
     """Base of all optimizers.
+
+    Before `move` sees it, a gradient has L2 weight decay added (unless `decoupled_decay`), its mean subtracted where the
+    group asks for it, and has been divided by the loss scale: MindSpore's order.
 
     Args:
         learning_rate: number, list or 1-D Tensor with one rate per step, or a LearningRateSchedule.
@@ -56,55 +89,69 @@ class Optimizer(Cell):
     slots: tuple[str, ...] = ()
     """Names of the state arrays of one Parameter; state Parameters are called ``slot.parameter``."""
 
+    decoupled_decay = False
+    """Whether `move` applies weight decay itself, instead of finding it in the gradient."""
+
+    lazy_rows = False
+    """Whether rows without gradient stay as they are in Parameters marked ``unique`` (tables of sparse lookups)."""
+
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
         name = type(self).__name__
         self.loss_scale = _positive(name, "loss_scale", loss_scale)
         decay = _decay(name, weight_decay)
         groups = _groups(name, parameters)
+        self.is_group = isinstance(groups[0], dict)
         self.rates: list[Any] = []
-        settings: dict[int, Setting] = {}
         self.global_step = Parameter(Tensor([0], dtypes.int32), name="global_step")
-        grouped = isinstance(groups[0], dict)
+        group_rates = [
+            self._add_rate(f"learning_rate_group_{index}", group["lr"]) if self.is_group and "lr" in group else None
+            for index, group in enumerate(groups)
+        ]
         main_rate = self._add_rate("learning_rate", learning_rate)
-        ordered: list[Parameter] = []
-        for index, group in enumerate(groups if grouped else [{"params": groups}]):
-            rate = main_rate
-            if "lr" in group:
-                rate = self._add_rate(f"learning_rate_group_{index}", group["lr"])
+        settings: dict[int, Setting] = {}
+        for group, rate in zip(groups if self.is_group else [{"params": groups}], group_rates, strict=False):
             for parameter in group["params"]:
                 if id(parameter) in settings:
-                    raise SporaxRuntimeError(f"For '{name}', parameter '{parameter.name}' is in more than one group.")
+                    raise (SporaxRuntimeError if self.is_group else SporaxValueError)(
+                        f"For '{name}', every parameter must be given once, but '{parameter.name}' is there twice."
+                    )
                 own = _decay(name, group["weight_decay"]) if "weight_decay" in group else decay
-                if not grouped and ("beta" in parameter.name or "gamma" in parameter.name):
+                if not self.is_group and self._exempt_from_decay(parameter):
                     own = 0.0
-                settings[id(parameter)] = Setting(rate, own, bool(group.get("grad_centralization", False)))
-                ordered.append(parameter)
-        self.parameters = ParameterTuple(_reordered(name, groups, ordered) if grouped else ordered)
+                centralize = bool(group.get("grad_centralization", False))
+                settings[id(parameter)] = Setting(main_rate if rate is None else rate, own, centralize)
+        ordered = [p for group in groups for p in group["params"]] if self.is_group else groups
+        self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
         self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
         self.params = self.parameters
-        self.is_group = grouped
         self._slots: dict[str, ParameterTuple] = {}
 
+    def _exempt_from_decay(self, parameter: Parameter) -> bool:
+        """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
+        return "beta" in parameter.name or "gamma" in parameter.name
+
     def _add_rate(self, name: str, value: Any) -> int:
-        """Keep a learning rate, as a Parameter that users may set unless it is a schedule; gives its position."""
-        if isinstance(value, LearningRateSchedule):
-            self.rates.append(value)
-            setattr(self, name, value)
-        else:
+        """Keep a learning rate, as a Parameter that users may set unless it varies; gives its position."""
+        if not isinstance(value, LearningRateSchedule):
             array = _rate_array(type(self).__name__, value)
-            parameter = Parameter(Tensor(array, dtypes.float32), name=name)
-            self.rates.append(parameter)
-            setattr(self, name, parameter)
+            value = Parameter(Tensor(array, dtypes.float32), name=name) if array.ndim == 0 else _RateList(array, name)
+        self.rates.append(value)
+        setattr(self, name, value)
         return len(self.rates) - 1
 
-    def add_slot(self, slot: str, value: str | float = "zeros") -> None:
-        """Make one state array per Parameter, filled with a number, named ``slot.parameter``."""
-        fill = 0.0 if value == "zeros" else float(value)
+    def add_slot(self, slot: str, value: Any = 0.0, joint: str = ".") -> None:
+        """Make one state array per Parameter, named ``slot.parameter``.
+
+        Args:
+            slot: name of the state.
+            value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array.
+            joint: what stands between both names.
+        """
 
         def make(parameter: Parameter) -> Parameter:
-            zeros = wrap(jnp.full(parameter.shape, fill, parameter.dtype.np_dtype))
-            return Parameter(zeros, name=f"{slot}.{parameter.name}")
+            filled = value(parameter) if callable(value) else jnp.full(parameter.shape, value, parameter.dtype.np_dtype)
+            return Parameter(wrap(filled), name=f"{slot}{joint}{parameter.name}")
 
         self._slots[slot] = ParameterTuple(make(parameter) for parameter in self.parameters)
         setattr(self, slot.replace(".", "_"), self._slots[slot])
@@ -128,17 +175,19 @@ class Optimizer(Cell):
     def construct(self, gradients: Sequence[Tensor]) -> tuple[bool, ...]:
         """See `__call__`."""
         grads = self._checked(gradients)
-        step = self.global_step.array[0]
-        rates = [_rate_at(rate, step) for rate in self.rates]
+        number = self.global_step.array[0]
+        rates = [_rate_at(rate, number) for rate in self.rates]
         shared = self.prepare()
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
-            values = [parameter.array, *(self._slots[slot][index].array for slot in self.slots)]
-            gradient = self._prepared(grads[index], values[0], setting)
-            decay = _decay_at(setting.decay, step)
-            moved = self.move(gradient, *values, rate=rates[setting.rate], decay=decay, shared=shared)
-            for holder, old, new in zip(
-                (parameter, *(self._slots[slot][index] for slot in self.slots)), values, moved, strict=True
-            ):
+            holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
+            values = [holder.array for holder in holders]
+            decay = _decay_at(setting.decay, number)
+            gradient = self._prepared(grads[index], values[0], decay, setting.centralize)
+            at = Step(rates[setting.rate], decay if self.decoupled_decay else 0.0, number, shared)
+            moved = self.move(gradient, *values, at=at)
+            if self.lazy_rows and getattr(parameter, "unique", False):
+                moved = _only_touched_rows(grads[index], values, moved)
+            for holder, old, new in zip(holders, values, moved, strict=True):
                 state.write(holder, new.astype(old.dtype))
         state.write(self.global_step, self.global_step.array + 1)
         return (True,) * len(self.parameters)
@@ -147,22 +196,23 @@ class Optimizer(Cell):
         """What all Parameters of a step share, e.g. powers of decay rates; updates it."""
         return None
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """New values of one Parameter and its state.
 
         Args:
-            gradient, parameter, slots: arrays of one shape.
-            rate: learning rate, scalar array.
-            decay: weight decay, scalar array or number.
-            shared: what `prepare` returned.
+            gradient, parameter, slots: arrays; gradient and Parameter have one shape.
+            at: learning rate and the like.
         """
         raise NotImplementedError
 
-    def _prepared(self, gradient: jax.Array, value: jax.Array, setting: Setting) -> jax.Array:
+    def _prepared(self, gradient: jax.Array, value: jax.Array, decay: Any, centralize: bool) -> jax.Array:
         gradient = gradient.astype(value.dtype)
         if self.loss_scale != 1.0:
             gradient = gradient * jnp.asarray(1.0 / self.loss_scale, gradient.dtype)
-        if setting.centralize and gradient.ndim > 1:
+        if not self.decoupled_decay and not is_zero(decay):
+            gradient = (gradient + decay * value).astype(value.dtype)
+        # MindSpore centralizes only where the second dimension is a multiple of 16; so do we, for equal numbers.
+        if centralize and gradient.ndim > 1 and gradient.shape[1] % 16 == 0:
             gradient = gradient - jnp.mean(gradient, tuple(range(1, gradient.ndim)), keepdims=True)
         return gradient
 
@@ -317,12 +367,22 @@ def _rate_array(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 def _rate_at(rate: Any, step: jax.Array) -> jax.Array:
     """The learning rate at a step (0 for the first)."""
-    if isinstance(rate, LearningRateSchedule):
-        result: jax.Array = rate(wrap(step)).array
-        return result
-    values: jax.Array = rate.array
-    return values if values.ndim == 0 else values[jnp.clip(step, 0, values.shape[0] - 1)]
+    result: jax.Array = (rate(wrap(step)) if isinstance(rate, LearningRateSchedule) else rate).array
+    return result
 
 
 def _decay_at(decay: Any, step: jax.Array) -> Any:
     return decay(wrap(step)).array if isinstance(decay, Cell) else decay
+
+
+def is_zero(decay: Any) -> bool:
+    """Whether weight decay is off for good, so that its arithmetic can be left out."""
+    return isinstance(decay, float) and decay == 0.0
+
+
+def _only_touched_rows(
+    gradient: jax.Array, old: Sequence[jax.Array], new: Sequence[jax.Array]
+) -> tuple[jax.Array, ...]:
+    """`new` in the rows that have a gradient, `old` in the others."""
+    touched = jnp.any(gradient != 0, tuple(range(1, gradient.ndim)), keepdims=True)
+    return tuple(jnp.where(touched, after, before) for before, after in zip(old, new, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
-from sporax.nn.optim._optimizer import Optimizer
+from sporax.nn.optim._optimizer import Optimizer, Step
 from sporax.runtime import state
 
 
@@ -31,7 +32,8 @@ class Adam(Optimizer):
         weight_decay: L2 penalty.
         loss_scale: gradients are divided by it.
         use_amsgrad: use the largest v so far (Reddi et al. 2018).
-        use_lazy, use_offload: refused; see `LazyAdam` for sparse rows.
+        use_lazy: rows of sparse tables without gradient stay as they are; see `LazyAdam`. Not with `use_amsgrad`.
+        use_offload: refused; there is no state on the host yet.
     """
 
     slots = ("moment1", "moment2")
@@ -54,15 +56,18 @@ class Adam(Optimizer):
         for name, value in kwargs.items():
             if name not in ("use_lazy", "use_offload"):
                 raise SporaxTypeError(f"For 'Adam', there is no argument '{name}'.")
-            if value:
-                raise SporaxNotImplementedError(f"For 'Adam', '{name}' is not offered.")
+            if value and use_amsgrad:
+                raise SporaxValueError(f"For 'Adam', '{name}' and 'use_amsgrad' can not both be True.")
+        if kwargs.get("use_offload", False):
+            raise SporaxNotImplementedError("For 'Adam', 'use_offload' is not offered; the state stays on the device.")
+        self.lazy_rows = argument.boolean("Adam", "use_lazy", kwargs.get("use_lazy", type(self).lazy_rows))
         check_betas("Adam", beta1, beta2, eps)
         argument.boolean("Adam", "use_locking", use_locking)
         self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
         self.use_amsgrad = argument.boolean("Adam", "use_amsgrad", use_amsgrad)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        self.beta1_power = Parameter(Tensor(1.0, dtypes.float32), name="beta1_power")
-        self.beta2_power = Parameter(Tensor(1.0, dtypes.float32), name="beta2_power")
+        self.beta1_power = Parameter(Tensor([1.0], dtypes.float32), name="beta1_power")
+        self.beta2_power = Parameter(Tensor([1.0], dtypes.float32), name="beta2_power")
         self.slots = ("moment1", "moment2", "vhat") if use_amsgrad else Adam.slots
         for slot in self.slots:
             self.add_slot(slot)
@@ -73,19 +78,43 @@ class Adam(Optimizer):
         second = self.beta2_power.array * self.beta2
         state.write(self.beta1_power, first)
         state.write(self.beta2_power, second)
-        return jnp.sqrt(1.0 - second) / (1.0 - first)
+        return (jnp.sqrt(1.0 - second) / (1.0 - first))[0]
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         first, second, *largest = slots
-        if not (isinstance(decay, float) and decay == 0.0):
-            gradient = gradient + decay * parameter
         first = self.beta1 * first + (1 - self.beta1) * gradient
         second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
         bound = [jnp.maximum(largest[0], second)] if largest else []
         direction = self.beta1 * first + (1 - self.beta1) * gradient if self.use_nesterov else first
-        step = rate * shared * direction / (jnp.sqrt(bound[0] if bound else second) + self.eps)
+        step = at.rate * at.shared * direction / (jnp.sqrt(bound[0] if bound else second) + self.eps)
         return parameter - step, first, second, *bound
+
+
+class LazyAdam(Adam):
+    """Adam that leaves rows without gradient alone, moments included, in tables of sparse lookups.
+
+    A table is one whose layer was made with ``sparse=True`` (`EmbeddingLookup`). MindSpore gets the indices of the rows
+    with the gradient; gradients are dense here, so a row counts as looked up when its gradient is not zero throughout.
+
+    Args: as `Adam`, without `use_amsgrad`.
+    """
+
+    lazy_rows = True
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        use_locking: bool = False,
+        use_nesterov: bool = False,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+    ) -> None:
+        super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
 
 
 class AdamWeightDecay(Optimizer):
@@ -103,6 +132,7 @@ class AdamWeightDecay(Optimizer):
     """
 
     slots = ("adam_m", "adam_v")
+    decoupled_decay = True
 
     def __init__(
         self,
@@ -119,21 +149,17 @@ class AdamWeightDecay(Optimizer):
         self.add_slot("adam_m")
         self.add_slot("adam_v")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         first, second = slots
         first = self.beta1 * first + (1 - self.beta1) * gradient
         second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
         direction = first / (jnp.sqrt(second) + self.eps)
-        return parameter - rate * (direction + decay * parameter), first, second
+        return parameter - at.rate * (direction + at.decay * parameter), first, second
 
 
 def check_betas(name: str, beta1: Any, beta2: Any, eps: Any) -> None:
     """Raise unless both decay rates are floats in (0, 1) and eps is positive."""
-    for what, value in (("beta1", beta1), ("beta2", beta2)):
-        if not isinstance(value, float):
-            raise SporaxTypeError(f"For '{name}', '{what}' must be float, but got {type(value).__name__}.")
-        if not 0.0 < value < 1.0:
-            raise SporaxValueError(f"For '{name}', '{what}' must be in (0, 1), but got {value}.")
-    if argument.number(name, "eps", eps) <= 0:
-        raise SporaxValueError(f"For '{name}', 'eps' must be positive, but got {eps}.")
+    argument.exactly_float(name, "beta1", beta1, 0.0, 1.0, "()")
+    argument.exactly_float(name, "beta2", beta2, 0.0, 1.0, "()")
+    argument.within(name, "eps", eps, 0.0, math.inf, "()")

@@ -11,7 +11,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
-from sporax.nn.optim._optimizer import Optimizer
+from sporax.nn.optim._optimizer import Optimizer, Step
 
 
 class SGD(Optimizer):
@@ -57,17 +57,16 @@ class SGD(Optimizer):
         self.add_slot("accum")
         self.add_slot("stat", 1.0)
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         velocity, first = slots
-        gradient = gradient + decay * parameter if not _is_zero(decay) else gradient
         if not self.has_momentum:
-            return parameter - rate * gradient, velocity, first
+            return parameter - at.rate * gradient, velocity, first
         share = self.momentum.array
         following = share * velocity + (1.0 - self.dampening) * gradient
         velocity = jnp.where(first > 0, gradient, following)
         step = gradient + share * velocity if self.nesterov else velocity
-        return parameter - rate * step, velocity, jnp.zeros_like(first)
+        return parameter - at.rate * step, velocity, jnp.zeros_like(first)
 
 
 class Momentum(Optimizer):
@@ -102,17 +101,12 @@ class Momentum(Optimizer):
         self.momentum = Parameter(Tensor(_momentum("Momentum", momentum), dtypes.float32), name="momentum")
         self.add_slot("moments")
 
-    def move(self, gradient: Any, parameter: Any, *slots: Any, rate: Any, decay: Any, shared: Any) -> tuple[Any, ...]:
+    def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         (velocity,) = slots
         share = self.momentum.array
-        gradient = gradient + decay * parameter if not _is_zero(decay) else gradient
         velocity = share * velocity + gradient
-        return parameter - rate * (gradient + share * velocity if self.use_nesterov else velocity), velocity
-
-
-def _is_zero(decay: Any) -> bool:
-    return isinstance(decay, float) and decay == 0.0
+        return parameter - at.rate * (gradient + share * velocity if self.use_nesterov else velocity), velocity
 
 
 def _momentum(name: str, value: Any) -> float:

@@ -59,7 +59,9 @@ class Core:
         """Compacts a network."""
         nodes = network.alive()
         place = {node: number for number, node in enumerate(nodes)}
-        links = tuple(tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes)
+        links = tuple(
+            tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes
+        )
         pairs = [(v, w, table) for v, link in enumerate(links) for w, table in link if v < w]
         distinct: dict[int, int] = {}
         pool: list[Floats] = []
@@ -148,7 +150,11 @@ class Core:
         sizes = np.diff(self.offsets)[self.piece_nodes]
         within = np.arange(len(self.flat_usages)) - np.repeat(self.piece_starts, sizes)
         result = self.costs.copy()
-        np.add.at(result, np.repeat(self.offsets[self.piece_nodes], sizes) + within, self.flat_usages * np.repeat(price, sizes))
+        np.add.at(
+            result,
+            np.repeat(self.offsets[self.piece_nodes], sizes) + within,
+            self.flat_usages * np.repeat(price, sizes),
+        )
         return result
 
     def expand(self, positions: Ints) -> Ints:

@@ -59,7 +59,9 @@ def conditional(core: Core, costs: Floats, positions: Ints, node: int) -> Floats
     return scores
 
 
-def descend(core: Core, positions: Ints, costs: Floats | None = None, *, sweeps: int = 20, deadline: float = np.inf) -> Ints:
+def descend(
+    core: Core, positions: Ints, costs: Floats | None = None, *, sweeps: int = 20, deadline: float = np.inf
+) -> Ints:
     """Improves a choice one node at a time until nothing changes; returns the new choice.
 
     `costs` [K] replaces the core's own strategy costs, for instance with priced ones.

@@ -44,9 +44,7 @@ class MessagePassing:
                 continue
             tables = np.concatenate([table.T for _, table in ahead])
             counts = np.array([table.shape[1] for _, table in ahead])
-            target = np.concatenate(
-                [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in ahead]
-            )
+            target = np.concatenate([self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in ahead])
             which = np.repeat(np.arange(len(ahead)), counts)
             firsts = np.cumsum(counts) - counts
             plan.append((v, block, shape, rows, weight, tables, which, firsts, target))

@@ -18,9 +18,6 @@ from sporax.planner.solver.graph import Floats, Ints
 from sporax.planner.solver.milp import build_program, solve_program
 from sporax.planner.solver.reduce import reduce
 
-Report = Callable[[Ints | None, float], None]
-"""Called with a feasible choice on the core (or None) and a lower bound whenever either is news."""
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -40,7 +37,12 @@ class Outcome:
 
 
 def solve_exactly(
-    core: Core, deadline: float, *, rows: Ints | None = None, gap: float = 0.0, report: Report | None = None
+    core: Core,
+    deadline: float,
+    *,
+    rows: Ints | None = None,
+    gap: float = 0.0,
+    report: Callable[[float], None] | None = None,
 ) -> Outcome:
     """Solves a core to optimality, or until `deadline` (of `time.monotonic`).
 
@@ -49,7 +51,7 @@ def solve_exactly(
         deadline: when to give up; HiGHS may overrun it by a little.
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
-        report: told about bounds as they rise.
+        report: told the bound after each round.
     """
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)
     bound = -np.inf
@@ -61,7 +63,7 @@ def solve_exactly(
         answer = solve_program(program, left, gap=gap)
         bound = max(bound, answer.bound)
         if report is not None:
-            report(None, bound)
+            report(bound)
         if answer.positions is None:
             return Outcome(None, bound, False, active)
         choice = np.zeros(core.num_nodes, dtype=np.int64)

@@ -107,10 +107,14 @@ def build_program(network: Network) -> Program:
         upper = np.concatenate([upper, extra[3]])
         lower = np.concatenate([lower, np.full(len(extra[3]), -np.inf)])
         row += len(extra[3])
-    matrix = sparse.csr_array((np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(row, column))
+    matrix = sparse.csr_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(row, column)
+    )
     objective = np.concatenate(costs)
     scale = 1e-4 * float(np.median(objective[objective > 0])) if (objective > 0).any() else 1.0
-    return Program(tuple(nodes), starts, int(starts[-1]), objective / scale, matrix, lower, upper, scale, network.constant)
+    return Program(
+        tuple(nodes), starts, int(starts[-1]), objective / scale, matrix, lower, upper, scale, network.constant
+    )
 
 
 def _memory_rows(network: Network, place: dict[int, int], row: int) -> tuple[Ints, Ints, Floats, Floats]:

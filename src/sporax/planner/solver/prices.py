@@ -80,9 +80,14 @@ class PriceAscent:
         return result
 
     @property
-    def marginals(self) -> Floats:
-        """[K] how much the best bound would rise if a strategy were forced."""
-        return self._best_marginals
+    def marginals(self) -> tuple[float, Floats]:
+        """A bound, and [K] how much it rises when a strategy is forced."""
+        return self._best_low, self._best_marginals
+
+    @property
+    def best_prices(self) -> Floats:
+        """[rows] the prices of the best bound."""
+        return self._best_prices
 
     def _step(self, over: Floats) -> None:
         if not self._rows or self._count % (_SWEEPS_PER_STEP * _STEPS_PER_ROW) == 0:

@@ -47,9 +47,16 @@ def parse_graph(document: Any, source: str) -> CostGraph:
     problem = _field(document, "problem", dict, source)
     nodes = _field(problem, "nodes", dict, f"{source}: problem")
     edges = _field(problem, "edges", dict, f"{source}: problem")
-    intervals = [_interval(pair, f"{source}: nodes.intervals[{i}]") for i, pair in enumerate(_list(nodes, "intervals", source))]
-    costs = [_numbers(row, f"{source}: nodes.costs[{i}]", whole=False) for i, row in enumerate(_list(nodes, "costs", source))]
-    usages = [_numbers(row, f"{source}: nodes.usages[{i}]", whole=True) for i, row in enumerate(_list(nodes, "usages", source))]
+    intervals = [
+        _interval(pair, f"{source}: nodes.intervals[{i}]") for i, pair in enumerate(_list(nodes, "intervals", source))
+    ]
+    costs = [
+        _numbers(row, f"{source}: nodes.costs[{i}]", whole=False) for i, row in enumerate(_list(nodes, "costs", source))
+    ]
+    usages = [
+        _numbers(row, f"{source}: nodes.usages[{i}]", whole=True)
+        for i, row in enumerate(_list(nodes, "usages", source))
+    ]
     limit = problem.get("usage_limit")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise SporaxValueError(f"For '{source}', usage_limit must be a non-negative integer, but got {limit!r}.")
@@ -60,13 +67,17 @@ def _edges(edges: dict[str, Any], costs: list[list[float]], source: str) -> Iter
     """Yields (first, second, table); an edge on one node becomes a diagonal table on that node."""
     ends, tables = _list(edges, "nodes", source), _list(edges, "costs", source)
     if len(ends) != len(tables):
-        raise SporaxValueError(f"For '{source}', edges.nodes and edges.costs must have the same length, but got {len(ends)} and {len(tables)}.")
+        raise SporaxValueError(
+            f"For '{source}', edges.nodes and edges.costs must have the same length, but got {len(ends)} and {len(tables)}."
+        )
     for i, (pair, table) in enumerate(zip(ends, tables, strict=True)):
         where = f"{source}: edges.nodes[{i}]"
         if not isinstance(pair, list) or not pair or any(not _is_int(node) for node in pair):
             raise SporaxValueError(f"For '{where}', an edge must be a list of node numbers, but got {pair!r}.")
         if len(pair) > 2:
-            raise SporaxNotImplementedError(f"For '{where}', an edge must join one or two nodes, but got {len(pair)}: {pair}.")
+            raise SporaxNotImplementedError(
+                f"For '{where}', an edge must join one or two nodes, but got {len(pair)}: {pair}."
+            )
         values = _numbers(table, f"{source}: edges.costs[{i}]", whole=False)
         if len(pair) == 2:
             yield pair[0], pair[1], values
@@ -81,7 +92,9 @@ def _diagonal(values: list[float]) -> list[float]:
 
 def _field(parent: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(parent, dict) or name not in parent:
-        raise SporaxValueError(f"For '{where}', there must be an object with the field '{name}', but got {_brief(parent)}.")
+        raise SporaxValueError(
+            f"For '{where}', there must be an object with the field '{name}', but got {_brief(parent)}."
+        )
     value = parent[name]
     if not isinstance(value, kind):
         raise SporaxValueError(f"For '{where}', the field '{name}' must be a {kind.__name__}, but got {_brief(value)}.")
@@ -99,7 +112,9 @@ def _is_int(value: Any) -> bool:
 
 def _interval(pair: Any, where: str) -> tuple[int, int]:
     if not isinstance(pair, list) or len(pair) != 2 or not all(_is_int(end) and 0 <= end < 2**53 for end in pair):
-        raise SporaxValueError(f"For '{where}', a live interval must be two non-negative integers [begin, end], but got {_brief(pair)}.")
+        raise SporaxValueError(
+            f"For '{where}', a live interval must be two non-negative integers [begin, end], but got {_brief(pair)}."
+        )
     return pair[0], pair[1]
 
 
@@ -110,7 +125,9 @@ def _numbers(row: Any, where: str, *, whole: bool) -> list[float]:
     kinds = set(map(type, row))
     if not kinds <= ({int} if whole else {int, float}):
         i, bad = next((i, x) for i, x in enumerate(row) if type(x) not in ((int,) if whole else (int, float)))
-        raise SporaxValueError(f"For '{where}', entry {i} must be {'an integer' if whole else 'a number'}, but got {_brief(bad)}.")
+        raise SporaxValueError(
+            f"For '{where}', entry {i} must be {'an integer' if whole else 'a number'}, but got {_brief(bad)}."
+        )
     if whole and row and (min(row) < 0 or max(row) >= 2**62):
         raise SporaxValueError(f"For '{where}', entries must be from 0 to 2**62 - 1, but got {min(row)} to {max(row)}.")
     return row

@@ -1,104 +1,210 @@
-"""What the solver's workers do, written as loops of short steps.
+"""What the solver's workers do, written as steps.
 
-A role works on one core and speaks through a `Channel`: it sends choices and bounds, and takes in the best choice that
-others found. `Bounder` raises the bound (and throws off choices on the way); `Searcher` improves the best choice. With
-one thread both take turns.
+A role works on one core and speaks through a `Board`: it posts choices and bounds, and looks up the best choice that
+anyone has found. `Bounder` raises the bound, and finds choices on the way; `Searcher` improves the best choice.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.descent import descend
 from sporax.planner.solver.exact import solve_exactly
-from sporax.planner.solver.graph import Floats, Ints
+from sporax.planner.solver.graph import Booleans, Floats, Ints
 from sporax.planner.solver.prices import PriceAscent
 from sporax.planner.solver.reduce import reduce
 from sporax.planner.solver.search import Neighbourhoods
 
-_SWEEPS_PER_CHOICE = 24
-_STALLED_SWEEPS = 240
-_EXACT_ENTRIES = 400_000
-"""Table entries up to which the whole core is given to the integer program once prices have settled."""
+_SWEEPS_PER_STEP = 24
+_SLOW_GAIN = 2e-4
+"""Relative rise of the bound in one step under which prices count as settled."""
+_EXACT_ENTRIES = 300_000
+"""Table entries up to which a settled core goes to the integer program as a whole."""
+_WORTH_SHRINKING = 0.1
+"""Share of useless strategies that is worth reducing the core again."""
+_KEPT_GAP = 0.03
+"""Strategies whose marginal is above this share of the gap are left out of neighbourhoods, most of the time."""
 
 
-class Channel(Protocol):
-    """How a role hears from and speaks to the others."""
+@dataclass(slots=True)
+class Board:
+    """The best that is known, and where to send better.
 
-    def best(self) -> tuple[float, Ints | None]:
-        """Cost and positions of the best choice that anyone has found."""
+    Attributes:
+        cost: cost of the best choice (``inf`` before the first).
+        positions: that choice, on the core that the workers share.
+        bound: best lower bound.
+        marginals: (bound, [K] marginals) that the bounder last posted, if any.
+        post: called as ``post(positions or None, cost, bound, marginals or None)`` when something here improves.
+    """
+
+    post: Callable[[Ints | None, float, float, tuple[float, Floats] | None], None]
+    cost: float = np.inf
+    positions: Ints | None = None
+    bound: float = -np.inf
+    marginals: tuple[float, Floats] | None = None
 
     def found(self, cost: float, positions: Ints) -> None:
-        """Sends a choice that fits."""
+        """Notes a choice that fits, and posts it if it is the best."""
+        if cost < self.cost:
+            self.cost, self.positions = cost, positions
+            self.post(positions, cost, self.bound, None)
 
-    def bounded(self, bound: float) -> None:
-        """Sends a lower bound."""
+    def bounded(self, bound: float, marginals: tuple[float, Floats] | None = None) -> None:
+        """Notes a lower bound, and posts it if it is the best."""
+        if bound > self.bound or marginals is not None:
+            self.bound = max(bound, self.bound)
+            self.marginals = marginals or self.marginals
+            self.post(None, self.cost, self.bound, marginals)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the bound has met the best choice."""
+        return self.bound >= self.cost - 1e-9 * max(1.0, abs(self.cost))
 
 
+@dataclass(slots=True)
 class Bounder:
-    """Raises the bound by prices and messages; drops strategies that the bound rules out; finishes by integer program."""
+    """Raises the bound by prices and messages, drops strategies that it rules out, finishes by integer program.
 
-    def __init__(self, core: Core, channel: Channel) -> None:
-        self._whole = core
-        self._channel = channel
-        self._core = core
-        self._ascent = PriceAscent(core)
-        self._settled = 0
-        self._last = -np.inf
-        self._tried_exact = False
-        self.finished = False
+    Attributes:
+        core: the core that all workers share.
+        board: where results go.
+        settled: the bound has nearly stopped rising.
+        finished: nothing is left for this role to do.
+    """
+
+    core: Core
+    board: Board
+    settled: bool = False
+    finished: bool = False
+    _cores: list[Core] = field(init=False)
+    _ascent: PriceAscent = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cores = [self.core]
+        self._ascent = PriceAscent(self.core)
 
     def step(self, deadline: float) -> None:
-        """A few sweeps, then a choice; from time to time a smaller core or an attempt to finish."""
-        for _ in range(_SWEEPS_PER_CHOICE):
+        """Some sweeps and one choice; from time to time a smaller core, or an attempt to finish."""
+        core = self._cores[-1]
+        if not core.num_nodes:
+            self._close()
+            return
+        before = self._ascent.bound
+        for _ in range(_SWEEPS_PER_STEP):
             self._ascent.sweep()
             if time.monotonic() > deadline:
-                break
-        self._channel.bounded(self._ascent.bound)
-        self._offer(self._ascent.decode(), deadline)
-        gain = (self._ascent.bound - self._last) / max(1.0, abs(self._ascent.bound))
-        self._last = self._ascent.bound
-        self._settled = self._settled + _SWEEPS_PER_CHOICE if gain < 3e-4 else 0
-        if self._settled:
+                return
+        self.settled = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
+        whole = len(self._cores) == 1
+        self.board.bounded(min(self._ascent.bound, self.board.cost), self._ascent.marginals if whole else None)
+        self._offer(descend(core, self._ascent.decode(), deadline=deadline))
+        if self.settled:
             self._shrink()
-        if self._settled >= _STALLED_SWEEPS or (self._settled and self._entries() <= _EXACT_ENTRIES):
-            self._finish(deadline)
+            if sum(table.size for table in self._cores[-1].tables) <= _EXACT_ENTRIES:
+                self._finish(deadline)
 
-    def _offer(self, positions: Ints, deadline: float) -> None:
-        positions = descend(self._core, positions, deadline=deadline)
-        cost = self._core.cost(positions)
-        if cost < self._channel.best()[0] and self._core.fits(positions):
-            self._channel.found(cost, self._core_to_whole(positions))
-
-    def _core_to_whole(self, positions: Ints) -> Ints:
-        return positions if self._core is self._whole else self._core.expand(positions)
-
-    def _entries(self) -> int:
-        return sum(table.size for table in self._core.tables)
+    def _offer(self, positions: Ints) -> None:
+        core = self._cores[-1]
+        cost = core.cost(positions)
+        if cost < self.board.cost and core.fits(positions):
+            for inner in reversed(self._cores[1:]):
+                positions = inner.expand(positions)
+            self.board.found(cost, positions)
 
     def _shrink(self) -> None:
         """Removes what no better choice uses, if that is a good part, and reduces again."""
-        cutoff = self._channel.best()[0]
-        useless = self._ascent.useless(cutoff)
-        if useless.mean() < 0.1:
+        core = self._cores[-1]
+        useless = self._ascent.useless(self.board.cost)
+        if useless.mean() < _WORTH_SHRINKING:
             return
-        network = self._core.as_network()
-        offsets = self._core.offsets
-        for node in range(self._core.num_nodes):
-            mask = useless[offsets[node] : offsets[node + 1]]
+        network = core.as_network()
+        for node in range(core.num_nodes):
+            mask = useless[core.offsets[node] : core.offsets[node + 1]]
             if mask.all():
-                self._close(cutoff)
+                self._close()
                 return
             if mask.any():
                 network.keep(node, ~mask)
-        ...
+        if reduce(network).infeasible:
+            self._close()
+            return
+        self._cores.append(Core.of(network))
+        self._ascent = PriceAscent(self._cores[-1], self._ascent.best_prices)
+        self.settled = False
+
+    def _finish(self, deadline: float) -> None:
+        core = self._cores[-1]
+        outcome = solve_exactly(
+            core,
+            deadline,
+            rows=np.flatnonzero(self._ascent.best_prices),
+            report=lambda bound: self.board.bounded(min(bound, self.board.cost)),
+        )
+        if outcome.positions is not None:
+            self._offer(outcome.positions)
+        if outcome.optimal or outcome.bound >= self.board.cost:
+            self._close()
+        self.finished = True
+
+    def _close(self) -> None:
+        """Every choice cheaper than the best has been ruled out."""
+        self.board.bounded(self.board.cost)
+        self.finished = True
 
 
-def start_positions(core: Core) -> Ints:
-    """The choice of least memory, node by node: where a search can begin when nothing better is known."""
-    used = core.priced(np.ones(len(core.room)) * 1.0) - core.costs
-    return np.array([int(used[a:b].argmin()) for a, b in zip(core.offsets, core.offsets[1:], strict=False)], np.int64)
+@dataclass(slots=True)
+class Searcher:
+    """Improves the best choice by large neighbourhoods."""
+
+    core: Core
+    board: Board
+    seed: int
+    _search: Neighbourhoods | None = None
+    _generator: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._generator = np.random.default_rng(self.seed)
+
+    def step(self, deadline: float) -> None:
+        """One neighbourhood, around the best choice known to anyone."""
+        if self._search is None:
+            positions = self.board.positions
+            if positions is None:
+                positions = first_positions(self.core, deadline)
+                if positions is None:
+                    return
+            self._search = Neighbourhoods(self.core, positions, self._generator)
+        search = self._search
+        if self.board.positions is not None and self.board.cost < self.core.cost(search.positions):
+            search.positions = self.board.positions
+        search.allowed = self._allowed()
+        search.step(deadline)
+        cost = self.core.cost(search.positions)
+        self.board.found(cost, search.positions)
+        if search.complete:
+            self.board.bounded(cost)
+
+    def _allowed(self) -> Booleans | None:
+        """Strategies for the next neighbourhood: now and then all that could help, mostly the promising."""
+        if self.board.marginals is None:
+            return None
+        bound, marginals = self.board.marginals
+        share = 1.0 if self._generator.random() < 0.2 else _KEPT_GAP
+        allowed: Booleans = marginals <= share * max(self.board.cost - bound, 0.0)
+        return allowed
+
+
+def first_positions(core: Core, deadline: float) -> Ints | None:
+    """A choice that fits, found by descent from the choice of least memory; None if that does not fit."""
+    used = core.priced(np.full(len(core.room), 1.0)) - core.costs
+    least = [int(used[a:b].argmin()) for a, b in zip(core.offsets[:-1], core.offsets[1:], strict=True)]
+    positions = np.array(least, dtype=np.int64)
+    positions = descend(core, positions, deadline=deadline)
+    return positions if core.fits(positions) and np.isfinite(core.cost(positions)) else None

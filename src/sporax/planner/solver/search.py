@@ -75,7 +75,7 @@ class Neighbourhoods:
         before, after = self.core.cost(self.positions), self.core.cost(chosen)
         if after <= before:
             self.positions = chosen
-        self.complete = outcome.optimal and len(free) == self.core.num_nodes
+        self.complete = outcome.optimal and len(free) == self.core.num_nodes and self.allowed is None
         return after < before
 
     def _ball(self, size: int, parts: int) -> Ints:
@@ -106,7 +106,9 @@ class Neighbourhoods:
         return np.flatnonzero(chosen)
 
 
-def resolve(core: Core, positions: Ints, free: Ints, deadline: float, allowed: Booleans | None = None) -> tuple[Outcome, Ints | None]:
+def resolve(
+    core: Core, positions: Ints, free: Ints, deadline: float, allowed: Booleans | None = None
+) -> tuple[Outcome, Ints | None]:
     """Solves the `free` nodes with all others kept; returns the outcome and the choice on the whole core, if any.
 
     `allowed` [K] limits the strategies of the free nodes (those of `positions` are always allowed).

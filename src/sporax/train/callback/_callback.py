@@ -23,11 +23,16 @@ class Callback:
     A callback is also a context manager that is entered when the run starts and left when it ends. The events without
     prefix are MindSpore's older names: they are called in training and in evaluation unless the newer one is overridden.
 
+    Attributes:
+        hears_evaluation_in_fit: whether it is told about evaluations inside `Model.fit`.
+
     Example:
         >>> class PrintStep(Callback):
         ...     def on_train_step_end(self, run_context):
         ...         print(run_context.original_args().cur_step_num)
     """
+
+    hears_evaluation_in_fit = True
 
     def __enter__(self) -> Any:
         return self
@@ -117,6 +122,11 @@ class CallbackManager(Callback):
     def __init__(self, callbacks: Any = None) -> None:
         self._callbacks = as_callbacks(callbacks)
         self._stack = ExitStack()
+
+    @property
+    def callbacks(self) -> list[Callback]:
+        """The callbacks, in their order."""
+        return self._callbacks
 
     def __enter__(self) -> Self:
         entered = [(callback, self._stack.enter_context(callback)) for callback in self._callbacks]

@@ -25,6 +25,8 @@ class LossMonitor(Callback):
         SporaxValueError: `per_print_times` is no whole number >= 0; or, during training, the loss is NaN or infinite.
     """
 
+    hears_evaluation_in_fit = False
+
     def __init__(self, per_print_times: int = 1) -> None:
         check_count("LossMonitor", "per_print_times", per_print_times, minimum=0)
         self._per_print_times = per_print_times
@@ -127,6 +129,8 @@ class History(Callback):
         epoch: ``{"epoch": [1, 2, ...]}``.
         history: ``{"net_output": [...], metric: [...]}``.
     """
+
+    hears_evaluation_in_fit = False
 
     def __init__(self) -> None:
         self.history: dict[str, list[Any]] = {}

@@ -1,0 +1,85 @@
+"""Settings of host offload: `set_offload_context`, which takes one dict, and the size strings in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+from sporax.context._settings import Check, Settings, kind, number, one_of, read, stored
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.placement_config import OffloadConfig
+
+_SET = "set_offload_context"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)GB")
+
+
+def set_offload_context(offload_config: dict[str, Any]) -> None:
+    """Say where parameters and saved activations live when the device is too small. Same as MindSpore r2.0 to r2.3.
+
+    Args:
+        offload_config: settings by name; `OffloadConfig` lists them.
+
+    Raises:
+        SporaxTypeError: not a dict, or a value of the wrong type.
+        SporaxValueError: unknown setting, a malformed size, or a value that is not allowed.
+
+    Example:
+        >>> set_offload_context({"offload_param": "cpu", "auto_offload": False, "offload_cpu_size": "512GB"})
+    """
+    if not isinstance(offload_config, dict):
+        raise SporaxTypeError(f"For '{_SET}', the argument must be a dict, but got {type(offload_config).__name__}.")
+    _settings.set(offload_config)
+
+
+def get_offload_context() -> dict[str, Any]:
+    """The present settings of host offload, all of them."""
+    return dataclasses.asdict(_settings.current)
+
+
+def reset_offload_context() -> None:
+    """Bring the settings of host offload back to their defaults."""
+    _settings.reset()
+
+
+def offload_snapshot() -> OffloadConfig:
+    """The present settings of host offload."""
+    return _settings.current
+
+
+def gigabytes(function: str, key: str, value: Any) -> str:
+    """A size: a number above 0 and ``GB``.
+
+    Raises:
+        SporaxTypeError: not a string.
+        SporaxValueError: anything but such a size.
+    """
+    kind(str)(function, key, value)
+    match = _SIZE.fullmatch(value)
+    if match is None or float(match.group(1)) == 0:
+        raise SporaxValueError(
+            f"For '{function}', '{key}' must be a number above 0 followed by 'GB', but got '{value}'."
+        )
+    return str(value)
+
+
+_PLACES = ("offload_param", "offload_checkpoint")
+_SIZES = ("offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size")
+_FLAGS = ("enable_aio", "enable_pinned_mem", "auto_offload")
+_RATIOS = ("cpu_ratio", "hbm_ratio")
+
+_CHECKS: dict[str, Check] = {
+    **dict.fromkeys(_PLACES, one_of("cpu", "disk", "")),
+    **dict.fromkeys(_SIZES, gigabytes),
+    **dict.fromkeys(_FLAGS, kind(bool)),
+    **dict.fromkeys(_RATIOS, number(0, 1, types=(float,), above=True)),
+    "offload_path": kind(str),
+    "aio_queue_depth": number(1),
+}
+
+_settings: Settings[OffloadConfig] = Settings(
+    "offload_context",
+    OffloadConfig(),
+    {key: stored(_SET, key, check) for key, check in _CHECKS.items()},
+    {key: read(key) for key in _CHECKS},
+)

@@ -1,0 +1,110 @@
+"""Settings of the search for cuts: `set_algo_parameters`, and the cost model behind it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from sporax.context._settings import Check, Setter, Settings, kind, number, read, stored
+from sporax.ir.search_config import CostModelConfig, SearchConfig
+
+_SET_ALGO = "set_algo_parameters"
+_SET_COST = "set_cost_model_context"
+
+
+def set_algo_parameters(**kwargs: Any) -> None:
+    """Change settings of the search for cuts. Same as MindSpore.
+
+    Args:
+        kwargs: ``fully_use_devices``, ``elementwise_op_strategy_follow``, ``tensor_slice_align_enable``,
+            ``tensor_slice_align_size`` (1 to 1024), ``enable_algo_approxi``, ``algo_approxi_epsilon`` (in (0, 1]).
+
+    Raises:
+        SporaxValueError: unknown setting, or a number outside its range.
+        SporaxTypeError: a value of the wrong type.
+    """
+    _algo.set(kwargs)
+
+
+def get_algo_parameters(attr_key: str) -> Any:
+    """The present value of one setting of the search.
+
+    Raises:
+        SporaxValueError: unknown setting.
+    """
+    return _algo.get(attr_key)
+
+
+def reset_algo_parameters() -> None:
+    """Bring the settings of the search back to their defaults."""
+    _algo.reset()
+
+
+def set_cost_model_context(**kwargs: Any) -> None:
+    """Change numbers of the cost model. Same as MindSpore; `CostModelConfig` lists them.
+
+    Raises:
+        SporaxValueError: unknown setting, or a number outside its range.
+        SporaxTypeError: a value of the wrong type.
+    """
+    _cost_model.set(kwargs)
+
+
+def get_cost_model_context(attr_key: str) -> Any:
+    """The present value of one number of the cost model.
+
+    Raises:
+        SporaxValueError: unknown setting.
+    """
+    return _cost_model.get(attr_key)
+
+
+def reset_cost_model_context() -> None:
+    """Bring the cost model back to its defaults."""
+    _cost_model.reset()
+
+
+def search_snapshot() -> tuple[SearchConfig, CostModelConfig]:
+    """The present settings of the search and of the cost model, for a step that is being planned."""
+    return _algo.current, _cost_model.current
+
+
+def _positive(*, high: float | None = None) -> Check:
+    return number(0, high, types=(float,), above=True)
+
+
+_algo: Settings[SearchConfig] = Settings(
+    "algo_parameters",
+    SearchConfig(),
+    {
+        **{
+            key: stored(_SET_ALGO, key, kind(bool))
+            for key in (
+                "fully_use_devices",
+                "elementwise_op_strategy_follow",
+                "tensor_slice_align_enable",
+                "enable_algo_approxi",
+            )
+        },
+        "tensor_slice_align_size": stored(_SET_ALGO, "tensor_slice_align_size", number(1, 1024)),
+        "algo_approxi_epsilon": stored(_SET_ALGO, "algo_approxi_epsilon", _positive(high=1)),
+    },
+    {each.name: read(each.name) for each in dataclasses.fields(SearchConfig)},
+)
+
+_COST_CHECKS: dict[str, Check] = {
+    **{
+        each.name: _positive() if isinstance(each.default, float) else kind(type(each.default))
+        for each in dataclasses.fields(CostModelConfig)
+    },
+    "costmodel_gamma": number(0, 1, types=(float,)),
+    "run_phase": number(0, 1),
+    "costmodel_allreduce_fusion_algorithm": number(0, 2),
+    "costmodel_allreduce_fusion_times": number(0),
+    "costmodel_allreduce_fusion_tail_percent": number(0, 1, types=(float,)),
+}
+_COST_SETTERS: dict[str, Setter] = {key: stored(_SET_COST, key, check) for key, check in _COST_CHECKS.items()}
+
+_cost_model: Settings[CostModelConfig] = Settings(
+    "cost_model_context", CostModelConfig(), _COST_SETTERS, {key: read(key) for key in _COST_SETTERS}
+)

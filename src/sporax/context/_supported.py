@@ -1,0 +1,97 @@
+"""What a step may ask for today.
+
+Settings are stored as soon as they are set. Whether the system can do what they ask for is said here, when a step is
+compiled: a setting that would change the result and is not there yet is an error, never a silent run without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from sporax.context._global import memory_offload
+from sporax.context._parallel import PARALLEL_GUARD, snapshot, world_size
+from sporax.context._ps import ps_snapshot
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.parallel_config import ParallelConfig, ParallelMode
+from sporax.runtime import state
+
+
+def check_supported(config: ParallelConfig, num_devices: int) -> None:
+    """Check that a step can be compiled under `config`.
+
+    Args:
+        config: the settings of the run.
+        num_devices: how many ranks the job really has.
+
+    Raises:
+        SporaxRuntimeError: the settings contradict each other or the job, or ask for something that is not offered yet.
+    """
+    if config.device_num % config.pipeline_stages:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
+            f"{config.device_num} and {config.pipeline_stages}."
+        )
+    if config.pipeline_stages > 1:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} is not offered yet: use 1 stage."
+        )
+    if config.in_global_view and config.device_num > 1:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', parallel_mode='{config.parallel_mode}' on {config.device_num} devices is not "
+            "offered yet: use 1 device, or parallel_mode='data_parallel'."
+        )
+    if config.parallel_mode != ParallelMode.STAND_ALONE and config.device_num != num_devices:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', 'device_num' is {config.device_num}, but the job has {num_devices} "
+            "rank(s). Start the script with a launcher and call communication.init(), or leave 'device_num' out."
+        )
+
+
+def check_step() -> None:
+    """Check that a step can be compiled under the present settings, all groups of them.
+
+    Raises:
+        SporaxRuntimeError: as `check_supported`; parameter servers or memory offload are switched on.
+    """
+    check_supported(snapshot(), world_size())
+    if ps_snapshot().enable_ps:
+        raise SporaxRuntimeError(
+            "For 'set_ps_context', enable_ps=True is not offered yet: parameter-server training cannot run."
+        )
+    if memory_offload():
+        raise SporaxRuntimeError(
+            "For 'set_context', memory_offload='ON' is not offered yet: values cannot be kept on the host."
+        )
+
+
+class _StepGuard:
+    """What a compiled step remembers of the settings beside the parallel ones that would refuse it."""
+
+    def fingerprint(self) -> dict[str, bool]:
+        """The switches by name."""
+        return {"enable_ps": ps_snapshot().enable_ps, "memory_offload": memory_offload()}
+
+    def describe(self) -> str:
+        """What messages call it."""
+        return "the context"
+
+
+_STEP_GUARD = _StepGuard()
+
+
+def as_step(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as the body of a compiled step: tracing it checks the present settings first and depends on them.
+
+    It runs only while a step is traced, so calls of a compiled step cost nothing more.
+    """
+
+    @functools.wraps(function)
+    def step(*args: Any, **kwargs: Any) -> Any:
+        check_step()
+        state.depend_on(PARALLEL_GUARD)
+        state.depend_on(_STEP_GUARD)
+        return function(*args, **kwargs)
+
+    return step

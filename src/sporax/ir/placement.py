@@ -1,0 +1,191 @@
+"""Where a tensor is while the planner and the lowering work on it.
+
+A `Layout` is what users say and read: a device matrix of its own and cuts over it. Inside one plan all tensors live on
+one *mesh* (a `DeviceMatrix`, usually with axes of prime sizes), so the working value leaves the matrix out and adds what
+a Layout cannot say: that the ranks along some axes hold *parts* of the values which still have to be added up (or
+maximised, …). Such a tensor is called partial.
+
+    Placement(((0,), ()))                    rows cut by axis 0, columns whole; ranks along other axes hold copies
+    Placement(((), (1,)), partial=(0,))      columns cut by axis 1; the sum over axis 0 is the value
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sporax.ir.device_matrix import DeviceMatrix, ravel
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.layout import Layout
+
+Axes = tuple[int, ...]
+"""Positions of mesh axes."""
+
+REDUCTIONS = ("sum", "max", "min", "prod", "and", "or", "xor")
+"""The ways parts can make up a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How one tensor lies on a mesh. Hashable.
+
+    Attributes:
+        dims: per tensor dimension the mesh axes that cut it, outermost first.
+        partial: the mesh axes along which ranks hold parts of the values, in ascending order.
+        reduction: how the parts make up the value (one of `REDUCTIONS`); "" when `partial` is empty.
+
+    Raises:
+        SporaxValueError: an axis is used twice, or the reduction is unknown.
+
+    Example:
+        >>> print(Placement(((0,), (2, 1)), partial=(3,)))
+        [0, 2·1] + sum over 3
+    """
+
+    dims: tuple[Axes, ...]
+    partial: Axes = ()
+    reduction: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partial", tuple(sorted(self.partial)))
+        object.__setattr__(self, "reduction", (self.reduction or "sum") if self.partial else "")
+        used = [*itertools.chain(*self.dims), *self.partial]
+        if len(set(used)) != len(used):
+            raise SporaxValueError(f"For 'Placement', every axis must be used once at most, but got {self}.")
+        if self.partial and self.reduction not in REDUCTIONS:
+            raise SporaxValueError(
+                f"For 'Placement', 'reduction' must be one of {REDUCTIONS}, but got '{self.reduction}'."
+            )
+
+    def __str__(self) -> str:
+        return self._text([str(axis) for axis in range(1 + max([*itertools.chain(*self.dims), *self.partial, -1]))])
+
+    def on(self, mesh: DeviceMatrix) -> str:
+        """The placement with the mesh's own axis names, for people."""
+        return self._text([mesh.axis_name(axis) for axis in range(mesh.num_axes)])
+
+    def _text(self, names: Sequence[str]) -> str:
+        dims = ", ".join("·".join(names[axis] for axis in axes) or "-" for axes in self.dims)
+        parts = f" + {self.reduction} over {'·'.join(names[axis] for axis in self.partial)}" if self.partial else ""
+        return f"[{dims}]{parts}"
+
+    # ------------------------------------------------------------------------------------------------ ways to make one
+
+    @classmethod
+    def replicated(cls, num_dims: int) -> Placement:
+        """Every rank holds the whole tensor of `num_dims` dimensions."""
+        return cls(((),) * num_dims)
+
+    @classmethod
+    def from_layout(cls, layout: Layout, mesh: DeviceMatrix) -> Placement:
+        """The same slices in terms of `mesh`.
+
+        Raises:
+            SporaxValueError: `mesh` does not refine the layout's matrix, stands on other ranks, or the layout cuts inside
+                a device (interleaved).
+        """
+        if layout.device_matrix.interleaved:
+            raise SporaxValueError(f"For 'Placement', the layout must not be interleaved, but got {layout}.")
+        if layout.device_matrix.ranks != mesh.ranks:
+            raise SporaxValueError(
+                f"For 'Placement', the layout must stand on the ranks of the mesh {mesh}, but got {layout}."
+            )
+        return cls(layout.on_shape(mesh.shape).cuts)
+
+    def to_layout(self, mesh: DeviceMatrix) -> Layout:
+        """The cuts as a Layout on `mesh`.
+
+        Raises:
+            SporaxValueError: the tensor is partial, which a Layout cannot say.
+        """
+        if self.partial:
+            raise SporaxValueError(f"For 'Placement', a Layout must be of a complete tensor, but got {self.on(mesh)}.")
+        return Layout(mesh, self.dims)
+
+    # ------------------------------------------------------------------------------------------------------ reading it
+
+    @property
+    def used(self) -> frozenset[int]:
+        """The axes that cut the tensor or along which it is partial; along all others it is repeated."""
+        return frozenset(itertools.chain(*self.dims, self.partial))
+
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every rank holds the whole, complete tensor."""
+        return not self.used
+
+    def complete(self) -> Placement:
+        """The same cuts after the parts have been added up."""
+        return Placement(self.dims)
+
+    def parts(self, mesh: DeviceMatrix) -> tuple[int, ...]:
+        """Number of slices of each dimension."""
+        return tuple(num_parts(mesh, axes) for axes in self.dims)
+
+    def fits(self, shape: Sequence[int], mesh: DeviceMatrix) -> bool:
+        """Whether a tensor of `shape` has that many dimensions and each can be cut evenly."""
+        return len(shape) == len(self.dims) and all(
+            size % parts == 0 for size, parts in zip(shape, self.parts(mesh), strict=True)
+        )
+
+    def local_shape(self, shape: Sequence[int], mesh: DeviceMatrix) -> tuple[int, ...]:
+        """Shape of what one rank holds of a tensor of `shape`.
+
+        Raises:
+            SporaxValueError: a dimension cannot be cut evenly.
+        """
+        if not self.fits(shape, mesh):
+            raise SporaxValueError(
+                f"For 'Placement', every dimension of the shape {tuple(shape)} must be divisible by its number of slices, "
+                f"but got {self.on(mesh)}, which makes {self.parts(mesh)}."
+            )
+        return tuple(size // parts for size, parts in zip(shape, self.parts(mesh), strict=True))
+
+    def block(self, shape: Sequence[int], mesh: DeviceMatrix, rank: int) -> tuple[slice, ...]:
+        """The part of a tensor of `shape` that `rank` holds, as slices to index with."""
+        sizes = self.local_shape(shape, mesh)
+        starts = (axes_index(mesh, axes, rank) * size for axes, size in zip(self.dims, sizes, strict=True))
+        return tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+
+def num_parts(mesh: DeviceMatrix, axes: Axes) -> int:
+    """Number of ranks along `axes` together."""
+    return math.prod(mesh.shape[axis] for axis in axes)
+
+
+def axes_index(mesh: DeviceMatrix, axes: Axes, rank: int) -> int:
+    """Where `rank` stands along `axes`, as one row-major number (the first axis counts the largest steps)."""
+    coordinates = mesh.coordinates(rank)
+    return ravel([coordinates[axis] for axis in axes], [mesh.shape[axis] for axis in axes])
+
+
+def prime_mesh(matrix: DeviceMatrix) -> DeviceMatrix:
+    """The same ranks on a matrix whose axes all have prime sizes, so that every cut by a divisor is a run of axes.
+
+    Example:
+        >>> prime_mesh(DeviceMatrix((4, 6))).shape
+        (2, 2, 2, 3)
+    """
+    primes = tuple(prime for size in matrix.device_shape for prime in _primes(size))
+    return DeviceMatrix(primes, (), matrix.ranks)
+
+
+def every_placement(num_dims: int, num_axes: int) -> Iterator[Placement]:
+    """All placements of complete tensors: every axis unused or in some dimension, in every order."""
+    for owners in itertools.product(range(-1, num_dims), repeat=num_axes):
+        members = [[axis for axis, owner in enumerate(owners) if owner == dim] for dim in range(num_dims)]
+        for dims in itertools.product(*(itertools.permutations(axes) for axes in members)):
+            yield Placement(dims)
+
+
+def _primes(number: int) -> list[int]:
+    found: list[int] = []
+    divisor = 2
+    while number > 1:
+        while number % divisor == 0:
+            found.append(divisor)
+            number //= divisor
+        divisor += 1
+    return found

@@ -1,0 +1,67 @@
+"""What steers the search for cuts: settings of the algorithm, and the numbers of MindSpore's published cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class SearchConfig:
+    """Settings of the search. Field names are the keys of `set_algo_parameters`.
+
+    Attributes:
+        fully_use_devices: consider only cuts that use all devices, or one.
+        elementwise_op_strategy_follow: element-wise operators take the cut of their producer.
+        tensor_slice_align_enable, tensor_slice_align_size: the last two dims of MatMul slices must be multiples of the size.
+        enable_algo_approxi, algo_approxi_epsilon: keep one candidate per cell of this relative size of the Pareto front.
+    """
+
+    fully_use_devices: bool = False
+    elementwise_op_strategy_follow: bool = False
+    tensor_slice_align_enable: bool = False
+    tensor_slice_align_size: int = 16
+    enable_algo_approxi: bool = False
+    algo_approxi_epsilon: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class CostModelConfig:
+    """Numbers of MindSpore's cost model. Field names are the keys of `set_cost_model_context`.
+
+    Attributes:
+        device_memory_capacity: bytes of one device.
+        costmodel_alpha, costmodel_beta: weights of computation and communication.
+        costmodel_gamma: how much of the communication of parameter gradients counts.
+        costmodel_communi_threshold, costmodel_communi_const, costmodel_communi_bias: bytes below which a message costs
+            `communi_const` bytes, and what is added to larger ones.
+        run_phase: 0 training, 1 inference.
+        costmodel_allreduce_fusion_algorithm: 0 none, 1 by `times` and `tail_percent`, 2 by the time model.
+        costmodel_allreduce_fusion_times, costmodel_allreduce_fusion_tail_percent: groups, and the last one's share.
+        costmodel_allreduce_fusion_tail_time, costmodel_allreduce_fusion_allreduce_inherent_time,
+            costmodel_allreduce_fusion_allreduce_bandwidth, costmodel_allreduce_fusion_computation_time_parameter: the
+            time model of algorithm 2.
+        rp_matmul_mem_coef: weight of memory in the recursive search.
+        is_multi_subgraphs: the step has several graphs.
+        dp_algo_single_loop: dynamic programming runs in a single loop.
+    """
+
+    device_memory_capacity: float = 16.0 * GIB
+    costmodel_alpha: float = 1.0
+    costmodel_beta: float = 400.0
+    costmodel_gamma: float = 0.001
+    costmodel_communi_threshold: float = 2048.0
+    costmodel_communi_const: float = 3072.0
+    costmodel_communi_bias: float = 1024.0
+    run_phase: int = 0
+    costmodel_allreduce_fusion_algorithm: int = 0
+    costmodel_allreduce_fusion_times: int = 0
+    costmodel_allreduce_fusion_tail_percent: float = 0.1
+    costmodel_allreduce_fusion_tail_time: float = 0.1
+    costmodel_allreduce_fusion_allreduce_inherent_time: float = 0.1
+    costmodel_allreduce_fusion_allreduce_bandwidth: float = 0.1
+    costmodel_allreduce_fusion_computation_time_parameter: float = 0.1
+    rp_matmul_mem_coef: float = 0.1
+    is_multi_subgraphs: bool = False
+    dp_algo_single_loop: bool = False

@@ -1,0 +1,330 @@
+"""The language of rules: what a primitive does to the dimensions of its operands, without JAX.
+
+A *factor* is an index that runs through the primitive's computation: matrix multiplication has three,
+
+    i k, k j -> i j        i and j are *mapped*, k is *reduced* by a sum
+
+A rule lists the factors and says which of them index each dimension of each operand and result. Cutting a factor by mesh
+axes cuts every dimension it indexes, and from that everything else follows (`sporax.planner.rules.derive`).
+
+Kinds of factors:
+
+    map       every slice of the results needs only the same slice of the operands
+    reduce    results do not have it: ranks compute parts of the results, to be combined by its reduction
+    blocked   must stay whole
+    halo      a window slides along it: neighbours exchange a border first
+    permute   slices change places between ranks (reversal)
+    partial   not an index: an axis "assigned" to it means that some operands arrive as parts and so do the results,
+              which is what linear primitives allow
+
+A dimension may be indexed by several factors, the major one first (a reshape splits and joins dimensions that way); the
+slices must stay contiguous, so a minor factor can be cut only after all factors before it are cut completely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from sporax.ir.errors import SporaxValueError
+
+Shape = tuple[int, ...]
+DimFactors = tuple[tuple[int, ...], ...]
+"""Per dimension of one tensor the numbers of the factors that index it, major first."""
+MOVABLE = ("sum", "max", "min")
+"""Reductions whose parts may be moved about by primitives that only copy elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a rule knows of an operand or result.
+
+    Attributes:
+        shape: its whole shape.
+        dtype: name as numpy writes it, or JAX's for extended types such as ``key<fry>``.
+        itemsize: bytes per element.
+        constant: the value when it is a scalar literal, else None.
+    """
+
+    shape: Shape
+    dtype: str = "float32"
+    itemsize: int = 4
+    constant: complex | None = None
+
+    @property
+    def num_dims(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def is_inexact(self) -> bool:
+        """Whether it holds floating-point or complex numbers."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One equation as the planner sees it.
+
+    Attributes:
+        name: the primitive's name; calls of foreign code add what they call, as in ``ffi_call:my_kernel``.
+        operands, results: the tensors.
+        params: the primitive's parameters as they are; objects such as dimension numbers are read by attribute.
+    """
+
+    name: str
+    operands: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+class Kind(Enum):
+    """What cutting a factor means; the module's docstring explains each."""
+
+    MAP = "map"
+    REDUCE = "reduce"
+    BLOCKED = "blocked"
+    HALO = "halo"
+    PERMUTE = "permute"
+    PARTIAL = "partial"
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What a rank needs of its neighbours for one window dimension cut into equal slices, and the padding that is left.
+
+    Attributes:
+        left, right: elements to fetch from the neighbour before and the one behind.
+        pad_low, pad_high: padding of the slice with its borders, in dilated elements; negative crops.
+    """
+
+    left: int
+    right: int
+    pad_low: int
+    pad_high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window that slides along a dimension of `size` elements and makes `num_outputs` results.
+
+    Attributes:
+        extent: window size, in elements of the window.
+        stride, base_dilation, window_dilation, pad_low: as in XLA.
+        exchanges: whether borders can be fetched; otherwise only cuts that need none are allowed.
+    """
+
+    size: int
+    num_outputs: int
+    extent: int
+    stride: int = 1
+    base_dilation: int = 1
+    window_dilation: int = 1
+    pad_low: int = 0
+    exchanges: bool = True
+
+    def border(self, parts: int) -> Border | None:
+        """What a rank needs when the dimension is cut into `parts` slices; None when that is not possible.
+
+        All ranks run the same program, so slices must start at the same place relative to their windows: inputs and
+        outputs advance in step, and a border reaches no farther than the next neighbour.
+        """
+        if self.size % parts or self.num_outputs % parts:
+            return None
+        if self.size * self.base_dilation != self.num_outputs * self.stride:
+            return None
+        size, outputs = self.size // parts, self.num_outputs // parts
+        dilation = self.base_dilation
+        left = max(0, math.ceil(self.pad_low / dilation))
+        reach = (outputs - 1) * self.stride + (self.extent - 1) * self.window_dilation + 1 - self.pad_low
+        beyond = reach - ((size - 1) * dilation + 1)
+        right = max(0, math.ceil(beyond / dilation))
+        if left > size or right > size or ((left or right) and not self.exchanges):
+            return None
+        return Border(left, right, self.pad_low - left * dilation, beyond - right * dilation)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One index of a computation.
+
+    Attributes:
+        kind: what cutting it means.
+        size: how many values it takes; cuts must divide it. 0 for `Kind.PARTIAL`, which has no extent.
+        reduction: how parts combine, for reduce and partial.
+        operands, results: which tensors are parts, for partial.
+        window: geometry, for halo.
+        name: what messages call it.
+    """
+
+    kind: Kind
+    size: int
+    reduction: str = ""
+    operands: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    window: Window | None = None
+    name: str = ""
+
+    def allows(self, parts: int) -> bool:
+        """Whether it can be cut into `parts` slices."""
+        if self.kind is Kind.PARTIAL:
+            return True
+        if self.kind is Kind.BLOCKED:
+            return parts == 1
+        if self.window is not None:
+            return self.window.border(parts) is not None
+        return self.size % parts == 0
+
+
+Adapt = Callable[[Operation, tuple[Shape, ...], tuple[Shape, ...]], Mapping[str, Any]]
+"""From the operation and the local shapes of operands and results: the parameters that differ in local execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a primitive does to dimensions, for given shapes and parameters.
+
+    Attributes:
+        factors: all indices.
+        operands, results: per tensor, per dimension, the factors that index it.
+        recipe: how slices are computed; ``"plain"`` binds the primitive itself (`sporax.lowering.local` has the others).
+        adapt: parameters that depend on shapes, for the slices; None when there are none.
+        flops_per_point: work at each point of the index space spanned by `points`.
+        points: the factors that span the index space; all factors when None.
+        opaque: why nothing may be cut; "" for a rule that says something.
+    """
+
+    factors: tuple[Factor, ...]
+    operands: tuple[DimFactors, ...]
+    results: tuple[DimFactors, ...]
+    recipe: str = "plain"
+    adapt: Adapt | None = None
+    flops_per_point: float = 1.0
+    points: tuple[int, ...] | None = None
+    opaque: str = ""
+
+    def __str__(self) -> str:
+        def tensor(dims: DimFactors) -> str:
+            return " ".join(_dim_text(dim) for dim in dims)
+
+        def factor(number: int, each: Factor) -> str:
+            where = f" {each.operands}" if each.kind is Kind.PARTIAL else f" {_letter(number)}={each.size}"
+            return f"{each.kind.value}{where}{' ' + each.reduction if each.reduction else ''}"
+
+        statement = f"{', '.join(map(tensor, self.operands))} -> {', '.join(map(tensor, self.results))}"
+        return f"{statement} ({', '.join(factor(n, each) for n, each in enumerate(self.factors))})"
+
+
+class Draft:
+    """Collects factors while a rule function walks over an operation.
+
+    The methods that make a factor return it as a one-tuple, so that a dimension is written as a sum: ``rows + columns``.
+    """
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+        self._factors: list[Factor] = []
+
+    def _add(self, factor: Factor) -> tuple[int, ...]:
+        self._factors.append(factor)
+        return (len(self._factors) - 1,)
+
+    def map(self, size: int) -> tuple[int, ...]:
+        """An index that results and operands share, or that only results have."""
+        return self._add(Factor(Kind.MAP, size))
+
+    def reduce(self, size: int, reduction: str = "sum") -> tuple[int, ...]:
+        """An index that results lose."""
+        return self._add(Factor(Kind.REDUCE, size, reduction))
+
+    def blocked(self, size: int) -> tuple[int, ...]:
+        """An index that must stay whole."""
+        return self._add(Factor(Kind.BLOCKED, size))
+
+    def permute(self, size: int) -> tuple[int, ...]:
+        """An index along which slices change ranks."""
+        return self._add(Factor(Kind.PERMUTE, size))
+
+    def halo(self, window: Window) -> tuple[int, ...]:
+        """An index along which a window slides. Operand and result have it with different sizes."""
+        return self._add(Factor(Kind.HALO, math.gcd(window.size, window.num_outputs), window=window))
+
+    def maps(self, sizes: Sequence[int]) -> DimFactors:
+        """One mapped index per dimension."""
+        return tuple(self.map(size) for size in sizes)
+
+    def blocks(self, sizes: Sequence[int]) -> DimFactors:
+        """Dimensions that must stay whole."""
+        return tuple(self.blocked(size) for size in sizes)
+
+    def passes(self, operands: Sequence[int], *reductions: str, results: Sequence[int] | None = None) -> None:
+        """Say that the primitive is linear in `operands` together: parts of them make parts of the results."""
+        all_results = range(len(self.operation.results))
+        for reduction in reductions:
+            self._factors.append(
+                Factor(
+                    Kind.PARTIAL, 0, reduction, tuple(operands), tuple(all_results if results is None else results)
+                )
+            )
+
+    def finish(
+        self,
+        operands: Sequence[DimFactors],
+        results: Sequence[DimFactors],
+        *,
+        recipe: str = "plain",
+        adapt: Adapt | None = None,
+        flops_per_point: float = 1.0,
+        points: tuple[int, ...] | None = None,
+    ) -> Rule:
+        """The rule; checks that every tensor is indexed as its shape says."""
+        rule = Rule(tuple(self._factors), tuple(operands), tuple(results), recipe, adapt, flops_per_point, points)
+        _check(self.operation, rule)
+        return rule
+
+
+def replicate(operation: Operation, reason: str, flops_per_point: float = 0.0) -> Rule:
+    """The rule that cuts nothing, for a `reason` that plans report."""
+    return Rule(
+        (),
+        tuple(((),) * each.num_dims for each in operation.operands),
+        tuple(((),) * each.num_dims for each in operation.results),
+        flops_per_point=flops_per_point,
+        opaque=reason,
+    )
+
+
+def _check(operation: Operation, rule: Rule) -> None:
+    """Every dimension has factors that multiply to its size, unless its length is its own affair (halo)."""
+    tensors = [*zip(operation.operands, rule.operands, strict=True), *zip(operation.results, rule.results, strict=True)]
+    for spec, dims in tensors:
+        if len(dims) != spec.num_dims:
+            raise SporaxValueError(
+                f"For '{operation.name}', the rule must index all dimensions of a tensor of shape {spec.shape}, but has "
+                f"{len(dims)} of them: {rule}."
+            )
+        for dim, (size, indices) in enumerate(zip(spec.shape, dims, strict=True)):
+            factors = [rule.factors[index] for index in indices]
+            sliding = any(factor.kind is Kind.HALO for factor in factors)
+            if indices and not sliding and math.prod(factor.size for factor in factors) != size:
+                raise SporaxValueError(
+                    f"For '{operation.name}', the factors of dimension {dim} of a tensor of shape {spec.shape} must multiply "
+                    f"to {size}, but got {[factor.size for factor in factors]} in {rule}."
+                )
+
+
+def _dim_text(indices: tuple[int, ...]) -> str:
+    letters = "".join(_letter(index) for index in indices)
+    return f"({letters})" if len(indices) > 1 else letters or "1"
+
+
+def _letter(index: int) -> str:
+    return chr(ord("a") + index) if index < 26 else f"f{index}"

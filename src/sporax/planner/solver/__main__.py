@@ -1,0 +1,8 @@
+"""``python -m sporax.planner.solver`` is ``sporax solve``."""
+
+import sys
+
+from sporax.planner.solver.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

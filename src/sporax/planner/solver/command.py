@@ -1,0 +1,108 @@
+"""The command ``sporax solve``: a cost graph from a file, one JSON object out.
+
+Exit status: 0 a solution that fits was found; 1 none was found (``infeasible`` says whether that is ``proven`` or
+``unknown``); 2 the arguments or the file are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxError
+from sporax.planner.solver.reader import read_graph
+from sporax.planner.solver.solve import Solution, solve
+
+FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments on `parser`."""
+    parser.description = "Solve a cost graph (IOPDDL format): choose one strategy per node, least cost, within memory."
+    parser.add_argument("graph", metavar="GRAPH", help="JSON file, gzipped or not")
+    parser.add_argument("--time", type=_positive, default=60.0, metavar="SECONDS", help="wall-clock budget (60)")
+    parser.add_argument("--threads", type=_count, default=1, metavar="N", help="worker processes (1)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the search (0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--solution", metavar="FILE", help="write the choices, a JSON list with one number per node")
+    parser.add_argument("--verbose", action="store_true", help="report improvements on standard error")
+    parser.epilog = "Exit status: 0 solution found; 1 none found; 2 wrong arguments or file."
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the command; returns its exit status."""
+    try:
+        graph = read_graph(args.graph)
+        solution = solve(
+            graph,
+            seconds=args.time,
+            threads=args.threads,
+            seed=args.seed,
+            progress=_report if args.verbose else None,
+        )
+        if args.solution and solution.choices is not None:
+            _write_choices(args.solution, solution.choices.tolist())
+    except SporaxError as error:
+        print(f"sporax solve: {error}", file=sys.stderr)
+        return WRONG_INPUT
+    record = as_record(solution)
+    if args.json:
+        print(json.dumps(record))
+    else:
+        for name, value in record.items():
+            print(f"{name:12} {'-' if value is None else value}")
+    return NOT_FOUND if solution.choices is None else FOUND
+
+
+def as_record(solution: Solution) -> dict[str, Any]:
+    """The JSON object for a solution. Whole costs are integers; what is not known is null."""
+    record: dict[str, Any] = {
+        "cost": _number(solution.cost),
+        "bound": _number(solution.bound),
+        "optimal": solution.optimal,
+        "peak": solution.peak,
+        "limit": solution.limit,
+        "seconds": round(solution.seconds, 3),
+    }
+    if solution.choices is None:
+        record["infeasible"] = "proven" if solution.infeasible else "unknown"
+    return record
+
+
+def _number(value: float | None) -> int | float | None:
+    return int(value) if value is not None and value == int(value) else value
+
+
+def _write_choices(path: str, choices: list[int]) -> None:
+    try:
+        Path(path).write_text(json.dumps(choices) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise SporaxError(f"For '--solution', the file must be writable, but got: {error}.") from error
+
+
+def _report(seconds: float, cost: float, bound: float) -> None:
+    print(f"{seconds:8.1f} s  cost {cost:.10g}  bound {bound:.10g}", file=sys.stderr, flush=True)
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, but got {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, but got {text}")
+    return value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command on its own, as ``python -m sporax.planner.solver``."""
+    parser = argparse.ArgumentParser(prog="sporax solve")
+    add_arguments(parser)
+    return run(parser.parse_args(arguments))

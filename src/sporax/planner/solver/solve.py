@@ -1,0 +1,153 @@
+"""`solve`: the whole way from a cost graph to a checked solution.
+
+Reduce; if what is left is small, solve it here by integer program; otherwise hand it to a team of workers until the
+bound meets the best choice or time is up. Whatever comes back is expanded to the graph and measured by the checker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.planner.solver.core import Core
+from sporax.planner.solver.evaluate import evaluate
+from sporax.planner.solver.exact import solve_exactly
+from sporax.planner.solver.graph import CostGraph, Ints
+from sporax.planner.solver.network import Network
+from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.roles import Board
+from sporax.planner.solver.team import run_team
+from sporax.planner.solver.timeline import Timeline
+
+OPTIMALITY_TOLERANCE = 1e-9
+"""A cost is called optimal when the bound is within this share of it: the accuracy of the arithmetic."""
+_SMALL_ENTRIES = 100_000
+_SMALL_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The answer to a cost graph.
+
+    Attributes:
+        choices: [nodes] the strategy of each node, or None when no choice that fits was found.
+        cost: cost of `choices` as measured by the checker; None without choices.
+        bound: proven lower bound on the cost of every choice that fits; None if there is none.
+        optimal: `cost` has been proven least, to `OPTIMALITY_TOLERANCE`.
+        infeasible: it has been proven that no choice fits.
+        peak: greatest total usage at any time under `choices`; None without choices.
+        limit: the graph's memory limit.
+        seconds: wall time.
+        statistics: what the solver did: sizes after reduction, rows used, where the answer came from.
+    """
+
+    choices: Ints | None
+    cost: float | None
+    bound: float | None
+    optimal: bool
+    infeasible: bool
+    peak: int | None
+    limit: int | None
+    seconds: float
+    statistics: dict[str, int | float | str] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float | None:
+        """Relative distance of cost and bound, or None."""
+        if self.cost is None or self.bound is None:
+            return None
+        return (self.cost - self.bound) / max(abs(self.cost), 1e-300) if self.cost > self.bound else 0.0
+
+
+def solve(
+    graph: CostGraph,
+    *,
+    seconds: float = 60.0,
+    threads: int = 1,
+    seed: int = 0,
+    progress: Callable[[float, float, float], None] | None = None,
+) -> Solution:
+    """Finds a choice of least cost within the memory limit.
+
+    Args:
+        graph: the problem.
+        seconds: wall-clock budget, kept to within a few seconds; an optimal answer comes earlier.
+        threads: worker processes for graphs that are not solved at once.
+        seed: seed of the random choices in the search.
+        progress: called with (seconds so far, best cost, bound) on every improvement.
+
+    Raises:
+        SporaxValueError: `seconds` or `threads` is not positive.
+
+    Example:
+        >>> graph = CostGraph.build([[1, 5]], [[9, 2]], [(0, 1)], [], limit=4)
+        >>> solve(graph).choices
+        array([1])
+    """
+    if not seconds > 0 or threads < 1:
+        raise SporaxValueError(
+            f"For 'solve', seconds and threads must be positive, but got seconds={seconds} and threads={threads}."
+        )
+    start = time.monotonic()
+    deadline = start + seconds
+    core, infeasible = _reduced(graph)
+    board = Board(lambda *news: None)
+    if progress is not None:
+        told = progress
+        board.post = lambda *news: told(time.monotonic() - start, board.cost, board.bound)
+    method = "reduction"
+    if not infeasible:
+        method, infeasible = _run(core, board, deadline, threads, seed)
+    return _answer(graph, core, board, infeasible, start, method)
+
+
+def _reduced(graph: CostGraph) -> tuple[Core, bool]:
+    network = reduce(Network.of(graph, Timeline.of(graph.intervals)))
+    return Core.of(network), network.infeasible
+
+
+def _run(core: Core, board: Board, deadline: float, threads: int, seed: int) -> tuple[str, bool]:
+    """Solves the core; returns how, and whether it was proven infeasible."""
+    left = deadline - time.monotonic()
+    if sum(table.size for table in core.tables) <= _SMALL_ENTRIES:
+        outcome = solve_exactly(core, time.monotonic() + min(left / 3, _SMALL_SECONDS), report=board.bounded)
+        if outcome.positions is not None:
+            board.found(core.cost(outcome.positions), outcome.positions)
+            if outcome.optimal:
+                board.bounded(board.cost)
+                return "integer program", False
+        if outcome.bound == np.inf:
+            return "integer program", True
+    run_team(core, board, deadline=deadline, threads=threads, seed=seed)
+    return "team", board.positions is None and board.bound == np.inf
+
+
+def _answer(graph: CostGraph, core: Core, board: Board, infeasible: bool, start: float, method: str) -> Solution:
+    """Expands the best choice, has it checked, and states what is known."""
+    statistics: dict[str, int | float | str] = {
+        "method": method,
+        "core_nodes": core.num_nodes,
+        "core_strategies": len(core.costs),
+        "core_entries": sum(table.size for table in core.tables),
+    }
+    bound = board.bound if np.isfinite(board.bound) else None
+    if board.positions is None:
+        return Solution(None, None, bound, False, infeasible, None, graph.limit, time.monotonic() - start, statistics)
+    choices = core.expand(board.positions)
+    measured = evaluate(graph, choices.tolist())
+    if not measured.feasible:
+        raise SporaxRuntimeError(
+            f"For '{graph.name}', the solver's choice must pass its checker, but got cost {measured.cost} and peak "
+            f"{measured.peak} at time {measured.peak_time} with limit {graph.limit}. This is a bug in Sporax."
+        )
+    cost = measured.cost
+    optimal = bound is not None and cost - bound <= OPTIMALITY_TOLERANCE * max(1.0, abs(cost))
+    if optimal or (bound is not None and bound > cost):
+        bound = cost
+    return Solution(
+        choices, cost, bound, optimal, False, measured.peak, graph.limit, time.monotonic() - start, statistics
+    )

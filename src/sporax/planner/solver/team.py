@@ -1,0 +1,110 @@
+"""The team: starts workers on a core, relays what they find, and stops them on time."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sporax.planner.solver.core import Core
+from sporax.planner.solver.roles import Board
+from sporax.planner.solver.worker import News, Task
+
+_ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.worker import main; main()"
+
+
+@dataclass(slots=True)
+class _Member:
+    process: subprocess.Popen[bytes]
+    outbox: queue.Queue[bytes | None] = field(default_factory=queue.Queue)
+
+
+def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: int, quiet: bool = True) -> None:
+    """Works on `core` with `threads` processes until the board is closed or `deadline` (of `time.monotonic`) passes.
+
+    The first worker bounds; the others search. A single worker does both in turn. Results go to `board`.
+    """
+    inbox: queue.Queue[tuple[int, News | None]] = queue.Queue()
+    network = core.as_network()
+    members: list[_Member] = []
+    try:
+        for number in range(threads):
+            task = Task(network, deadline - time.monotonic(), seed + number, number == 0, number > 0 or threads == 1)
+            members.append(_start(task, number, inbox, quiet))
+        alive = set(range(threads))
+        while alive and not board.closed and (left := deadline - time.monotonic()) > 0:
+            try:
+                number, news = inbox.get(timeout=left)
+            except queue.Empty:
+                break
+            if news is None:
+                alive.discard(number)
+            else:
+                _relay(news, number, board, members)
+    finally:
+        for member in members:
+            member.process.kill()
+            member.outbox.put(None)
+        for member in members:
+            member.process.wait()
+
+
+def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> None:
+    """Updates the board and tells the others what is new."""
+    better = news.positions is not None and news.cost < board.cost
+    board.bounded(news.bound, news.marginals)
+    if better and news.positions is not None:
+        board.found(news.cost, news.positions)
+    elif news.marginals is None:
+        return
+    data = pickle.dumps(replace(news, positions=news.positions if better else None))
+    for number, member in enumerate(members):
+        if number != sender:
+            member.outbox.put(data)
+
+
+def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | None]], quiet: bool) -> _Member:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ENTRY.format(path=sys.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if quiet else None,
+        env=environment,
+    )
+    member = _Member(process)
+    member.outbox.put(pickle.dumps(task))
+    for target, arguments in ((_write, (member,)), (_read, (member, number, inbox))):
+        threading.Thread(target=target, args=arguments, daemon=True).start()
+    return member
+
+
+def _write(member: _Member) -> None:
+    """Feeds a worker's standard input, so that a busy worker never blocks the team."""
+    stream = member.process.stdin
+    assert stream is not None
+    try:
+        while (data := member.outbox.get()) is not None:
+            stream.write(data)
+            stream.flush()
+        stream.close()
+    except (BrokenPipeError, OSError):
+        return
+
+
+def _read(member: _Member, number: int, inbox: queue.Queue[tuple[int, News | None]]) -> None:
+    stream = member.process.stdout
+    assert stream is not None
+    with stream:
+        while True:
+            try:
+                inbox.put((number, pickle.load(stream)))
+            except (EOFError, pickle.UnpicklingError, OSError):
+                inbox.put((number, None))
+                return

@@ -1,0 +1,449 @@
+"""Moving data between the ranks of a group, and the derivatives of that.
+
+Each collective is a small frozen description (`AllReduce(group, op)`) with two methods on this rank's arrays: what it does
+going forward, and what its derivative does with the cotangents. `run` carries it out wherever it is called:
+
+* in a function that is being compiled it becomes part of that program, which thereby becomes a joint one;
+* otherwise it is a program of its own, compiled once per description and shapes, over the devices of the group only.
+
+Inside a program of all ranks the members of a group are told apart by XLA's replica groups, which must divide the ranks
+into groups of equal size. Where a group does not fit that (3 of 8), the exchange goes round the members in rotations.
+Only the members of a group take part: the programs of other ranks need not contain the collective at all.
+
+Derivatives are MindSpore's: an all-reduced sum has an all-reduced sum as derivative, so a loss that is summed over ranks
+and not divided counts once for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import joint, state
+from sporax.runtime.groups import Group
+
+REDUCTIONS = ("sum", "prod", "max", "min")
+_UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Where a collective happens: a mesh axis, and which of its places take part.
+
+    Attributes:
+        size: number of places along the axis.
+        members: places that take part, in the order of the group.
+        position: this rank's among the members.
+    """
+
+    size: int
+    members: tuple[int, ...]
+    position: int
+
+    @property
+    def count(self) -> int:
+        """Number of members."""
+        return len(self.members)
+
+    @property
+    def divides(self) -> bool:
+        """Whether the places can be divided into groups of this one's size."""
+        return self.size % self.count == 0
+
+    @property
+    def cover(self) -> list[list[int]] | None:
+        """The places divided into groups, of which this is one; None: all places take part, in order."""
+        if self.members == tuple(range(self.size)):
+            return None
+        others = [place for place in range(self.size) if place not in self.members]
+        step = self.count if self.divides else max(len(others), 1)
+        rest = [others[start : start + step] for start in range(0, len(others), step)]
+        return [list(self.members), *rest]
+
+    def rotation(self, distance: int) -> list[tuple[int, int]]:
+        """Pairs (from, to) in which every member sends to the one `distance` further."""
+        return [(place, self.members[(k + distance) % self.count]) for k, place in enumerate(self.members)]
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Base of all descriptions.
+
+    Attributes:
+        group: who takes part.
+    """
+
+    group: Group
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """The results on this rank."""
+        raise NotImplementedError
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Cotangents of the arrays, given those of the results."""
+        raise NotImplementedError
+
+
+def run(collective: Collective, *arrays: jax.Array) -> Any:
+    """Carry out a collective on this rank's arrays; differentiable.
+
+    Raises:
+        SporaxRuntimeError: this rank is not a member of the group.
+        SporaxTypeError, SporaxValueError: the arrays do not fit the collective.
+    """
+    collective.group.position(type(collective).__name__)
+    return _differentiable(collective, *arrays)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable(collective: Collective, *arrays: jax.Array) -> Any:
+    return _execute(collective, "forward", *arrays)
+
+
+def _forward(collective: Collective, *arrays: jax.Array) -> tuple[Any, Any]:
+    results = _execute(collective, "forward", *arrays)
+    return results, (arrays, results)
+
+
+def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, ...]:
+    arrays, results = kept
+    cotangents = jax.tree.map(_number, cotangents)
+    found = _execute(collective, "backward", arrays, results, cotangents)
+    return tuple(
+        cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
+        for array, cotangent in zip(arrays, found, strict=True)
+    )
+
+
+def _number(cotangent: Any) -> Any:
+    """Integers have no tangent space in JAX; the derivative of a collective takes zeros instead."""
+    return jnp.zeros(cotangent.shape, jnp.float32) if cotangent.dtype == jax.dtypes.float0 else cotangent
+
+
+_differentiable.defvjp(_forward, _backward)
+
+
+def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
+    """Run a method of a collective inside the program that is being compiled, or as a program of its own."""
+    group = collective.group
+    if group.size == 1:
+        return getattr(collective, method)(Axis(1, (0,), 0), *arguments)
+    if state.compiling():
+        state.note_communication()
+        everywhere = Axis(len(joint.all_devices()), group.ranks, group.position())
+        return getattr(collective, method)(everywhere, *arguments)
+    leaves, tree = jax.tree.flatten(arguments)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+        raise SporaxRuntimeError(
+            f"For '{type(collective).__name__}', a collective must be run step by step or in a program compiled by "
+            "Sporax (GRAPH_MODE, @jit), but it is inside a transformation that JAX compiles by itself."
+        )
+    devices = tuple(joint.all_devices()[rank] for rank in group.ranks)
+    program = _own_program(collective, method, tree, devices)
+    results = joint.run(program, type(collective).__name__, [joint.to_joint(leaf, devices) for leaf in leaves])
+    return jax.tree.map(joint.to_local, results)
+
+
+@cache
+def _own_program(collective: Collective, method: str, tree: Any, devices: joint.Devices) -> Any:
+    """One collective as a program over the devices of its group."""
+    group = collective.group
+    axis = Axis(group.size, tuple(range(group.size)), group.position())
+
+    def program(leaves: list[jax.Array]) -> Any:
+        return getattr(collective, method)(axis, *jax.tree.unflatten(tree, leaves))
+
+    program.__name__ = program.__qualname__ = type(collective).__name__
+    return joint.compile_jointly(program, devices)
+
+
+# ------------------------------------------------------------------------------------------------------- building blocks
+
+
+def gather(axis: Axis, array: jax.Array) -> jax.Array:
+    """The members' arrays, one after another along dim 0."""
+    if axis.count == 1:
+        return array
+    if axis.divides:
+        return lax.all_gather(array, joint.AXIS, axis_index_groups=axis.cover, tiled=True)
+    pieces = [array] * axis.count
+    for distance in range(1, axis.count):
+        pieces[axis.position - distance] = lax.ppermute(array, joint.AXIS, axis.rotation(distance))
+    return jnp.concatenate(pieces)
+
+
+def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) -> jax.Array:
+    """Cut the array along `split_dim`, give each member a piece, put what comes together along `concat_dim`."""
+    if axis.count == 1:
+        return array
+    if axis.divides:
+        return lax.all_to_all(
+            array, joint.AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True
+        )
+    own = jnp.split(array, axis.count, split_dim)
+    pieces = [own[axis.position]] * axis.count
+    for distance in range(1, axis.count):
+        outgoing = own[(axis.position + distance) % axis.count]
+        pieces[axis.position - distance] = lax.ppermute(outgoing, joint.AXIS, axis.rotation(distance))
+    return jnp.concatenate(pieces, concat_dim)
+
+
+def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
+    """The members' arrays combined element by element, the same on all of them."""
+    if array.dtype == jnp.bool_:
+        return reduce(axis, array.astype(jnp.int32), {"sum": "max", "prod": "min"}.get(op, op)).astype(jnp.bool_)
+    if axis.count == 1:
+        return array
+    if op == "prod":
+        return jnp.prod(gather(axis, array[None]), 0, dtype=array.dtype)
+    if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
+    combine = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
+    result: jax.Array = combine(array, joint.AXIS, axis_index_groups=axis.cover)
+    return result
+
+
+def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
+    """The members' arrays combined element by element and cut along dim 0, one piece to each."""
+    if axis.count == 1:
+        return array
+    if op == "sum" and axis.divides and array.dtype != jnp.bool_:
+        return lax.psum_scatter(array, joint.AXIS, axis_index_groups=axis.cover, tiled=True)
+    pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
+    if array.dtype == jnp.bool_:
+        return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)
+    combine = {"sum": jnp.sum, "prod": jnp.prod, "max": jnp.max, "min": jnp.min}[op]
+    if op in ("sum", "prod"):
+        return combine(pieces, 0, dtype=array.dtype)
+    return combine(pieces, 0)
+
+
+def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
+    """The array of the member at position `root`, bit by bit: sums of integers change neither NaN nor -0."""
+    if axis.count == 1:
+        return array
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
+    bits = array.astype(jnp.uint8) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(array, _bits(array.dtype))
+    bits = bits if axis.position == root else jnp.zeros_like(bits)
+    total = reduce(axis, bits, "sum")
+    return total.astype(jnp.bool_) if array.dtype == jnp.bool_ else lax.bitcast_convert_type(total, array.dtype)
+
+
+def _bits(dtype: Any) -> Any:
+    return _UNSIGNED[jnp.dtype(dtype).itemsize]
+
+
+def keep(array: jax.Array) -> None:
+    """Keep the compiler from leaving a collective out on a rank that does not look at its result."""
+    if isinstance(array, jax.core.Tracer) and array.size:
+        jax.debug.callback(_nothing, array.ravel()[0])
+
+
+def _nothing(_: Any) -> None:
+    pass
+
+
+# ----------------------------------------------------------------------------------------------------- the collectives
+
+
+@dataclass(frozen=True)
+class AllReduce(Collective):
+    """Element-wise combination, everywhere."""
+
+    op: str = "sum"
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """One array in, one array out, of the same shape."""
+        return reduce(axis, arrays[0], self.op)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Sum: the sum of the cotangents. Max, min: that sum where this rank had the extremum. Prod: by the quotient."""
+        if self.op == "sum":
+            return (reduce(axis, cotangents, "sum"),)
+        if self.op == "prod":
+            return (reduce(axis, cotangents * results, "sum") / arrays[0],)
+        return (reduce(axis, cotangents, "sum") * (arrays[0] == results).astype(cotangents.dtype),)
+
+
+@dataclass(frozen=True)
+class AllGather(Collective):
+    """Concatenation along dim 0, everywhere."""
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in, (n·d0, …) out."""
+        return gather(axis, arrays[0])
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Each member gets the sum of what all have for its piece."""
+        return (reduce_scatter(axis, cotangents, "sum"),)
+
+
+@dataclass(frozen=True)
+class ReduceScatter(Collective):
+    """Element-wise combination, of which each member gets a piece of dim 0."""
+
+    op: str = "sum"
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in, (d0/n, …) out."""
+        check_divisible("ReduceScatter", arrays[0], 0, axis.count)
+        return reduce_scatter(axis, arrays[0], self.op)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The cotangents of all pieces.
+
+        Raises:
+            SporaxTypeError: of another combination than the sum, for which MindSpore has no derivative either.
+        """
+        if self.op != "sum":
+            raise SporaxTypeError(f"For 'ReduceScatter', only 'sum' has a derivative, but 'op' is '{self.op}'.")
+        return (gather(axis, cotangents),)
+
+
+@dataclass(frozen=True)
+class Broadcast(Collective):
+    """The arrays of one member, everywhere.
+
+    Attributes:
+        root: its world rank.
+    """
+
+    root: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """Any number of arrays."""
+        return tuple(from_root(axis, array, self.group.ranks.index(self.root)) for array in arrays)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The cotangents as they are, as in MindSpore."""
+        return tuple(cotangents)
+
+
+@dataclass(frozen=True)
+class Reduce(Collective):
+    """Element-wise combination, for one member; the others get one 0.
+
+    Attributes:
+        dest: its position in the group.
+    """
+
+    op: str = "sum"
+    dest: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """One array in; an array of the same shape, or of shape (1,), out."""
+        return _only_at(axis, self.dest, reduce(axis, arrays[0], self.op))
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The destination's cotangent, everywhere."""
+        own = cotangents if axis.position == self.dest else jnp.zeros_like(arrays[0])
+        return (from_root(axis, own, self.dest),)
+
+
+@dataclass(frozen=True)
+class AllToAll(Collective):
+    """Cut along one dim, exchange the pieces, put together along another."""
+
+    split_dim: int = 0
+    concat_dim: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """The split dim shrinks by the number of members, the other grows by it."""
+        check_divisible("AlltoAll", arrays[0], self.split_dim, axis.count)
+        return swap(axis, arrays[0], self.split_dim, self.concat_dim)
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The way back."""
+        return (swap(axis, cotangents, self.concat_dim, self.split_dim),)
+
+
+@dataclass(frozen=True)
+class Scatter(Collective):
+    """Pieces of one member's array, one to each.
+
+    Attributes:
+        src: the member's world rank; the others bring an array of the same shape, whose values do not matter.
+    """
+
+    src: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in, (d0/n, …) out."""
+        check_divisible("CollectiveScatter", arrays[0], 0, axis.count)
+        rows = arrays[0].shape[0] // axis.count
+        return lax.slice_in_dim(swap(axis, arrays[0]), *_span(self.group.ranks.index(self.src), rows))
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """The source gets all cotangents, the others zeros."""
+        whole = gather(axis, cotangents)
+        keep(whole)
+        return (whole if axis.position == self.group.ranks.index(self.src) else jnp.zeros_like(whole),)
+
+
+@dataclass(frozen=True)
+class Gather(Collective):
+    """Concatenation along dim 0, for one member; the others get one 0.
+
+    Attributes:
+        dest: its world rank.
+    """
+
+    dest: int = 0
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """(d0, …) in; (n·d0, …), or (1,), out."""
+        return _only_at(axis, self.group.ranks.index(self.dest), gather(axis, arrays[0]))
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Each member gets its piece of the destination's cotangent."""
+        dest, rows = self.group.ranks.index(self.dest), arrays[0].shape[0]
+        whole = (rows * axis.count, *arrays[0].shape[1:])
+        own = cotangents if axis.position == dest else jnp.zeros(whole, arrays[0].dtype)
+        return (lax.slice_in_dim(swap(axis, own), *_span(dest, rows)),)
+
+
+@dataclass(frozen=True)
+class Barrier(Collective):
+    """Nobody goes on before all have come."""
+
+    def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
+        """Takes nothing, gives one number."""
+        total = reduce(axis, jnp.zeros((), jnp.int32), "sum")
+        keep(total)
+        return total
+
+    def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
+        """Nothing to derive."""
+        return ()
+
+
+def _only_at(axis: Axis, position: int, array: jax.Array) -> jax.Array:
+    if axis.position == position:
+        return array
+    keep(array)
+    return jnp.zeros((1,), array.dtype)
+
+
+def _span(index: int, rows: int) -> tuple[int, int]:
+    return index * rows, (index + 1) * rows
+
+
+def check_divisible(name: str, array: jax.Array, dim: int, count: int) -> None:
+    """Check that a dim can be cut into equal pieces.
+
+    Raises:
+        SporaxValueError: it cannot, or there is no such dim.
+    """
+    if not -array.ndim <= dim < array.ndim:
+        raise SporaxValueError(f"For '{name}', dim {dim} must exist, but the tensor has shape {array.shape}.")
+    if array.shape[dim] % count:
+        raise SporaxValueError(
+            f"For '{name}', dim {dim} must be divisible by the {count} ranks of the group, but the shape is {array.shape}."
+        )

@@ -1,0 +1,160 @@
+"""This process among the ranks of its job: start, stop, and the devices of all ranks.
+
+One rank is one process with one device. `start` finds out who this process is (`sporax.launch`), starts JAX's own
+distributed service, and keeps the result as the *world*. Everything else about ranks builds on it: `joint` lays arrays
+and programs over the devices of all ranks, `groups` names sets of ranks, `collectives` moves data between them.
+
+JAX has to be told about the other processes before its backend starts. Programs may make tensors before they call
+`init`, so `start` carries the values of arrays that are alive over to the new backend (`carry_over`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MemberDescriptorType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import backend
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.launch.environment import RankEnvironment, Role
+from sporax.launch.membership import Membership, join
+from sporax.launch.scheduler import serve_cluster
+from sporax.runtime import failure, state
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All ranks of the job, seen from one of them.
+
+    Attributes:
+        rank, size: this rank, and how many there are.
+        local_rank, local_size: the same among the ranks of this machine.
+        devices: the device of each rank, in rank order.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    devices: tuple[jax.Device, ...] = field(default=(), repr=False)
+
+
+_world: World | None = None
+_membership: Membership | None = None
+
+
+def world() -> World | None:
+    """The world, or None before `start`."""
+    return _world
+
+
+def has_peers() -> bool:
+    """Whether there are other ranks."""
+    return _world is not None and _world.size > 1
+
+
+def start(environ: Mapping[str, str] = os.environ) -> World:
+    """Take this process's place in its job; waits until all ranks are there. Calling it again changes nothing.
+
+    A process with the role of the scheduler serves here until the job is over, then exits.
+
+    Raises:
+        SporaxRuntimeError: the other ranks did not come in time, or this process is not welcome.
+        SporaxValueError: the environment variables make no sense.
+    """
+    global _world, _membership
+    if _world is not None:
+        return _world
+    environment = RankEnvironment.from_environ(environ)
+    if environment.role is Role.SCHEDULER:
+        serve_cluster(environment)
+        sys.exit()
+    _membership = join(environment)
+    place = _membership.environment
+    assert place.rank is not None
+    if place.size > 1:
+        failure.start(_membership)
+        _connect(place)
+    devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
+    _world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
+    state.touch()
+    return _world
+
+
+def stop() -> None:
+    """Leave the job; later collectives are errors. Harmless when nothing was started."""
+    global _world, _membership
+    if _world is not None and _world.size > 1:
+        with carry_over():
+            failure.stop()
+            jax.distributed.shutdown()
+    if _membership is not None:
+        _membership.leave()
+    _world = _membership = None
+    state.touch()
+
+
+def _connect(place: RankEnvironment) -> None:
+    """Start JAX's distributed service and a backend that sees the devices of all ranks."""
+    with carry_over():
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        try:
+            jax.distributed.initialize(
+                place.coordinator_address,
+                place.size,
+                place.rank,
+                initialization_timeout=int(place.timeout_seconds),
+                heartbeat_timeout_seconds=failure.HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=failure.SHUTDOWN_SECONDS,
+            )
+        except (RuntimeError, jax.errors.JaxRuntimeError) as error:
+            raise SporaxRuntimeError(
+                f"For 'init', rank {place.rank} must reach the coordinator at {place.coordinator_address}, but got: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
+    atexit.register(failure.say_goodbye)
+
+
+def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
+    """The first device of each process."""
+    first: dict[int, jax.Device] = {}
+    for device in jax.devices():
+        first.setdefault(device.process_index, device)
+    return tuple(first[rank] for rank in range(size))
+
+
+class carry_over:  # noqa: N801 - a context manager used like a verb
+    """Context in which JAX's backend is replaced; Tensors, Parameters and generators keep their values through it."""
+
+    def __enter__(self) -> None:
+        self._kept = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
+        for holder, _, _ in self._kept:
+            del holder.raw
+        backend.clear_backends()
+
+    def __exit__(self, *_: object) -> None:
+        renewed = {id(array): jnp.asarray(values, values.dtype) for _, array, values in self._kept}
+        for holder, array, _ in self._kept:  # several holders may share one array, and do so afterwards
+            holder.raw = renewed[id(array)]
+
+
+def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:
+    """All objects with a slot called ``raw`` that holds an array, whatever their class, and the array."""
+    has_slot: dict[type, bool] = {}
+    for holder in gc.get_objects():
+        kind = type(holder)
+        if kind not in has_slot:
+            has_slot[kind] = isinstance(getattr(kind, "raw", None), MemberDescriptorType)
+        if has_slot[kind] and not getattr(holder, "has_init", False):  # a lazy tensor has no array yet
+            array = holder.raw
+            if isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer) and not array.is_deleted():
+                yield holder, array

@@ -1,0 +1,113 @@
+"""Arrays and programs over the devices of several ranks.
+
+An array of this process is *local*: it lives on this rank's device alone. A program in which ranks exchange data runs on
+*joint* arrays: one `jax.Array` over the devices of all its ranks, of which every process holds (and can see) its own
+copy only. Copies may differ from rank to rank; nothing but a collective makes them equal. That is why a joint array
+claims to be replicated: shape and dtype are those of the local array, 0-d included, and nothing has to be reshaped.
+
+Turning one form into the other moves no data but costs some microseconds, too much for every parameter at every step. So
+a *variable* (`runtime.state`) is in one form at a time: slot ``raw`` or slot ``joint`` is set, never both, and asking
+for the other one changes the form (`change_form`). A training loop
+whose step is a joint program thus converts nothing but its batch and its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.runtime import distributed, failure
+from sporax.runtime.state import Variable
+
+AXIS = "rank"
+"""Name of the mesh axis along which ranks lie."""
+
+# XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
+# and hides what a fusion setting asked for.
+_OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
+
+Devices = tuple[jax.Device, ...]
+
+
+def all_devices() -> Devices:
+    """The device of each rank.
+
+    Raises:
+        SporaxRuntimeError: before `init`.
+    """
+    world = distributed.world()
+    if world is None:
+        raise SporaxRuntimeError("For 'communication', the ranks must have been joined: call init() first.")
+    return world.devices
+
+
+@cache
+def mesh(devices: Devices) -> Mesh:
+    """The mesh of these devices: one axis, in the given order."""
+    return Mesh(np.array(devices), (AXIS,), axis_types=(AxisType.Auto,))
+
+
+@cache
+def _sharding(devices: Devices) -> NamedSharding:
+    return NamedSharding(mesh(devices), PartitionSpec())
+
+
+def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
+    """The joint form of a local array, over `devices`, one of which is this rank's."""
+    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices), [jax.device_put(array)])
+
+
+def to_local(array: jax.Array) -> jax.Array:
+    """This rank's copy of a joint array."""
+    return array.addressable_data(0)
+
+
+def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
+    """`function`, written for one rank's local arrays, as a function of joint arrays."""
+    return jax.shard_map(
+        function, mesh=mesh(devices), in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
+    )
+
+
+def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequence[int] = ()) -> Any:
+    """Compile `function`, written for one rank's local arrays, into a program of joint arrays.
+
+    Ranks may compile different functions, as long as they exchange data in the same order.
+    """
+    options = _OPTIONS if devices[0].platform == "cpu" else {}
+    return jax.jit(by_rank(function, devices), donate_argnums=tuple(donate), compiler_options=options)
+
+
+def run(program: Callable[..., Any], name: str, *arrays: Any) -> Any:
+    """Run a program of joint arrays; `name` stands in the report if other ranks never come."""
+    failure.note_start(name)
+    results = program(*arrays)
+    failure.note_results(results)
+    return results
+
+
+def change_form(variable: Variable, name: str) -> jax.Array:
+    """Body of a variable's ``__getattr__``: bring it into the form called `name`.
+
+    Args:
+        variable: one that lacks the attribute `name`.
+        name: ``"raw"`` or ``"joint"``.
+
+    Raises:
+        AttributeError: any other name, or the variable has neither form yet.
+    """
+    here = object.__getattribute__  # past `__getattr__`, which has led here
+    if name == "joint":
+        variable.joint = to_joint(variable.raw, all_devices())
+        del variable.raw
+    elif name == "raw":
+        variable.raw = to_local(here(variable, "joint"))
+        del variable.joint
+    array: jax.Array = here(variable, name)
+    return array

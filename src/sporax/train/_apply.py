@@ -1,0 +1,148 @@
+"""Putting a dictionary of Parameters into a network: everything is checked first, then everything is written.
+
+So an error leaves the network as it was, and what was *not* loaded is always said.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.nn import Cell
+from sporax.train._checks import check_bool
+
+_SHOWN_NAMES = 10
+
+
+def load_param_into_net(
+    net: Cell, parameter_dict: dict[str, Any], strict_load: bool = False, remove_redundancy: bool = False
+) -> tuple[list[str], list[str]]:
+    """Give the Parameters of `net` the values of those in `parameter_dict` that have the same names.
+
+    Nothing is written unless everything fits. A Parameter that is cut over devices keeps its cut.
+
+    Args:
+        net: the network.
+        parameter_dict: what `load_checkpoint` returns.
+        strict_load: demand equal dtypes and names. Otherwise floats are converted to floats and integers to integers,
+            and names may have a common prefix in `parameter_dict` that they do not have in `net`.
+        remove_redundancy: the dictionary lacks what other ranks hold as well; only in parallel jobs.
+
+    Returns:
+        Names in `net` that were not loaded, and names in `parameter_dict` that were not used.
+
+    Raises:
+        SporaxTypeError: an argument is of the wrong type.
+        SporaxRuntimeError: a shape or dtype differs; the text lists all that do.
+
+    Warns:
+        UserWarning: Parameters of `net` were not loaded, or values were converted.
+    """
+    _check_arguments(net, parameter_dict, strict_load, remove_redundancy)
+    targets = list(net.get_parameters())
+    sources = {name: value for name, value in parameter_dict.items() if isinstance(value, Tensor)}
+    pairs = [(target, target.name) for target in targets if target.name in sources]
+    missing = [target for target in targets if target.name not in sources]
+    if missing and not strict_load:
+        pairs += _behind_prefix(missing, sources)
+    _check_fit(pairs, sources, strict_load)
+    for target, name in pairs:
+        target.set_data(wrap(_placed(sources[name].array, target)))
+    loaded = {id(target) for target, _ in pairs}
+    used = {name for _, name in pairs}
+    not_loaded = [target.name for target in targets if id(target) not in loaded]
+    if not_loaded:
+        warnings.warn(
+            f"For 'load_param_into_net', {len(not_loaded)} of {len(targets)} parameters of the network are not in "
+            f"'parameter_dict' and keep their values: {_listed(not_loaded)}.",
+            stacklevel=2,
+        )
+    return not_loaded, [name for name in parameter_dict if name not in used]
+
+
+def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_redundancy: Any) -> None:
+    where = "load_param_into_net"
+    if not isinstance(net, Cell):
+        raise SporaxTypeError(f"For '{where}', 'net' must be a Cell, but got {type(net).__name__}.")
+    if not isinstance(parameter_dict, dict):
+        raise SporaxTypeError(
+            f"For '{where}', 'parameter_dict' must be a dict, but got {type(parameter_dict).__name__}."
+        )
+    for name, value in parameter_dict.items():
+        if not isinstance(name, str) or not isinstance(value, Parameter | str):
+            raise SporaxTypeError(
+                f"For '{where}', 'parameter_dict' must map strings to Parameters, but got "
+                f"{type(name).__name__} -> {type(value).__name__}."
+            )
+    check_bool(where, "strict_load", strict_load)
+    if check_bool(where, "remove_redundancy", remove_redundancy):
+        raise SporaxTypeError(
+            f"For '{where}', 'remove_redundancy' must be False unless several ranks share the parameters, but got True "
+            "in a job of one."
+        )
+
+
+def _behind_prefix(missing: list[Parameter], sources: dict[str, Any]) -> list[tuple[Parameter, str]]:
+    """Pairs for Parameters whose names in the dictionary have something in front, the same for as many as possible."""
+    pairs: list[tuple[Parameter, str]] = []
+    while missing:
+        endings = ((name, each.name) for each in missing for name in sources if name.endswith(each.name))
+        prefix = next((name.removesuffix(ending) for name, ending in endings if name != ending), "")
+        found = [(each, prefix + each.name) for each in missing if prefix and prefix + each.name in sources]
+        if not found:
+            break
+        warnings.warn(
+            f"For 'load_param_into_net', {len(found)} names in 'parameter_dict' are taken without their prefix '{prefix}'.",
+            stacklevel=3,
+        )
+        pairs += found
+        missing = [each for each in missing if prefix + each.name not in sources]
+    return pairs
+
+
+def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], strict: bool) -> None:
+    """Raise if a value does not fit its target; tell what will be converted."""
+    problems, converted = [], []
+    for target, name in pairs:
+        source = sources[name]
+        if not _same_shape(target.shape, source.shape):
+            problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {source.shape}")
+        elif source.dtype != target.dtype:
+            if strict or not _convertible(source.dtype, target.dtype):
+                problems.append(f"'{target.name}' has dtype {target.dtype}, but '{name}' has {source.dtype}")
+            else:
+                converted.append(f"{target.name} ({source.dtype} to {target.dtype})")
+    if problems:
+        raise SporaxRuntimeError(
+            "For 'load_param_into_net', the parameters of the network must fit those of 'parameter_dict', but "
+            f"{_listed(problems, '; ')}. Nothing was loaded."
+        )
+    if converted:
+        warnings.warn(f"For 'load_param_into_net', values were converted: {_listed(converted)}.", stacklevel=3)
+
+
+def _same_shape(wanted: tuple[int, ...], given: tuple[int, ...]) -> bool:
+    """Equal, or `given` has further dimensions of size 1 at its end."""
+    return given[: len(wanted)] == wanted and all(size == 1 for size in given[len(wanted) :])
+
+
+def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:
+    return any(source in kinds and target in kinds for kinds in (dtypes.float_type, dtypes.int_type))
+
+
+def _placed(array: jax.Array, target: Parameter) -> jax.Array:
+    values = jnp.reshape(array, target.shape).astype(target.dtype.np_dtype)
+    return values if target.has_init else jax.device_put(values, target.raw.sharding)
+
+
+def _listed(items: list[str], separator: str = ", ") -> str:
+    shown = separator.join(items[:_SHOWN_NAMES])
+    return shown if len(items) <= _SHOWN_NAMES else f"{shown}{separator}and {len(items) - _SHOWN_NAMES} more"

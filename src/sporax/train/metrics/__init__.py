@@ -1,0 +1,95 @@
+"""Metrics: what `Model.eval` computes. Numbers equal MindSpore's."""
+
+from typing import Any
+
+from sporax.ir.errors import SporaxKeyError, SporaxTypeError
+from sporax.ir.missing import missing_names
+from sporax.train.metrics._classes import F1, Fbeta, Precision, Recall
+from sporax.train.metrics._metric import Metric, rearrange_inputs
+from sporax.train.metrics._simple import (
+    MAE,
+    MSE,
+    Accuracy,
+    CosineSimilarity,
+    Loss,
+    Perplexity,
+    Top1CategoricalAccuracy,
+    Top5CategoricalAccuracy,
+    TopKCategoricalAccuracy,
+)
+
+_BY_NAME: dict[str, Any] = {
+    "accuracy": Accuracy,
+    "acc": Accuracy,
+    "precision": Precision,
+    "recall": Recall,
+    "F1": F1,
+    "cosine_similarity": CosineSimilarity,
+    "topk": TopKCategoricalAccuracy,
+    "top_1_accuracy": Top1CategoricalAccuracy,
+    "top_5_accuracy": Top5CategoricalAccuracy,
+    "mae": MAE,
+    "mse": MSE,
+    "loss": Loss,
+    "perplexity": Perplexity,
+}
+
+
+def names() -> list[str]:
+    """Names that `Model(metrics={...})` and `get_metric_fn` know."""
+    return sorted(_BY_NAME)
+
+
+def get_metric_fn(name: str, *args: Any, **kwargs: Any) -> Any:
+    """The metric called `name`, made with these arguments.
+
+    Raises:
+        SporaxKeyError: there is none.
+    """
+    if name not in _BY_NAME:
+        raise SporaxKeyError(f"For 'get_metric_fn', the name must be one of {names()}, but got {name!r}.")
+    return _BY_NAME[name](*args, **kwargs)
+
+
+def get_metrics(metrics: Any) -> dict[str, Metric] | None:
+    """A set of names, or a dict of metrics, as a dict of metrics.
+
+    Raises:
+        SporaxTypeError: something else.
+        SporaxKeyError: a name is unknown.
+    """
+    if metrics is None:
+        return None
+    if isinstance(metrics, set):
+        return {name: get_metric_fn(name) for name in sorted(metrics)}
+    if not isinstance(metrics, dict):
+        raise SporaxTypeError(f"For 'Model', 'metrics' must be None, a dict or a set, but got {metrics!r}.")
+    for name, metric in metrics.items():
+        if not isinstance(name, str) or not isinstance(metric, Metric):
+            raise SporaxTypeError(
+                f"For 'Model', 'metrics' must map strings to Metrics, but got {type(name).__name__} -> "
+                f"{type(metric).__name__}."
+            )
+    return metrics
+
+
+__all__ = [
+    "names",
+    "get_metric_fn",
+    "Metric",
+    "rearrange_inputs",
+    "Accuracy",
+    "Loss",
+    "MAE",
+    "MSE",
+    "TopKCategoricalAccuracy",
+    "Top1CategoricalAccuracy",
+    "Top5CategoricalAccuracy",
+    "Precision",
+    "Recall",
+    "Fbeta",
+    "F1",
+    "Perplexity",
+    "CosineSimilarity",
+]
+__getattr__ = missing_names(__name__)

@@ -1,0 +1,400 @@
+"""Checkpoints: `save_checkpoint`, `load_checkpoint`, `load_param_into_net`, and conversion between the two formats.
+
+``.ckpt`` files are MindSpore's, ``.safetensors`` files are everybody's; MindSpore reads what is written here and the
+other way round. Every file is written under a temporary name first, so one that has a checkpoint's name is whole.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.ir.missing import missing_names
+from sporax.train import _ckpt_format, _safetensors_format
+from sporax.train._apply import load_param_into_net
+from sporax.train._atomic import atomic_write
+from sporax.train._background import writer
+from sporax.train._checks import check_bool
+from sporax.train._entries import Choice, CorruptCheckpointError, Entry, appended, entries_of, to_parameter
+
+__all__ = [
+    "async_ckpt_thread_status",
+    "ckpt_to_safetensors",
+    "load_checkpoint",
+    "load_checkpoint_async",
+    "load_param_into_net",
+    "safetensors_to_ckpt",
+    "save_checkpoint",
+]
+__getattr__ = missing_names(__name__)
+
+FORMATS = ("ckpt", "safetensors")
+_ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
+
+
+# ------------------------------------------------------------------------------------------------------------- saving
+
+
+def save_checkpoint(
+    save_obj: Any,
+    ckpt_file_name: str,
+    integrated_save: bool = True,
+    async_save: bool | str = False,
+    append_dict: dict[str, Any] | None = None,
+    enc_key: bytes | None = None,
+    enc_mode: str = "AES-GCM",
+    choice_func: Choice = None,
+    crc_check: bool = False,
+    format: str = "ckpt",
+    **kwargs: Any,
+) -> None:
+    """Write Parameters to a file, all of it or nothing.
+
+    Args:
+        save_obj: a Cell, a list of Parameters or of ``{"name": …, "data": …}``, or a dict name -> Parameter.
+        ckpt_file_name: file to write; the suffix is added when it is missing. A name that ends in ``.safetensors`` is
+            written in that format (MindSpore asks for ``format="safetensors"`` as well).
+        integrated_save: put Parameters that are cut over devices together; False writes this rank's slices.
+        async_save: write in a thread while training goes on; ``"thread"`` and ``"process"`` mean the same here.
+        append_dict: further numbers, strings or Tensors to store by name.
+        enc_key, enc_mode: encryption is not offered.
+        choice_func: says by name which Parameters to save.
+        crc_check: append a checksum. It is compared whenever the file is read.
+        format: ``"ckpt"`` (MindSpore's) or ``"safetensors"``.
+        kwargs: ``remove_redundancy``: noted in a safetensors file; others are refused.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+        SporaxNotImplementedError: encryption.
+        IsADirectoryError: the name is a directory.
+        OSError: the file cannot be written.
+    """
+    _refuse_encryption("save_checkpoint", "enc_key", enc_key, enc_mode)
+    for name, value in (("integrated_save", integrated_save), ("crc_check", crc_check)):
+        check_bool("save_checkpoint", name, value)
+    check_async("save_checkpoint", async_save)
+    path, kind = _target(ckpt_file_name, format)
+    metadata = _metadata(kwargs)
+    entries = [*entries_of(save_obj, choice_func, integrated_save), *appended(append_dict)]
+    if kind == "safetensors":
+        _safetensors_format.check(entries)
+    work = partial(_write, path, kind, entries, crc_check, metadata)
+    if async_save:
+        writer.start(work)
+    else:
+        writer.wait()
+        work()
+
+
+def _write(path: Path, kind: str, entries: list[Entry], with_crc: bool, metadata: dict[str, str]) -> None:
+    with atomic_write(path) as file:
+        if kind == "ckpt":
+            _ckpt_format.write(file, entries, with_crc=with_crc)
+        else:
+            _safetensors_format.write(file, entries, with_crc=with_crc, metadata=metadata)
+
+
+def _target(name: Any, format: Any) -> tuple[Path, str]:
+    if format not in FORMATS:
+        raise SporaxValueError(f"For 'save_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    if not isinstance(name, str):
+        raise SporaxTypeError(
+            f"For 'save_checkpoint', 'ckpt_file_name' must be a string, but got {type(name).__name__}."
+        )
+    path = Path(os.path.realpath(name))
+    if path.is_dir():
+        raise IsADirectoryError(f"For 'save_checkpoint', 'ckpt_file_name' must be a file, but {path} is a directory.")
+    if name.endswith(".safetensors"):
+        return path, "safetensors"
+    if not name.endswith(f".{format}"):
+        path = path.with_name(f"{path.name}.{format}")
+    return path, format
+
+
+def _metadata(options: dict[str, Any]) -> dict[str, str]:
+    redundancy = options.pop("remove_redundancy", None)
+    if options:
+        raise SporaxValueError(
+            f"For 'save_checkpoint', further options must be among ['remove_redundancy'], but got {sorted(options)}."
+        )
+    if redundancy is None:
+        return {}
+    return {"remove_redundancy": str(check_bool("save_checkpoint", "remove_redundancy", redundancy))}
+
+
+def check_async(where: str, async_save: Any) -> bool | str:
+    """`async_save`, if it is a bool, ``"thread"`` or ``"process"``.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: it is not.
+    """
+    if not isinstance(async_save, bool | str):
+        raise SporaxTypeError(
+            f"For '{where}', 'async_save' must be a bool or str, but got {type(async_save).__name__}."
+        )
+    if isinstance(async_save, str) and async_save not in ("thread", "process"):
+        raise SporaxValueError(f"For '{where}', 'async_save' must be 'thread' or 'process', but got '{async_save}'.")
+    return async_save
+
+
+def async_ckpt_thread_status() -> bool:
+    """Whether a checkpoint is being written in the background."""
+    return writer.busy()
+
+
+# ------------------------------------------------------------------------------------------------------------ loading
+
+
+def load_checkpoint(
+    ckpt_file_name: Any,
+    net: Any = None,
+    strict_load: bool = False,
+    filter_prefix: Any = None,
+    dec_key: bytes | None = None,
+    dec_mode: str = "AES-GCM",
+    specify_prefix: Any = None,
+    choice_func: Choice = None,
+    crc_check: bool = False,
+    remove_redundancy: bool = False,
+    format: str = "ckpt",
+) -> dict[str, Any]:
+    """Read a checkpoint, and put it into a network if one is given.
+
+    Args:
+        ckpt_file_name: the file; for safetensors an `io.BytesIO` will do.
+        net, strict_load, remove_redundancy: see `load_param_into_net`.
+        filter_prefix: leave out names that start so (a string or several).
+        dec_key, dec_mode: encryption is not offered.
+        specify_prefix: take only names that start so.
+        choice_func: says by name what to take, where neither of the two is given.
+        crc_check: warn if the file has no checksum. One that is there is always compared.
+        format: ``"ckpt"`` or ``"safetensors"``; a name that ends in ``.safetensors`` says so by itself.
+
+    Returns:
+        Parameters (and appended strings) by name.
+
+    Raises:
+        SporaxValueError: the file does not exist, is broken (the text says where), or holds nothing that was asked for.
+        SporaxTypeError: an argument is of the wrong type.
+        SporaxNotImplementedError: the file is encrypted, or a key is given.
+        SporaxRuntimeError: a shape or dtype does not fit `net`; then nothing was loaded into it.
+    """
+    _refuse_encryption("load_checkpoint", "dec_key", dec_key, dec_mode)
+    check_bool("load_checkpoint", "crc_check", crc_check)
+    keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
+    path, kind = _source(ckpt_file_name, format)
+    found = {entry.name: entry for entry in _read(path, kind, crc_check) if keep(entry.name)}
+    if not found:
+        raise SporaxValueError(
+            f"For 'load_checkpoint', nothing is left of '{_title(path)}' after 'filter_prefix', 'specify_prefix' and "
+            "'choice_func'; check them."
+        )
+    parameters = {name: to_parameter(entry) for name, entry in found.items()}
+    if net is not None:
+        load_param_into_net(net, parameters, strict_load, remove_redundancy)
+    return parameters
+
+
+class ParamDictFuture:
+    """A checkpoint that is being read; `result` waits for it."""
+
+    def __init__(self, future: Future[dict[str, Any]]) -> None:
+        self._future = future
+
+    def result(self) -> dict[str, Any]:
+        """What `load_checkpoint` returns, or raises."""
+        return self._future.result()
+
+
+def load_checkpoint_async(
+    ckpt_file_name: str,
+    net: Any = None,
+    strict_load: bool = False,
+    filter_prefix: Any = None,
+    dec_key: bytes | None = None,
+    dec_mode: str = "AES-GCM",
+    specify_prefix: Any = None,
+    choice_func: Choice = None,
+) -> ParamDictFuture:
+    """Read a checkpoint in a thread; arguments as for `load_checkpoint`.
+
+    Returns:
+        Something whose ``result()`` is the dictionary; `net` has its values only after that.
+    """
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load_ckpt")
+    future = executor.submit(
+        load_checkpoint, ckpt_file_name, net, strict_load, filter_prefix, dec_key, dec_mode, specify_prefix, choice_func
+    )
+    executor.shutdown(wait=False)
+    return ParamDictFuture(future)
+
+
+def _source(name: Any, format: Any) -> tuple[Any, str]:
+    if format not in FORMATS:
+        raise SporaxValueError(f"For 'load_checkpoint', 'format' must be one of {FORMATS}, but got {format!r}.")
+    if isinstance(name, BytesIO):
+        if format == "ckpt":
+            raise SporaxTypeError("For 'load_checkpoint', a BytesIO must hold format 'safetensors', but got 'ckpt'.")
+        return name, format
+    if not isinstance(name, str):
+        raise SporaxTypeError(
+            f"For 'load_checkpoint', 'ckpt_file_name' must be a string, but got {type(name).__name__}."
+        )
+    if name.endswith(".safetensors"):
+        format = "safetensors"
+    if not name.endswith(f".{format}"):
+        raise SporaxValueError(f"For 'load_checkpoint', the file must end in '.{format}', but got '{name}'.")
+    if not os.path.isfile(name):
+        raise SporaxValueError(f"For 'load_checkpoint', the file '{os.path.realpath(name)}' does not exist.")
+    return Path(os.path.realpath(name)), format
+
+
+def _read(path: Any, kind: str, wants_crc: bool) -> list[Entry]:
+    content = _content(path)
+    try:
+        if kind == "ckpt":
+            _refuse_encrypted_file(path, content)
+            entries, has_crc = list(_ckpt_format.read(content)), _ckpt_format.has_checksum(content)
+        else:
+            entries, metadata = _safetensors_format.read(content)
+            has_crc = "crc_num" in metadata
+    except CorruptCheckpointError as error:
+        raise SporaxValueError(f"For 'load_checkpoint', the file '{_title(path)}' cannot be read: {error}.") from None
+    if wants_crc and not has_crc:
+        warnings.warn(f"For 'load_checkpoint', '{_title(path)}' carries no checksum to compare.", stacklevel=3)
+    return entries
+
+
+def _content(path: Any) -> memoryview:
+    """All bytes of a file, mapped into memory rather than read: most are copied to a device right away."""
+    if isinstance(path, BytesIO):
+        return memoryview(path.getvalue())
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def _title(path: Any) -> str:
+    return "<BytesIO>" if isinstance(path, BytesIO) else str(path)
+
+
+def _prefixes(what: str, value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    prefixes = (value,) if isinstance(value, str) else value
+    if not isinstance(prefixes, list | tuple) or not all(isinstance(prefix, str) for prefix in prefixes):
+        raise SporaxTypeError(
+            f"For 'load_checkpoint', '{what}' must be a string or a list of strings, but got {value!r}."
+        )
+    if not prefixes or "" in prefixes:
+        raise SporaxValueError(f"For 'load_checkpoint', '{what}' must not be empty, but got {value!r}.")
+    return tuple(prefixes)
+
+
+def _filter(wanted: tuple[str, ...] | None, unwanted: tuple[str, ...] | None, choice: Choice) -> Any:
+    if wanted is None and unwanted is None:
+        return choice or (lambda name: True)
+    return lambda name: (wanted is None or name.startswith(wanted)) and not (unwanted and name.startswith(unwanted))
+
+
+# --------------------------------------------------------------------------------------------------------- encryption
+
+
+def _refuse_encryption(where: str, what: str, key: Any, mode: Any) -> None:
+    if not isinstance(key, bytes | None) or not isinstance(mode, str):
+        raise SporaxValueError(
+            f"For '{where}', '{what}' must be bytes or None and its mode a string, but got "
+            f"{type(key).__name__} and {type(mode).__name__}."
+        )
+    if key is not None:
+        raise SporaxNotImplementedError(
+            f"For '{where}', encryption is not offered, but '{what}' is given; encrypt the file or its disk instead."
+        )
+
+
+def _refuse_encrypted_file(path: Any, content: memoryview) -> None:
+    if int.from_bytes(content[:4], "little") == _ENCRYPTED_MAGIC:
+        raise SporaxNotImplementedError(
+            f"For 'load_checkpoint', the file '{_title(path)}' is encrypted, which is not offered here; load it with "
+            "MindSpore and its key, and save it again without."
+        )
+
+
+# --------------------------------------------------------------------------------------------------------- conversion
+
+
+def ckpt_to_safetensors(
+    file_path: str,
+    save_path: str | None = None,
+    name_map: Mapping[str, str] | None = None,
+    file_name_regex: str | None = None,
+    processes_num: int = 1,
+) -> None:
+    """Convert a ``.ckpt`` file, or those in the ``rank*`` directories of a directory, to safetensors.
+
+    Args:
+        file_path: file or directory.
+        save_path: directory for the results; beside the originals by default.
+        name_map: new names of Parameters by old ones.
+        file_name_regex: convert only files whose names it is found in.
+        processes_num: accepted for compatibility; files are converted one after the other.
+
+    Raises:
+        SporaxValueError: there is no such file, or nothing to convert.
+    """
+    _convert("ckpt_to_safetensors", "ckpt", "safetensors", file_path, save_path, name_map, file_name_regex)
+
+
+def safetensors_to_ckpt(
+    file_path: str,
+    save_path: str | None = None,
+    name_map: Mapping[str, str] | None = None,
+    file_name_regex: str | None = None,
+    processes_num: int = 1,
+) -> None:
+    """Convert safetensors to ``.ckpt``; arguments as for `ckpt_to_safetensors`."""
+    _convert("safetensors_to_ckpt", "safetensors", "ckpt", file_path, save_path, name_map, file_name_regex)
+
+
+def _convert(
+    where: str, old: str, new: str, source: str, save_path: str | None, name_map: Any, regex: str | None
+) -> None:
+    if name_map is not None and not isinstance(name_map, Mapping):
+        raise SporaxValueError(f"For '{where}', 'name_map' must be a dict, but got {type(name_map).__name__}.")
+    if save_path and Path(save_path).suffix:
+        raise SporaxValueError(f"For '{where}', 'save_path' must be a directory, but got '{save_path}'.")
+    root = Path(source)
+    for path in _files_to_convert(where, root, old, regex):
+        parameters = load_checkpoint(str(path), format=old)
+        renamed = {(name_map or {}).get(name, name): value for name, value in parameters.items()}
+        beside = path.parent
+        target = beside if save_path is None else Path(save_path) / (beside.relative_to(root) if root.is_dir() else ".")
+        target.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(renamed, str(target / f"{path.stem}.{new}"), format=new)
+
+
+def _files_to_convert(where: str, root: Path, suffix: str, regex: str | None) -> list[Path]:
+    if root.is_file():
+        if root.suffix != f".{suffix}" or (regex and not re.search(regex, str(root))):
+            raise SporaxValueError(
+                f"For '{where}', the file must be a .{suffix} file that fits {regex!r}, got '{root}'."
+            )
+        return [root]
+    if not root.is_dir():
+        raise SporaxValueError(f"For '{where}', 'file_path' must be a file or a directory, but got '{root}'.")
+    ranks = [entry for entry in sorted(root.iterdir()) if entry.is_dir() and entry.name.startswith("rank")]
+    if not ranks:
+        raise SporaxValueError(f"For '{where}', '{root}' must hold directories called rank…, but there are none.")
+    return [
+        path for rank in ranks for path in sorted(rank.glob(f"*.{suffix}")) if not regex or re.search(regex, path.name)
+    ]

@@ -1,0 +1,71 @@
+"""A training step is one compiled program in which operators can still be seen."""
+
+import jax
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import nn, ops
+
+
+class Block(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.matmul = ops.MatMul()
+        self.weight = ms.Parameter(ms.Tensor(np.eye(4, dtype=np.float32)), name="weight")
+
+    def construct(self, x):
+        return ops.relu(self.matmul(x, self.weight))
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Block(), Block()
+
+    def construct(self, x):
+        return ops.reduce_sum(self.second(self.first(x)))
+
+
+@pytest.fixture
+def graph_mode():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+
+
+def calls(jaxpr):
+    """(operator, name stack) of every inner `jit` of a jaxpr, at any depth."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("jit", "pjit"):
+            yield eqn.params["name"], str(eqn.source_info.name_stack)
+        for value in eqn.params.values():
+            inner = getattr(value, "jaxpr", None)
+            if inner is not None:
+                yield from calls(inner)
+
+
+def test_operators_keep_their_name_and_cell_path_through_differentiation(graph_mode):
+    net = Net()
+    step = nn.TrainOneStepCell(net, nn.SGD(net.trainable_params(), 0.1))
+    x = ms.Tensor(np.ones((2, 4), np.float32))
+    step(x)
+    jaxpr = jax.make_jaxpr(lambda a: step._run(ms.Tensor(a)).array if False else ms.grad(net, None, net.trainable_params())(ms.Tensor(a))[0].array)
+    found = list(calls(jaxpr(x.asnumpy()).jaxpr))
+    paths = [path for name, path in found if name == "MatMul"]
+    assert any("jvp" in path and "first/matmul" in path for path in paths), found
+    assert any("transpose" in path and "second/matmul" in path for path in paths), found
+
+
+def test_a_step_is_one_program_with_donated_state(graph_mode):
+    net = Net()
+    optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9)
+    step = nn.TrainOneStepCell(net, optimizer)
+    x = ms.Tensor(np.ones((2, 4), np.float32))
+    held = net.first.weight.raw
+    step(x)
+    assert held.is_deleted()
+    assert len(ms.recompilations(step)) == 1
+    text = step.program.lower(x).as_text()
+    updated = len(net.trainable_params()) * 2 + 1  # weights, their momenta, the step number
+    assert text.count("tf.aliasing_output") + text.count("jax.buffer_donor") == updated

@@ -1,0 +1,40 @@
+"""Record ten steps of every optimizer in `tests/golden/optimizer_recipes.py` under the real MindSpore wheel.
+
+Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
+
+    python tools/golden/make_optimizers.py
+
+A recipe that the CPU wheel has no kernel for is written as null, with the reason on the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+sys.path.insert(0, str(GOLDEN))
+
+import mindspore as ms  # noqa: E402
+import optimizer_recipes  # noqa: E402  (found through the line above)
+
+
+def record(name: str) -> list[list[float]] | None:
+    try:
+        rows = optimizer_recipes.run(ms, name)
+    except Exception as error:  # the wheel's ways of failing are many
+        print(f"{name}: {str(error).strip().splitlines()[0]}")
+        return None
+    return [[float(f"{value:.8g}") for value in row] for row in rows]
+
+
+def main() -> None:
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    rows = {name: record(name) for name in optimizer_recipes.RECIPES}
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+    (GOLDEN / "optimizers.json").write_text(f'{{"mindspore": {json.dumps(ms.__version__)}, "parameters": {{\n{lines}\n}}}}\n')
+
+
+if __name__ == "__main__":
+    main()
