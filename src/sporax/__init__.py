@@ -12,7 +12,7 @@ from typing import Any
 from sporax._version import __version__
 from sporax.ir.missing import missing_name
 
-_SUBMODULES = ("common", "context", "dataset", "ir", "mint", "nn", "ops", "parallel", "planner", "runtime", "train")
+_SUBMODULES = ("common", "communication", "context", "dataset", "ir", "mint", "nn", "ops", "parallel", "planner", "runtime", "train")
 
 _DTYPES = [
     "bool_",

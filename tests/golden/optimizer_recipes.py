@@ -1,5 +1,8 @@
 """Ten steps of every optimizer, written once for MindSpore and Sporax.
 
+Left out, because the wheel's CPU kernels ignore the setting or compute something else than its documentation says:
+`use_nesterov` of Momentum, `update_slots` of Adagrad, `l1` of FTRL. Lamb and LARS have no CPU kernel at all.
+
 The gradients depend on the Parameters and on the step, so an error in one step shows in all that follow.
 """
 
@@ -33,7 +36,7 @@ def run(ms: Any, name: str) -> list[list[float]]:
     weights = parameters(ms)
     optimizer = RECIPES[name](ms, weights)
     for step in range(STEPS):
-        grads = gradients([weight.asnumpy() for weight in weights], step)
+        grads = gradients([weight.asnumpy() for weight in optimizer.parameters], step)
         optimizer(tuple(map(ms.Tensor, grads)))
     return [weight.asnumpy().ravel().tolist() for weight in weights]
 
@@ -47,8 +50,8 @@ def groups(ms: Any, weights: list[Any]) -> list[dict[str, Any]]:
     """Groups with their own rate, decay and centralization, reordered."""
     return [
         {"params": weights[:2], "lr": 0.05, "weight_decay": 0.1},
-        {"params": weights[3:], "grad_centralization": True},
-        {"params": weights[2:3], "weight_decay": 0.0},
+        {"params": weights[4:], "grad_centralization": True},
+        {"params": weights[2:4], "weight_decay": 0.0},
         {"order_params": weights[::-1]},
     ]
 
@@ -59,14 +62,6 @@ def grouped(name: str, *args: Any, **settings: Any) -> Callable[[Any, list[Any]]
 
 def scheduled(schedule: str, *args: Any) -> Callable[[Any, list[Any]], Any]:
     return lambda ms, weights: ms.nn.Momentum(weights, getattr(ms.nn, schedule)(*args), 0.9)
-
-
-def lars(**settings: Any) -> Callable[[Any, list[Any]], Any]:
-    def make(ms: Any, weights: list[Any]) -> Any:
-        inner = ms.nn.Momentum(weights, 0.1, 0.9, weight_decay=0.01, loss_scale=4.0)
-        return ms.nn.LARS(inner, coefficient=0.1, **settings)
-
-    return make
 
 
 def decaying_weight_decay(ms: Any, weights: list[Any]) -> Any:
@@ -92,14 +87,9 @@ RECIPES: dict[str, Callable[[Any, list[Any]], Any]] = {
     "adam_weight_decay_groups": grouped("AdamWeightDecay", 0.1, weight_decay=0.2),
     "lazy_adam": by_class("LazyAdam", 0.1, weight_decay=0.05),
     "adamax": by_class("AdaMax", 0.1, weight_decay=0.05),
-    "lamb": by_class("Lamb", 0.1, weight_decay=0.05),
-    "lamb_groups": grouped("Lamb", 0.1, weight_decay=0.2),
-    "lars": lars(),
-    "lars_clipped": lars(use_clip=True),
     "ftrl": by_class("FTRL", 0.1, 0.1),
-    "ftrl_penalties": by_class("FTRL", 0.2, 0.3, -0.4, 0.05, 0.1, weight_decay=0.05),
+    "ftrl_penalties": by_class("FTRL", 0.2, 0.3, -0.4, 0.0, 0.1, weight_decay=0.05),
     "adagrad": by_class("Adagrad", 0.1, 0.1, weight_decay=0.05),
-    "adagrad_fixed_slots": by_class("Adagrad", 0.5, 0.1, update_slots=False),
     "proximal_adagrad": by_class("ProximalAdagrad", 0.1, 0.1, 0.02, 0.1),
     "rmsprop": by_class("RMSProp", 0.05, weight_decay=0.05, loss_scale=8.0),
     "rmsprop_momentum": by_class("RMSProp", 0.05, 0.8, 0.7, 1e-6),
@@ -111,7 +101,7 @@ RECIPES: dict[str, Callable[[Any, list[Any]], Any]] = {
     "adafactor_fixed_rate": by_class("AdaFactor", 0.1, beta1=0.0, relative_step=False, weight_decay=0.05),
     "adafactor_unscaled": by_class("AdaFactor", 0.1, scale_parameter=False, relative_step=False),
     "adafactor_warmup": by_class("AdaFactor", warmup_init=True, clip_threshold=0.5, decay_rate=0.6),
-    "rates_list": by_class("Momentum", [0.1 * 0.8**step for step in range(6)], 0.9),
+    "rates_list": by_class("Momentum", [0.1 * 0.8**step for step in range(STEPS)], 0.9),
     "momentum_groups": grouped("Momentum", 0.1, 0.9, weight_decay=0.2, loss_scale=4.0),
     "exponential_decay": scheduled("ExponentialDecayLR", 0.2, 0.7, 3),
     "exponential_decay_stair": scheduled("ExponentialDecayLR", 0.2, 0.7, 3, True),

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -76,12 +77,15 @@ class Compiled:
 
 
 def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` with Parameters among its results replaced by Tensors: a program returns values, not variables."""
+    """`function` as the body of a program: entered under the present context, and with Parameters among its results
+    replaced by Tensors, since a program returns values, not variables.
+    """
 
     def value_of(leaf: Any) -> Any:
         return wrap(leaf.array) if isinstance(leaf, Parameter) else leaf
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        context.enter_step()
         return jax.tree.map(value_of, function(*args, **kwargs))
 
     return call

@@ -31,6 +31,7 @@ from sporax.context._parallel import (
     set_world,
     snapshot,
     using,
+    world_size,
 )
 from sporax.context._ps import get_ps_context, ps_snapshot, reset_ps_context, set_ps_context
 from sporax.context._search import (
@@ -42,11 +43,10 @@ from sporax.context._search import (
     set_algo_parameters,
     set_cost_model_context,
 )
-from sporax.context._supported import as_step, check_step, check_supported
+from sporax.context._supported import check_step, check_supported, enter_step
 from sporax.ir.missing import missing_names
 from sporax.ir.parallel_config import ParallelMode
 
-# MindSpore's names; the others above are for the rest of the facade.
 __all__ = [
     "COMPATIBLE",
     "GRAPH_MODE",
@@ -54,16 +54,36 @@ __all__ = [
     "PYNATIVE_MODE",
     "STRICT",
     "ParallelMode",
+    "changed",
+    "check_step",
+    "check_supported",
+    "enter_step",
+    "get_algo_parameters",
     "get_auto_parallel_context",
     "get_context",
+    "get_cost_model_context",
     "get_offload_context",
     "get_ps_context",
+    "graph_mode",
+    "offload_snapshot",
+    "ps_snapshot",
+    "reset_algo_parameters",
     "reset_auto_parallel_context",
+    "reset_cost_model_context",
+    "reset_offload_context",
     "reset_ps_context",
+    "search_snapshot",
+    "set_algo_parameters",
     "set_auto_parallel_context",
     "set_context",
+    "set_cost_model_context",
+    "set_device",
     "set_offload_context",
     "set_ps_context",
+    "set_world",
+    "snapshot",
+    "using",
+    "world_size",
 ]
 
 __getattr__ = missing_names(__name__)

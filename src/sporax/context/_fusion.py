@@ -17,7 +17,7 @@ _MODES = {
 
 
 def set_comm_fusion(config: ParallelConfig, value: Any, function: str = "set_auto_parallel_context") -> ParallelConfig:
-    """`config` with the rules of the dict `value`; kinds it does not name keep theirs, and fusion is switched on.
+    """`config` with the rules of the dict `value`; kinds it does not name keep theirs. Without 'openstate', fusion is open.
 
     Raises:
         SporaxTypeError: something that must be a dict, bool, int or list is not.
@@ -25,7 +25,7 @@ def set_comm_fusion(config: ParallelConfig, value: Any, function: str = "set_aut
         SporaxValueError: a negative size, or positions that are empty, repeated or not ascending.
     """
     _require(function, "comm_fusion", value, dict)
-    changes: dict[str, Any] = {"openstate": True, "configured": True}
+    changes: dict[str, Any] = {"openstate": True}
     for kind, setting in value.items():
         if kind == "openstate":
             changes[kind] = _require(function, "comm_fusion['openstate']", setting, bool)
@@ -94,14 +94,14 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
     if mode not in _MODES[kind]:
         raise SporaxKeyError(f"For '{function}', the mode of '{name}' must be one of {_MODES[kind]}, but got {mode!r}.")
     if mode == "auto":
-        return FusionRule()
+        return FusionRule(configured=True)
     if mode == "index":
-        return FusionRule("index", check_positions(function, f"{name}['config']", value))
+        return FusionRule("index", check_positions(function, f"{name}['config']", value), configured=True)
     if _require(function, f"{name}['config']", value, int) < 0:
         raise SporaxValueError(
             f"For '{function}', '{name}['config']' is a size in MB and must be >= 0, but got {value}."
         )
-    return FusionRule("size", value)
+    return FusionRule("size", value, configured=True)
 
 
 def _require(function: str, what: str, value: Any, wanted: type) -> Any:

@@ -126,10 +126,7 @@ PARALLEL_GUARD = _ParallelGuard()
 
 def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
     """`config` with settings changed by the rules of `set_auto_parallel_context`, the global context untouched."""
-    context = _Context(config)
-    for key, value in settings.items():
-        context = _SETTERS[key](context, value)
-    return context.config
+    return _settings.changed(_Context(config), settings).config
 
 
 # ----------------------------------------------------------------------------------------------------------- setting
@@ -338,9 +335,7 @@ _PATHS = (
 )
 # Settings that nothing reads yet, and that would not change the result of a step: setting one warns, once.
 _UNREAD = {
-    **dict.fromkeys(
-        (*_PATHS[:-1], "strategy_ckpt_config"), "strategy files are not written or read yet"
-    ),
+    **dict.fromkeys((*_PATHS[:-1], "strategy_ckpt_config"), "strategy files are not written or read yet"),
     **dict.fromkeys(
         ("dump_local_norm", "dump_local_norm_path", "dump_device_local_norm"), "norms of gradients are not printed yet"
     ),

@@ -46,15 +46,18 @@ class Settings(Generic[Config]):
         Raises:
             SporaxValueError: unknown key; and whatever the check of a key raises.
         """
-        changed = self.current
+        self.current = self.changed(self.current, settings)
+        state.touch()
+
+    def changed(self, config: Config, settings: Mapping[str, Any]) -> Config:
+        """`config` with other settings; what `set` does, without doing it."""
         for key, value in settings.items():
             if key not in self._setters:
                 raise SporaxValueError(
                     f"For 'set_{self.name}', the key must be one of {sorted(self._setters)}, but got '{key}'."
                 )
-            changed = self._setters[key](changed, value)
-        self.current = changed
-        state.touch()
+            config = self._setters[key](config, value)
+        return config
 
     def get(self, key: Any) -> Any:
         """The present value of one setting.

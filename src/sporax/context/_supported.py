@@ -6,10 +6,6 @@ compiled: a setting that would change the result and is not there yet is an erro
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any
-
 from sporax.context._global import memory_offload
 from sporax.context._parallel import PARALLEL_GUARD, snapshot, world_size
 from sporax.context._ps import ps_snapshot
@@ -81,17 +77,14 @@ class _StepGuard:
 _STEP_GUARD = _StepGuard()
 
 
-def as_step(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` as the body of a compiled step: tracing it checks the present settings first and depends on them.
+def enter_step() -> None:
+    """Check the present settings for a step that is being traced, and let it depend on them.
 
-    It runs only while a step is traced, so calls of a compiled step cost nothing more.
+    It is the first thing a compiled step does while it is traced, so calls of a compiled step cost nothing more.
+
+    Raises:
+        SporaxRuntimeError: as `check_step`.
     """
-
-    @functools.wraps(function)
-    def step(*args: Any, **kwargs: Any) -> Any:
-        check_step()
-        state.depend_on(PARALLEL_GUARD)
-        state.depend_on(_STEP_GUARD)
-        return function(*args, **kwargs)
-
-    return step
+    check_step()
+    state.depend_on(PARALLEL_GUARD)
+    state.depend_on(_STEP_GUARD)

@@ -48,10 +48,12 @@ class FusionRule:
     Attributes:
         mode: ``"auto"``: buffers of 64 MB; ``"size"``: buffers of `config` MB; ``"index"``: split after these positions.
         config: None, megabytes, or positions in ascending order, after `mode`.
+        configured: whether the user asked for it; nothing is fused before that.
     """
 
     mode: str = "auto"
     config: int | tuple[int, ...] | None = None
+    configured: bool = False
 
     @property
     def threshold_megabytes(self) -> int | None:
@@ -68,19 +70,17 @@ class CommFusion:
     Attributes:
         openstate: the master switch.
         allreduce, allgather, reducescatter: one rule per kind of collective.
-        configured: whether the user asked for it; nothing is fused before that, whatever `openstate` says.
     """
 
     openstate: bool = True
     allreduce: FusionRule = FusionRule()
     allgather: FusionRule = FusionRule()
     reducescatter: FusionRule = FusionRule()
-    configured: bool = False
 
-    @property
-    def active(self) -> bool:
-        """Whether collectives are fused."""
-        return self.configured and self.openstate
+    def in_force(self, kind: str) -> FusionRule | None:
+        """The rule for collectives of a kind (``"allreduce"``, …), or None when these are not fused."""
+        rule: FusionRule = getattr(self, kind)
+        return rule if self.openstate and rule.configured else None
 
 
 @dataclass(frozen=True, slots=True)

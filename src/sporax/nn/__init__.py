@@ -17,7 +17,17 @@ from sporax.nn.activation import (
 from sporax.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
 from sporax.nn.cell import Cell
 from sporax.nn.container import CellDict, CellList, SequentialCell
-from sporax.nn.convolution import AdaptiveAvgPool2d, AvgPool2d, Conv2d, MaxPool2d
+from sporax.nn.convolution import Conv1d, Conv2d, Conv3d
+from sporax.nn.deconvolution import Conv1dTranspose, Conv2dTranspose, Conv3dTranspose
+from sporax.nn.dynamic_lr import (
+    cosine_decay_lr,
+    exponential_decay_lr,
+    inverse_decay_lr,
+    natural_exp_decay_lr,
+    piecewise_constant_lr,
+    polynomial_decay_lr,
+    warmup_lr,
+)
 from sporax.nn.learning_rate_schedule import (
     CosineDecayLR,
     ExponentialDecayLR,
@@ -56,6 +66,25 @@ from sporax.nn.optim import (
     ProximalAdagrad,
     RMSProp,
     Rprop,
+)
+from sporax.nn.pooling import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d,
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
+    LPPool1d,
+    LPPool2d,
+    MaxPool1d,
+    MaxPool2d,
+    MaxPool3d,
+    MaxUnpool1d,
+    MaxUnpool2d,
+    MaxUnpool3d,
 )
 from sporax.nn.wrap import ForwardValueAndGrad, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithLossCell
 

@@ -85,3 +85,19 @@ def one_of(layer: str, name: str, value: Any, allowed: Any) -> Any:
     if value not in allowed:
         raise SporaxValueError(f"For '{layer}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
     return value
+
+
+def ints(layer: str, name: str, value: Any, count: int, least: int = 1) -> tuple[int, ...]:
+    """`count` ints >= `least`, given as one int for all, a sequence of one, or a sequence of `count`.
+
+    Raises:
+        SporaxTypeError: not ints.
+        SporaxValueError: another number of them, or one that is too small.
+    """
+    values = (value,) * count if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(values, tuple | list) or any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+        raise SporaxTypeError(f"For '{layer}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
+    values = tuple(values) * count if len(values) == 1 else tuple(values)
+    if len(values) != count or min(values) < least:
+        raise SporaxValueError(f"For '{layer}', '{name}' must be one or {count} ints >= {least}, but got {value}.")
+    return values

@@ -1,4 +1,4 @@
-"""Convolution and pooling layers over images in NCHW order."""
+"""Convolution layers over signals, images and volumes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,157 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn import _windows as windows
 from sporax.nn.cell import Cell
 from sporax.ops.convolution import pair
 
 
-class Conv2d(Cell):
+class _Convolution(Cell):
+    """Settings, weight and bias of a convolution.
+
+    Attributes:
+        spatial: number of spatial dimensions.
+        transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
+    """
+
+    spatial = 2
+    transposed = False
+
+    def _take_settings(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any,
+        pad_mode: str,
+        padding: Any,
+        dilation: Any,
+        group: int,
+        has_bias: bool,
+    ) -> None:
+        name = type(self).__name__
+        self.in_channels = argument.positive_int(name, "in_channels", in_channels)
+        self.out_channels = argument.positive_int(name, "out_channels", out_channels)
+        self.kernel_size = self._sizes("kernel_size", kernel_size)
+        self.stride = self._sizes("stride", stride)
+        self.dilation = self._sizes("dilation", dilation)
+        self.group = argument.positive_int(name, "group", group)
+        self.has_bias = argument.boolean(name, "has_bias", has_bias)
+        self.pad_mode, self.padding = checked_padding(name, pad_mode, padding, self.spatial)
+        if in_channels % group or out_channels % group:
+            raise SporaxValueError(
+                f"For '{name}', 'group' {group} must divide 'in_channels' {in_channels} and 'out_channels' {out_channels}."
+            )
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return argument.ints(type(self).__name__, what, value, self.spatial)
+
+    def _make_parameters(
+        self, weight_init: Any, bias_init: Any, dtype: DType, extra: tuple[int, ...] = (), channels_last: bool = False
+    ) -> None:
+        """`extra`: dimensions of size 1 before those of the kernel."""
+        outer, inner = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
+        kernel = (*extra, *self.kernel_size)
+        shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
+        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
+        if isinstance(weight_init, Tensor) and extra:
+            weight_init = ops.expand_dims(weight_init, 2)
+        argument.initial_shape(type(self).__name__, "weight_init", weight_init, shape)
+        self.weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
+        self.bias = None
+        if self.has_bias:
+            fan_in = math.prod(shape[1:])
+            bias_init = Uniform(1 / math.sqrt(fan_in)) if bias_init is None else bias_init
+            self.bias = Parameter(initializer(bias_init, (self.out_channels,), dtype), name="bias")
+
+    @property
+    def _pads(self) -> Any:
+        """As the kernels in `_windows` want it."""
+        if self.pad_mode != "pad":
+            return self.pad_mode.upper()
+        sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * self.spatial)
+        return tuple(zip(sides[::2], sides[1::2], strict=True))
+
+    def _check_rank(self, x: Tensor) -> None:
+        if x.ndim != self.spatial + 2:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {self.spatial + 2} dimensions, but got shape {x.shape}."
+            )
+
+    def _biased(self, result: Tensor, bias: Any) -> Tensor:
+        return result if bias is None else result + bias.reshape((1, -1) + (1,) * self.spatial)
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return (
+            f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
+            f"group={self.group}, has_bias={self.has_bias}"
+        )
+
+
+class Conv1d(_Convolution):
+    """One-dimensional convolution (cross-correlation) with learned kernels over (N, C, L).
+
+    Args:
+        in_channels: channels of the input.
+        out_channels: number of kernels.
+        kernel_size: length of the kernels.
+        stride: step of the kernel.
+        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
+        padding: cells on both sides; only with ``"pad"``.
+        dilation: distance between the cells the kernel looks at.
+        group: number of independent groups of channels.
+        has_bias: add one bias per kernel.
+        weight_init: initializer of `weight`, (out_channels, in_channels / group, 1, kernel_size), or a Tensor without the 1.
+        bias_init: initializer of `bias`, (out_channels,); None: uniform on ±1/√fan_in.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together; the message names both.
+    """
+
+    spatial = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        pad_mode: str = "same",
+        padding: int = 0,
+        dilation: int = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
+        sides = self._pads[0] if self.pad_mode == "pad" else (0, 0)
+        self.conv2d = ops.Conv2D(
+            out_channel=out_channels,
+            kernel_size=(1, *self.kernel_size),
+            pad_mode=pad_mode,
+            pad=(0, 0, *sides),
+            stride=(1, *self.stride),
+            dilation=(1, *self.dilation),
+            group=group,
+        )
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, L)."""
+        self._check_rank(x)
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        return self._biased(ops.squeeze(self.conv2d(ops.expand_dims(x, 2), weight), 2), bias)
+
+
+class Conv2d(_Convolution):
     """Two-dimensional convolution (cross-correlation) with learned kernels.
 
     Args:
@@ -56,32 +202,11 @@ class Conv2d(Cell):
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
-        self.in_channels = argument.positive_int("Conv2d", "in_channels", in_channels)
-        self.out_channels = argument.positive_int("Conv2d", "out_channels", out_channels)
-        self.kernel_size = _kernel("Conv2d", kernel_size)
-        self.stride = pair("Conv2d", stride, "stride")
-        self.dilation = pair("Conv2d", dilation, "dilation")
-        self.group = argument.positive_int("Conv2d", "group", group)
-        self.has_bias = argument.boolean("Conv2d", "has_bias", has_bias)
-        self.pad_mode, self.padding = _checked_padding("Conv2d", pad_mode, padding)
-        if data_format not in ("NCHW", "NHWC"):
-            raise SporaxValueError(f"For 'Conv2d', 'data_format' must be 'NCHW' or 'NHWC', but got '{data_format}'.")
-        self.data_format = data_format
-        if in_channels % group or out_channels % group:
-            raise SporaxValueError(
-                f"For 'Conv2d', 'group' {group} must divide 'in_channels' {in_channels} and 'out_channels' {out_channels}."
-            )
-        per_group = in_channels // group
-        shape = (out_channels, per_group, *self.kernel_size)
-        fan_in = per_group * math.prod(self.kernel_size)
-        if data_format == "NHWC":
-            shape = (out_channels, *self.kernel_size, per_group)
-        weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
-        self.weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
-        self.bias = None
-        if has_bias:
-            bias_init = Uniform(1 / math.sqrt(fan_in)) if bias_init is None else bias_init
-            self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), name="bias")
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self.data_format = argument.one_of("Conv2d", "data_format", data_format, ("NCHW", "NHWC"))
+        self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
         self.conv2d = ops.Conv2D(
             out_channel=out_channels,
             kernel_size=self.kernel_size,
@@ -93,109 +218,75 @@ class Conv2d(Cell):
             data_format=data_format,
         )
 
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
+            raise SporaxTypeError(f"For 'Conv2d', 'kernel_size' must be an int or a tuple of two ints, but got {value}.")
+        return pair("Conv2d", value, what)
+
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, H, W)."""
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         result = self.conv2d(x, weight)
         return result if bias is None else ops.bias_add(result, bias, self.data_format)
 
-    def extend_repr(self) -> str:
-        """Settings."""
-        return (
-            f"input_channels={self.in_channels}, output_channels={self.out_channels}, kernel_size={self.kernel_size}, "
-            f"stride={self.stride}, pad_mode={self.pad_mode}, padding={self.padding}, dilation={self.dilation}, "
-            f"group={self.group}, has_bias={self.has_bias}"
+
+class Conv3d(_Convolution):
+    """Three-dimensional convolution over (N, C, D, H, W); as `Conv2d`.
+
+    Args:
+        padding: cells on all sides, or (head, tail, top, bottom, left, right); only with the pad_mode ``"pad"``.
+        data_format: ``"NCDHW"``; there is no other.
+    """
+
+    spatial = 3
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int, int],
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: str = "same",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        data_format: str = "NCDHW",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        argument.one_of("Conv3d", "data_format", data_format, ("NCDHW",))
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
         )
+        self._make_parameters(weight_init, bias_init, dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, D, H, W)."""
+        self._check_rank(x)
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        result = windows.convolve(x, weight, self.stride, self._pads, self.dilation, self.group, "Conv3d")
+        return self._biased(result, bias)
 
 
-def _kernel(layer: str, value: Any) -> tuple[int, int]:
-    if isinstance(value, tuple) and len(value) != 2:
-        raise SporaxTypeError(f"For '{layer}', 'kernel_size' must be an int or a tuple of two ints, but got {value}.")
-    return pair(layer, value, "kernel_size")
+def checked_padding(layer: str, pad_mode: str, padding: Any, spatial: int) -> tuple[str, Any]:
+    """Both settings, if they fit together.
 
-
-def _checked_padding(layer: str, pad_mode: str, padding: Any) -> tuple[str, Any]:
-    if pad_mode not in ("same", "valid", "pad"):
-        raise SporaxValueError(
-            f"For '{layer}', 'pad_mode' must be one of 'same', 'valid', 'pad', but got '{pad_mode}'."
-        )
+    Raises:
+        SporaxTypeError, SporaxValueError: they do not.
+    """
+    argument.one_of(layer, "pad_mode", pad_mode, ("same", "valid", "pad"))
     sides = (padding,) if isinstance(padding, int) else padding
     if not isinstance(sides, tuple) or any(not isinstance(side, int) for side in sides):
         raise SporaxTypeError(f"For '{layer}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
-    if min(sides) < 0 or len(sides) not in (1, 4):
-        raise SporaxValueError(f"For '{layer}', 'padding' must be one or four ints >= 0, but got {padding}.")
+    if min(sides) < 0 or len(sides) not in (1, 2 * spatial):
+        raise SporaxValueError(
+            f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}."
+        )
     if pad_mode != "pad" and any(sides):
         raise SporaxValueError(
             f"For '{layer}', 'padding' must be 0 when 'pad_mode' is '{pad_mode}', but got {padding}."
         )
     return pad_mode, padding
-
-
-class _Pool(Cell):
-    """Window, stride and padding of a pooling layer; (C, H, W) images are taken as a batch of one."""
-
-    def __init__(
-        self,
-        kernel_size: int | tuple[int, int] = 1,
-        stride: int | tuple[int, int] = 1,
-        pad_mode: str = "valid",
-        data_format: str = "NCHW",
-    ) -> None:
-        super().__init__()
-        name = type(self).__name__
-        self.kernel_size = pair(name, kernel_size, "kernel_size")
-        self.stride = pair(name, stride, "stride")
-        if pad_mode.lower() not in ("same", "valid"):
-            raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same' or 'valid', but got '{pad_mode}'.")
-        self.pad_mode = pad_mode
-        self.data_format = data_format
-
-    def _pooled(self, pool: Any, x: Tensor) -> Tensor:
-        return ops.squeeze(pool(ops.expand_dims(x, 0)), 0) if x.ndim == 3 else pool(x)
-
-    def extend_repr(self) -> str:
-        """Settings."""
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode}"
-
-
-class MaxPool2d(_Pool):
-    """Largest value in each window.
-
-    Args:
-        kernel_size: height and width of the window.
-        stride: step of the window.
-        pad_mode: ``"same"`` or ``"valid"``.
-        data_format: ``"NCHW"`` or ``"NHWC"``.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, self.data_format)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: (N, C, H, W) or (C, H, W)."""
-        return self._pooled(self.max_pool, x)
-
-
-class AvgPool2d(_Pool):
-    """Mean of each window; arguments as `MaxPool2d`."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, self.data_format)
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: (N, C, H, W) or (C, H, W)."""
-        return self._pooled(self.avg_pool, x)
-
-
-class AdaptiveAvgPool2d(Cell):
-    """Means that bring height and width to `output_size`; None keeps a size."""
-
-    def __init__(self, output_size: int | tuple[int | None, ...] | None) -> None:
-        super().__init__()
-        self.output_size = output_size
-
-    def construct(self, x: Tensor) -> Tensor:
-        """`x`: (N, C, H, W) or (C, H, W)."""
-        return ops.adaptive_avg_pool2d(x, self.output_size)

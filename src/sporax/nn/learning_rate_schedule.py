@@ -51,11 +51,15 @@ class ExponentialDecayLR(_Decay):
 
 
 class NaturalExpDecayLR(_Decay):
-    """``learning_rate * exp(-decay_rate * step / decay_steps)``."""
+    """``learning_rate * exp(-decay_rate * step)``; `is_stair` rounds the step down to a multiple of `decay_steps`.
+
+    Without `is_stair` the rate does not depend on `decay_steps`, as in MindSpore.
+    """
 
     def construct(self, global_step: Tensor) -> Tensor:
         """The rate."""
-        return self.learning_rate * ops.exp(-self.decay_rate * self.progress(global_step))
+        steps = self.progress(global_step) * self.decay_steps if self.is_stair else global_step.float()
+        return self.learning_rate * ops.exp(-self.decay_rate * steps)
 
 
 class InverseDecayLR(_Decay):

@@ -7,6 +7,8 @@ Importing this package casts all operators (see `_operator`) and gives their for
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.ir.missing import missing_names
 from sporax.ops import (
+    _collectives,
+    _messages,
     _tensor,
     activation,
     array,

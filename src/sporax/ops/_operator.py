@@ -298,9 +298,9 @@ def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
     )
     functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
     del twin.__wrapped__
-    # In a constructor anything may be left to its default, or not; the order is the primitive's own.
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    twin.__signature__ = inspect.Signature([_SELF, *(each.replace(kind=kind) for each in parameters)], __validate_parameters__=False)  # type: ignore[attr-defined]
+    named = [each.replace(kind=kind) for each in parameters]
+    twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]
     return twin
 
 
@@ -311,7 +311,7 @@ def as_method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return function(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, function.__doc__
-    first, *others = inspect.signature(function).parameters.values()
+    others = list(inspect.signature(function).parameters.values())[1:]
     method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]
     return method
 

@@ -53,8 +53,11 @@ class Primitive:
         if missing:
             raise SporaxTypeError(f"For '{self.name}', the constructor lacks the arguments {missing}.")
         for name, value in given.items():
-            self.operator.parameters.check(name, value)
+            self._check(name, value)
         return attributes
+
+    def _check(self, name: str, value: Any) -> None:
+        self.operator.parameters.check(name, value)
 
     def __getattr__(self, name: str) -> Any:
         attributes = self.__dict__.get("_attributes", {})

@@ -8,6 +8,7 @@ MindSpore 2.10 (tests/golden/facts.json).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -39,6 +40,14 @@ def common_dtype(operator: str, left: Any, right: Any) -> np.dtype[Any]:
     if _is_number(right):
         return _with_number(operator, left.dtype, right)
     return _between(operator, left.dtype, right.dtype)
+
+
+def together(operator: str, arrays: Sequence[jax.Array]) -> list[jax.Array]:
+    """All `arrays` in the one dtype they are converted to, pair by pair; see `pair`."""
+    dtype = arrays[0].dtype
+    for array in arrays[1:]:
+        dtype = _between(operator, dtype, array.dtype)
+    return [array.astype(dtype) for array in arrays]
 
 
 def inexact(array: Any) -> jax.Array:

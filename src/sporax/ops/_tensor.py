@@ -10,6 +10,7 @@ import numpy as np
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
+from sporax.ops import _check as check
 from sporax.ops import array, elementwise, linalg, random, reduction
 from sporax.ops._operator import FUNCTIONS
 
@@ -91,19 +92,22 @@ Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-a
 Axis = int | tuple[int, ...] | None
 
 
-def _sum(self: Tensor, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
-    """Sum over `axis`."""
-    return reduction.sum(self, axis, keepdims, dtype)
+def _sum(
+    self: Tensor, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: Any = None
+) -> Tensor:
+    """Sum over `axis`, added to `initial`."""
+    total = reduction.sum(self, axis, keepdims, dtype=dtype)
+    return total if initial is None else total + initial
 
 
-def _mean(self: Tensor, axis: Axis = None, keep_dims: bool = False) -> Tensor:
+def _mean(self: Tensor, axis: Axis = None, keep_dims: bool = False, *, dtype: DType | None = None) -> Tensor:
     """Mean over `axis`."""
-    return reduction.mean(self, axis, keep_dims)
+    return reduction.mean(self, axis, keep_dims, dtype=dtype)
 
 
-def _prod(self: Tensor, axis: int | None = None, keep_dims: bool = False) -> Tensor:
+def _prod(self: Tensor, axis: Axis = None, keep_dims: bool = False, dtype: DType | None = None) -> Tensor:
     """Product over `axis`."""
-    return reduction.prod(self, axis, keep_dims)
+    return reduction.prod(self, axis, keep_dims, dtype)
 
 
 def _var(self: Tensor, axis: Axis = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
@@ -116,18 +120,26 @@ def _std(self: Tensor, axis: Axis = None, ddof: int = 0, keepdims: bool = False)
     return reduction.std(self, axis, ddof, keepdims)
 
 
-def _max(self: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
-    """Largest element over `axis`; with `return_indices` also its position."""
-    if return_indices:
-        return reduction.max(self, axis, keepdims)
-    return reduction.reduce_max(self, axis, keepdims)
+def _extreme(name: str, with_positions: Callable[..., Any], alone: Callable[..., Any], doc: str) -> None:
+    def method(
+        self: Tensor,
+        axis: Axis = None,
+        keepdims: bool = False,
+        *,
+        initial: Any = None,
+        where: Any = None,
+        return_indices: bool = False,
+    ) -> Any:
+        if return_indices:
+            return with_positions(self, axis, keepdims, initial=initial, where=where)
+        return alone(reduction.limited(name, self, initial, where), axis, keepdims)
+
+    method.__name__, method.__doc__ = name, doc
+    setattr(Tensor, name, method)
 
 
-def _min(self: Tensor, axis: Axis = None, keepdims: bool = False, *, return_indices: bool = False) -> Any:
-    """Smallest element over `axis`; with `return_indices` also its position."""
-    if return_indices:
-        return reduction.min(self, axis, keepdims)
-    return reduction.reduce_min(self, axis, keepdims)
+_extreme("max", reduction.max, reduction.reduce_max, "Largest elements over `axis`; arguments as `ops.max`.")
+_extreme("min", reduction.min, reduction.reduce_min, "Smallest elements over `axis`; arguments as `ops.min`.")
 
 
 def _argmax(self: Tensor, axis: int | None = None, keepdims: bool = False) -> Tensor:
@@ -143,6 +155,19 @@ def _argmax_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> 
 def _argmin_with_value(self: Tensor, axis: int = 0, keep_dims: bool = False) -> tuple[Tensor, Tensor]:
     """Position and value of the first smallest element along `axis`."""
     return reduction._argmin_with_value(self, axis, keep_dims)
+
+
+def _flatten(self: Tensor, order: str = "C", *, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dimensions `start_dim` to `end_dim` made into one: all of them, by default."""
+    return array.flatten(self, order, start_dim=start_dim, end_dim=end_dim)
+
+
+def _select(self: Tensor, condition: Any, y: Any) -> Tensor:
+    """Own elements where `condition`, those of `y` elsewhere; with two ints, ``(dim, index)``, the slice there."""
+    if isinstance(condition, int) and isinstance(y, int):
+        where = check.axis("Tensor.select", condition, self.ndim, "dim")
+        return self[(*(slice(None),) * where, y)]
+    return FUNCTIONS["select"](condition, self, y)
 
 
 def _expand_as(self: Tensor, other: Tensor) -> Tensor:
@@ -171,6 +196,7 @@ def _fill(self: Tensor, value: Any) -> Tensor:
 
 
 for _method in (
-    _sum, _mean, _prod, _var, _std, _max, _min, _argmax_with_value, _expand_as, _where, _gather, _dropout, _fill,
+    _sum, _mean, _prod, _var, _std, _argmax, _argmax_with_value, _argmin_with_value, _flatten, _select, _expand_as,
+    _where, _gather, _dropout, _fill,
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)

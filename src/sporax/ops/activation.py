@@ -4,37 +4,66 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.common.dtype import DType
+from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.ops import _check as check
 from sporax.ops import _promote as promote
 from sporax.ops._operator import Array, operator
 
 
-@operator("ReLU", method="relu", mint="nn.functional.relu")
+def not_in_place(name: str, inplace: bool) -> None:
+    """Raise SporaxNotImplementedError when `inplace` is asked for: a value may be shared, so it never changes."""
+    if inplace:
+        raise SporaxNotImplementedError(f"For '{name}', 'inplace' must be False, but got True; assign the result instead.")
+
+
+@operator("ReLU", function="", method="relu")
+def _relu(input: Array) -> Array:
+    """The input where it is positive, zero elsewhere; its gradient at 0 is 0."""
+    return input if input.dtype == np.bool_ else jax.nn.relu(input)
+
+
+@operator(function="relu", mint="nn.functional.relu")
 def relu(input: Array, inplace: bool = False) -> Array:
-    """The input where it is positive, zero elsewhere. `inplace` is accepted; values here never share memory."""
-    check.tensor("ReLU", input=input)
-    return jax.nn.relu(input)
+    """The input where it is positive, zero elsewhere; its gradient at 0 is 0.
+
+    Raises:
+        SporaxNotImplementedError: `inplace` is asked for.
+    """
+    not_in_place("relu", inplace)
+    return _relu.kernel(input)
 
 
-@operator("ReLU6", function="relu6", mint="nn.functional.relu6")
+@operator("ReLU6", function="relu6")
 def relu6(x: Array) -> Array:
     """The input limited to [0, 6]."""
     check.floating("ReLU6", x=x)
     return jnp.clip(x, 0, 6)
 
 
-@operator("GeLU", function="", mint="")
-def _gelu_tanh(x: Array) -> Array:
+@operator(function="", mint="nn.functional.relu6")
+def _mint_relu6(input: Array, inplace: bool = False) -> Array:
+    """The input limited to [0, 6]."""
+    not_in_place("relu6", inplace)
+    return relu6.kernel(input)
+
+
+@operator("GeLU", function="")
+def _gelu_tanh(input: Array) -> Array:
     """Gaussian error linear unit in its tanh approximation (Hendrycks & Gimpel 2016)."""
-    check.floating("GeLU", x=x)
-    return jax.nn.gelu(x, approximate=True)
+    check.floating("GeLU", input=input)
+    return jax.nn.gelu(input, approximate=True)
 
 
 @operator(function="gelu", mint="nn.functional.gelu")
 def gelu(input: Array, approximate: str = "none") -> Array:
-    """Gaussian error linear unit; `approximate` is ``"none"`` (by the error function) or ``"tanh"``."""
+    """Gaussian error linear unit; `approximate` is ``"none"`` (by the error function) or ``"tanh"``.
+
+    Raises:
+        SporaxValueError: another `approximate`.
+    """
     check.floating("gelu", input=input)
     check.one_of("gelu", approximate, ("none", "tanh"), "approximate")
     return jax.nn.gelu(input, approximate=approximate == "tanh")
@@ -43,48 +72,122 @@ def gelu(input: Array, approximate: str = "none") -> Array:
 @operator("Sigmoid", method="sigmoid", mint="sigmoid; nn.functional.sigmoid")
 def sigmoid(input: Array) -> Array:
     """1 / (1 + exp(-x))."""
-    check.tensor("Sigmoid", input=input)
     return jax.nn.sigmoid(promote.inexact(input))
 
 
-@operator("SiLU", function="silu", mint="nn.functional.silu")
+@operator("SiLU", function="silu")
 def silu(input: Array) -> Array:
     """x · sigmoid(x), also called swish."""
     check.floating("SiLU", input=input)
     return jax.nn.silu(input)
 
 
-@operator("Softmax", method="softmax", mint="nn.functional.softmax(dim=axis); softmax(dim=axis)")
-def softmax(input: Array, axis: int | tuple[int, ...] = -1, dtype: DType | None = None) -> Array:
-    """Exponentials divided by their sum along `axis`."""
-    check.floating("Softmax", input=input)
+@operator(function="", mint="nn.functional.silu")
+def _mint_silu(input: Array, inplace: bool = False) -> Array:
+    """x · sigmoid(x), also called swish."""
+    not_in_place("silu", inplace)
+    return silu.kernel(input)
+
+
+def _softmax_of(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
     values = input if dtype is None else input.astype(dtype.np_dtype)
+    check.floating("Softmax", input=values)
     return jax.nn.softmax(values, check.axes("Softmax", axis, input.ndim) or tuple(range(input.ndim)))
 
 
-@operator("LogSoftmax", method="log_softmax", mint="nn.functional.log_softmax(dim=axis)")
+@operator("Softmax", function="")
+def _softmax(input: Array, axis: int | tuple[int, ...] = -1) -> Array:
+    """Exponentials divided by their sum along `axis`."""
+    return _softmax_of(input, axis)
+
+
+@operator(function="softmax", mint="softmax(dim=axis)")
+def softmax(input: Array, axis: int | tuple[int, ...] = -1, *, dtype: DType | None = None) -> Array:
+    """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
+    return _softmax_of(input, axis, dtype)
+
+
+@operator(function="", method="softmax")
+def _softmax_method(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
+    """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
+    return _softmax_of(input, axis, dtype)
+
+
+def _guessed(dim: int | None, ndim: int) -> int:
+    """The dim that is meant by None: as in PyTorch, 0 for tensors of 0, 1 or 3 dimensions, else 1."""
+    return (0 if ndim in (0, 1, 3) else 1) if dim is None else dim
+
+
+@operator(function="", mint="nn.functional.softmax")
+def _mint_softmax(input: Array, dim: int | None = None, dtype: DType | None = None) -> Array:
+    """Exponentials divided by their sum along `dim`; None: dim 0 of 0, 1 or 3 dimensions, else 1."""
+    return _softmax_of(input, _guessed(dim, input.ndim), dtype)
+
+
+@operator("LogSoftmax", function="log_softmax")
 def log_softmax(logits: Array, axis: int = -1) -> Array:
     """Logarithm of `softmax`, computed without overflow."""
     check.floating("LogSoftmax", logits=logits)
     return jax.nn.log_softmax(logits, check.axis("LogSoftmax", axis, logits.ndim))
 
 
-@operator("LeakyReLU", function="leaky_relu", mint="nn.functional.leaky_relu(negative_slope=alpha)")
+@operator(function="", mint="nn.functional.log_softmax")
+def _mint_log_softmax(input: Array, dim: int | None = None, *, dtype: DType | None = None) -> Array:
+    """Logarithm of `softmax`; `dim` None: dim 0 of 0, 1 or 3 dimensions, else 1."""
+    values = input if dtype is None else input.astype(dtype.np_dtype)
+    return log_softmax.kernel(values, _guessed(dim, input.ndim))
+
+
+def _leaky(name: str, input: Array, slope: float) -> Array:
+    """As the larger (or smaller) of two lines, which share the gradient at 0."""
+    check.floating(name, input=input)
+    return (jnp.maximum if slope <= 1 else jnp.minimum)(jnp.asarray(slope, input.dtype) * input, input)
+
+
+@operator("LeakyReLU", function="leaky_relu")
 def leaky_relu(input: Array, alpha: float = 0.2) -> Array:
     """The input where it is positive, `alpha` times the input elsewhere."""
-    check.floating("LeakyReLU", input=input)
-    return jnp.where(input > 0, input, jnp.asarray(alpha, input.dtype) * input)
+    return _leaky("LeakyReLU", input, alpha)
 
 
-@operator("Elu", function="elu", mint="nn.functional.elu")
+@operator(function="", mint="nn.functional.leaky_relu")
+def _mint_leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
+    """The input where it is positive, `negative_slope` times the input elsewhere."""
+    return _leaky("leaky_relu", input, negative_slope)
+
+
+@operator("Elu", function="elu")
 def elu(input_x: Array, alpha: float = 1.0) -> Array:
     """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
     check.floating("Elu", input_x=input_x)
     return jax.nn.elu(input_x, alpha)
 
 
-@operator("Softplus", function="softplus")
-def softplus(input: Array) -> Array:
+@operator(function="", mint="nn.functional.elu")
+def _mint_elu(input: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
+    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
+    not_in_place("elu", inplace)
+    return elu.kernel(input, alpha)
+
+
+@operator("Softplus", function="")
+def _softplus(input: Array) -> Array:
     """log(1 + exp(x)), computed without overflow."""
     check.floating("Softplus", input=input)
     return jax.nn.softplus(input)
+
+
+@operator(function="softplus", mint="nn.functional.softplus")
+def softplus(input: Array, beta: float = 1, threshold: float = 20) -> Array:
+    """log(1 + exp(beta · x)) / beta; `input` itself where ``beta * x`` is above `threshold`.
+
+    Raises:
+        SporaxValueError: `beta` is 0.
+    """
+    if beta == 0:
+        raise SporaxValueError("For 'softplus', 'beta' must not be 0.")
+    check.floating("softplus", input=input)
+    scaled = input * jnp.asarray(beta, input.dtype)
+    # Where the line is taken the curve sees a small number, so its gradient stays finite.
+    curve = jax.nn.softplus(jnp.where(scaled > threshold, jnp.zeros((), input.dtype), scaled))
+    return jnp.where(scaled > threshold, input, curve / jnp.asarray(beta, input.dtype))

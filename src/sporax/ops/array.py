@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +14,19 @@ from sporax.common.dtype import DType, to_dtype
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
+from sporax.ops import _promote as promote
 from sporax.ops._operator import Array, Operand, export, operator
 
 # ------------------------------------------------------------------------------------------------------------ shape
 
 
-@operator("Reshape()", method="", mint="reshape")
+@operator("Reshape()", mint="reshape")
 def reshape(input: Array, shape: tuple[int, ...]) -> Array:
-    """The same elements in row-major order in another shape; one size may be -1."""
-    check.tensor("Reshape", input=input)
+    """The same elements in row-major order in another shape; one size may be -1, for what is left.
+
+    Raises:
+        SporaxValueError: the number of elements differs.
+    """
     sizes = check.shape("Reshape", shape)
     known = math.prod(size for size in sizes if size != -1)
     inferred = sum(size == -1 for size in sizes)
@@ -37,22 +41,42 @@ def reshape(input: Array, shape: tuple[int, ...]) -> Array:
     return jnp.reshape(input, sizes)
 
 
-@operator("Transpose()", function="", mint="")
-def _transpose(input: Array, input_perm: tuple[int, ...]) -> Array:
-    """Dimensions in the order `input_perm`."""
-    check.tensor("Transpose", input=input)
-    order = check.shape("Transpose", input_perm, "input_perm")
-    if len(order) != input.ndim:
+@operator("Transpose()", function="transpose")
+def transpose(input: Array, dims: tuple[int, ...]) -> Array:
+    """The dimensions in the order `dims`.
+
+    Raises:
+        SporaxValueError: `dims` does not name every dimension once.
+    """
+    if len(dims) != input.ndim:
         raise SporaxValueError(
-            f"For 'Transpose', 'input_perm' must name all {input.ndim} dimensions of 'input', but got {order}."
+            f"For 'Transpose', 'dims' must name all {input.ndim} dimensions of 'input', but got {dims}."
         )
-    return jnp.transpose(input, check.axes("Transpose", order, input.ndim, "input_perm") or None)
+    return jnp.transpose(input, check.axes("Transpose", dims, input.ndim, "dims") or None)
 
 
-@operator("ExpandDims()", function="expand_dims", method="expand_dims", mint="")
+@operator(function="permute", mint="permute(dims=axis)")
+def permute(input: Array, axis: tuple[int, ...]) -> Array:
+    """Same as `transpose`."""
+    return transpose.kernel(input, axis)
+
+
+@operator(function="swapaxes", method="swapaxes")
+def swapaxes(input: Array, axis0: int, axis1: int) -> Array:
+    """Two dimensions exchanged."""
+    one, other = (check.axis("swapaxes", axis, input.ndim) for axis in (axis0, axis1))
+    return jnp.swapaxes(input, one, other)
+
+
+@operator(function="", mint="transpose")
+def _mint_transpose(input: Array, dim0: int, dim1: int) -> Array:
+    """Two dimensions exchanged."""
+    return swapaxes.kernel(input, dim0, dim1)
+
+
+@operator("ExpandDims()", function="expand_dims", method="expand_dims")
 def expand_dims(input_x: Array, axis: int) -> Array:
     """A dimension of size 1 more, at `axis`."""
-    check.tensor("ExpandDims", input_x=input_x)
     return jnp.expand_dims(input_x, check.axis("ExpandDims", axis, input_x.ndim + 1))
 
 
@@ -62,14 +86,7 @@ def unsqueeze(input: Array, dim: int) -> Array:
     return jnp.expand_dims(input, check.axis("unsqueeze", dim, input.ndim + 1, "dim"))
 
 
-@operator("Squeeze", method="squeeze", mint="squeeze(dim=axis)")
-def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Without the dimensions of size 1: all of them, or those of `axis`.
-
-    Raises:
-        SporaxValueError: a dimension of `axis` is not of size 1.
-    """
-    check.tensor("Squeeze", input=input)
+def _squeezed(input: Array, axis: int | tuple[int, ...] | None) -> Array:
     where = check.axes("Squeeze", axis, input.ndim)
     for dim in where or ():
         if input.shape[dim] != 1:
@@ -77,79 +94,119 @@ def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     return jnp.squeeze(input, where)
 
 
+@operator("Squeeze", function="")
+def _squeeze(input: Array, axis: int | tuple[int, ...] = ()) -> Array:
+    """Without the dimensions of size 1: those of `axis`, or all of them when it is empty.
+
+    Raises:
+        SporaxValueError: a dimension of `axis` is not of size 1.
+    """
+    return _squeezed(input, axis)
+
+
+@operator(function="squeeze", method="squeeze", mint="squeeze(dim=axis)")
+def squeeze(input: Array, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Without the dimensions of size 1: those of `axis`, or all of them when it is None.
+
+    Raises:
+        SporaxValueError: a dimension of `axis` is not of size 1.
+    """
+    return _squeezed(input, axis)
+
+
 @operator("Flatten", function="")
 def _flatten(input_x: Array) -> Array:
-    """All dimensions but the first made into one."""
-    check.tensor("Flatten", input_x=input_x)
-    return jnp.reshape(input_x, (input_x.shape[0] if input_x.ndim else 1, -1))
+    """All dimensions but the first made into one.
+
+    Raises:
+        SporaxValueError: `input_x` has no dimension.
+    """
+    if not input_x.ndim:
+        raise SporaxValueError("For 'Flatten', 'input_x' must have at least one dimension, but its shape is ().")
+    return jnp.reshape(input_x, (input_x.shape[0], math.prod(input_x.shape[1:])))
 
 
-@operator(function="flatten", method="flatten", mint="flatten")
-def flatten(input: Array, order: str = "C", start_dim: int = 1, end_dim: int = -1) -> Array:
-    """Dimensions `start_dim` to `end_dim` made into one."""
-    check.one_of("flatten", order, ("C", "F"), "order")
+def _merged(input: Array, order: str, start_dim: int, end_dim: int) -> Array:
     first = check.axis("flatten", start_dim, input.ndim, "start_dim") if input.ndim > 1 or start_dim < 0 else 0
     last = check.axis("flatten", end_dim, input.ndim, "end_dim")
     if last < first:
         raise SporaxValueError(
             f"For 'flatten', 'start_dim' must not be after 'end_dim', but got {start_dim}, {end_dim}."
         )
-    middle = jnp.reshape(input, (*input.shape[:first], -1, *input.shape[last + 1 :]))
-    return middle if order == "C" else jnp.reshape(input, middle.shape, order="F")
+    size = math.prod(input.shape[first : last + 1])
+    return jnp.reshape(input, (*input.shape[:first], size, *input.shape[last + 1 :]), order=order)
 
 
-@operator("Tile()", method="tile", mint="tile(dims=reps)", function="tile")
-def tile(input: Array, reps: tuple[int, ...]) -> Array:
-    """The tensor repeated `reps` times along each dimension."""
-    return jnp.tile(input, check.shape("Tile", reps, "reps"))
+@operator(function="flatten")
+def flatten(input: Array, order: Literal["C", "F"] = "C", *, start_dim: int = 1, end_dim: int = -1) -> Array:
+    """Dimensions `start_dim` to `end_dim` made into one, in row-major (C) or column-major (F) order."""
+    return _merged(input, order, start_dim, end_dim)
+
+
+@operator(function="", mint="flatten")
+def _mint_flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
+    """Dimensions `start_dim` to `end_dim` made into one: all of them, by default."""
+    return _merged(input, "C", start_dim, end_dim)
+
+
+@operator("Tile()", method="tile", mint="tile", function="tile")
+def tile(input: Array, dims: tuple[int, ...]) -> Array:
+    """The tensor repeated `dims` times along each dimension; missing dimensions are put in front.
+
+    Raises:
+        SporaxValueError: a number of repetitions is negative.
+    """
+    if min(dims, default=0) < 0:
+        raise SporaxValueError(f"For 'Tile', the numbers in 'dims' must be >= 0, but got {dims}.")
+    return jnp.tile(input, dims)
 
 
 @operator("BroadcastTo", method="broadcast_to", mint="broadcast_to")
 def broadcast_to(input: Array, shape: tuple[int, ...]) -> Array:
-    """The tensor repeated to `shape`; -1 keeps the size of a dimension."""
-    sizes = check.shape("BroadcastTo", shape)
-    lead = len(sizes) - input.ndim
-    full = tuple(input.shape[dim - lead] if size == -1 and dim >= lead else size for dim, size in enumerate(sizes))
-    check.broadcast("BroadcastTo", input, np.empty(full, np.bool_))
+    """The tensor repeated to `shape`; -1 keeps the size of a dimension.
+
+    Raises:
+        SporaxValueError: `input` does not broadcast to `shape`.
+    """
+    lead = len(shape) - input.ndim
+    full = tuple(input.shape[dim - lead] if size == -1 and dim >= lead else size for dim, size in enumerate(shape))
+    fits = lead >= 0 and all(own in (1, size) for own, size in zip(input.shape, full[max(lead, 0) :], strict=False))
+    if not fits or min(full, default=0) < 0:
+        raise SporaxValueError(f"For 'BroadcastTo', 'input' of shape {input.shape} does not broadcast to {shape}.")
     return jnp.broadcast_to(input, full)
 
 
-def transpose(input: Any, *input_perm: Any) -> Any:
-    """Dimensions in another order: `ops.transpose(x, (1, 0))`; ``mint.transpose(x, dim0, dim1)`` swaps two."""
-    order = input_perm[0] if len(input_perm) == 1 and isinstance(input_perm[0], tuple | list) else input_perm
-    return _transpose(input, tuple(order) or tuple(range(input.ndim))[::-1])
+# What methods take as several arguments or as one.
 
 
-def swapaxes(input: Any, axis0: int, axis1: int) -> Any:
-    """Two dimensions exchanged."""
-    order = list(range(input.ndim))
-    one, other = check.axis("swapaxes", axis0, input.ndim), check.axis("swapaxes", axis1, input.ndim)
-    order[one], order[other] = order[other], order[one]
-    return _transpose(input, tuple(order))
+def _sizes(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(values[0]) if len(values) == 1 and isinstance(values[0], tuple | list) else values
 
 
-def permute(input: Any, *axis: Any) -> Any:
-    """Dimensions in another order."""
-    return transpose(input, *axis)
-
-
-def view(self: Any, *shape: Any) -> Any:
-    """Same as `reshape`."""
+def _view(self: Tensor, *shape: Any) -> Tensor:
+    """The same elements in another shape: ``x.view(2, 3)`` or ``x.view((2, 3))``. Same as `ops.reshape`."""
     return reshape(self, _sizes(shape))
 
 
-def _sizes(shape: tuple[Any, ...]) -> Any:
-    return tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+def _transposed(self: Tensor, *axes: Any) -> Tensor:
+    """The dimensions in another order, ``x.transpose(1, 0)`` or ``x.transpose((1, 0))``; reversed without arguments."""
+    return transpose(self, _sizes(axes) or tuple(range(self.ndim))[::-1])
+
+
+def _permuted(self: Tensor, *axis: Any) -> Tensor:
+    """The dimensions in another order: ``x.permute(1, 0)`` or ``x.permute((1, 0))``."""
+    return transpose(self, _sizes(axis))
 
 
 # ----------------------------------------------------------------------------------------------------- joining, cutting
 
 
+def _check_filled(name: str, arrays: Any) -> None:
+    if not arrays:
+        raise SporaxValueError(f"For '{name}', 'tensors' must hold at least one Tensor, but it is empty.")
+
+
 def _check_joined(name: str, arrays: Any, axis: int | None) -> None:
-    if not isinstance(arrays, tuple) or not arrays:
-        raise SporaxTypeError(
-            f"For '{name}', the input must be a non-empty tuple or list of Tensors, but got {arrays!r}."
-        )
     first = arrays[0]
     for index, each in enumerate(arrays[1:], start=1):
         if each.ndim != first.ndim:
@@ -165,31 +222,45 @@ def _check_joined(name: str, arrays: Any, axis: int | None) -> None:
                 )
 
 
-@operator("Concat", function="concat", mint="concat(tensors=input_x, dim=axis); cat(tensors=input_x, dim=axis)")
-def concat(input_x: Array, axis: int = 0) -> Array:
-    """Tensors joined along an existing dimension.
+def _joined(tensors: tuple[Array, ...], axis: int) -> Array:
+    _check_filled("Concat", tensors)
+    where = check.axis("Concat", axis, tensors[0].ndim)
+    _check_joined("Concat", tensors, where)
+    return jnp.concatenate(promote.together("Concat", tensors), where)
+
+
+@operator("Concat", function="concat", mint="concat(dim=axis)")
+def concat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
+    """Tensors joined along an existing dimension, in the dtype they have in common.
 
     Args:
-        input_x: tuple or list of tensors that agree in all other dimensions.
+        tensors: tuple or list of tensors that agree in all other dimensions.
         axis: the dimension.
+
+    Raises:
+        SporaxValueError: there are none, or their shapes do not fit together.
+        SporaxTypeError: no common dtype.
     """
-    if not isinstance(input_x, tuple) or not input_x:
-        _check_joined("Concat", input_x, None)
-    where = check.axis("Concat", axis, input_x[0].ndim)
-    _check_joined("Concat", input_x, where)
-    return jnp.concatenate(input_x, where)
+    return _joined(tensors, axis)
 
 
-def cat(tensors: Any, axis: int = 0) -> Any:
+@operator(function="cat", mint="cat(dim=axis)")
+def cat(tensors: tuple[Array, ...], axis: int = 0) -> Array:
     """Same as `concat`."""
-    return concat(tensors, axis)
+    return _joined(tensors, axis)
 
 
 @operator("Stack", function="stack", mint="stack(dim=axis)")
-def stack(tensors: Array, axis: int = 0) -> Array:
-    """Tensors of one shape joined along a new dimension."""
+def stack(tensors: tuple[Array, ...], axis: int = 0) -> Array:
+    """Tensors of one shape joined along a new dimension.
+
+    Raises:
+        SporaxValueError: there are none, or their shapes differ.
+        SporaxTypeError: no common dtype.
+    """
+    _check_filled("Stack", tensors)
     _check_joined("Stack", tensors, None)
-    return jnp.stack(tensors, check.axis("Stack", axis, tensors[0].ndim + 1))
+    return jnp.stack(promote.together("Stack", tensors), check.axis("Stack", axis, tensors[0].ndim + 1))
 
 
 @operator("Split", function="")
@@ -217,9 +288,9 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
             raise SporaxValueError(
                 f"For 'split', the size of parts must be positive, but got {split_size_or_sections}."
             )
-        bounds = range(split_size_or_sections, size, split_size_or_sections)
+        bounds: Any = range(split_size_or_sections, size, split_size_or_sections)
     else:
-        if sum(split_size_or_sections) != size:
+        if sum(split_size_or_sections) != size or min(split_size_or_sections, default=0) < 0:
             raise SporaxValueError(
                 f"For 'split', the sections {split_size_or_sections} must add up to {size}, the size of dim {where}."
             )
@@ -227,11 +298,26 @@ def split(tensor: Array, split_size_or_sections: int | tuple[int, ...], axis: in
     return tuple(jnp.split(tensor, list(bounds), where))
 
 
-@operator("Unstack", function="unstack", method="")
+def _slices(input_x: Array, axis: int) -> tuple[Array, ...]:
+    where = check.axis("Unstack", axis, input_x.ndim)
+    if not input_x.ndim:
+        raise SporaxValueError("For 'Unstack', 'input_x' must have at least one dimension, but its shape is ().")
+    return tuple(jnp.moveaxis(input_x, where, 0))
+
+
+@operator("Unstack", function="")
+def _unstack(input_x: Array, axis: int = 0, num: int | None = None) -> tuple[Array, ...]:
+    """The slices along `axis`, without that dimension; `num`, if given, has to be their number."""
+    slices = _slices(input_x, axis)
+    if num not in (None, len(slices)):
+        raise SporaxValueError(f"For 'Unstack', 'num' must be the size of dim {axis}, {len(slices)}, but got {num}.")
+    return slices
+
+
+@operator(function="unstack")
 def unstack(input_x: Array, axis: int = 0) -> tuple[Array, ...]:
     """The slices along `axis`, without that dimension."""
-    where = check.axis("Unstack", axis, input_x.ndim)
-    return tuple(jnp.moveaxis(input_x, where, 0))
+    return _slices(input_x, axis)
 
 
 @operator(
@@ -248,9 +334,13 @@ def strided_slice(
     new_axis_mask: int = 0,
     shrink_axis_mask: int = 0,
 ) -> Array:
-    """``input_x[begin:end:strides]`` per dimension. Bit i of a mask: begin, end: ignore that bound; ellipsis: this
-    position stands for all dims left over; new axis: a dimension of size 1; shrink: take one element and drop the dim.
+    """``input_x[begin:end:strides]`` per dimension.
+
+    Bit i of a mask is about position i: begin, end: ignore that bound; ellipsis: the position stands for all dims left
+    over; new axis: a dimension of size 1; shrink axis: take the one element at `begin` and drop the dim.
     """
+    if 0 in strides:
+        raise SporaxValueError(f"For 'StridedSlice', the numbers in 'strides' must not be 0, but got {strides}.")
     if not len(begin) == len(end) == len(strides):
         raise SporaxValueError(
             f"For 'StridedSlice', 'begin', 'end' and 'strides' must have one length, but got {begin}, {end}, {strides}."
@@ -270,18 +360,26 @@ def strided_slice(
 
 
 @operator("Slice()", function="slice")
-def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
-    """The block that starts at `begin` and has sizes `size`; a size of -1 reaches to the end."""
+def slice_(input: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
+    """The block that starts at `begin` and has sizes `size`; a size of -1 reaches to the end.
+
+    Raises:
+        SporaxValueError: the block leaves the tensor, or the numbers of dimensions differ.
+    """
+    if not len(begin) == len(size) == input.ndim:
+        raise SporaxValueError(
+            f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input.shape}, but got {begin}, {size}."
+        )
     sizes = tuple(
         whole - start if length == -1 else length
-        for whole, start, length in zip(input_x.shape, begin, size, strict=True)
+        for whole, start, length in zip(input.shape, begin, size, strict=True)
     )
-    for dim, (whole, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
+    for dim, (whole, start, length) in enumerate(zip(input.shape, begin, sizes, strict=True)):
         if start < 0 or length < 0 or start + length > whole:
             raise SporaxValueError(
                 f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {whole}."
             )
-    return jax.lax.dynamic_slice(input_x, begin, sizes)
+    return jax.lax.slice(input, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
 
 
 # ------------------------------------------------------------------------------------------------------- picking, counting
@@ -309,37 +407,60 @@ def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int
     return function(input_params, input_indices, where - batch_dims)
 
 
+def _hot(name: str, indices: Array, depth: int, on_value: Any, off_value: Any, axis: int) -> Array:
+    check.integral(name, indices=indices)
+    where = check.axis(name, axis, indices.ndim + 1)
+    if depth < 0:
+        raise SporaxValueError(f"For '{name}', 'depth' must be >= 0, but got {depth}.")
+    on, off = promote.pair(name, on_value, off_value)
+    classes = jnp.arange(depth, dtype=indices.dtype)
+    spread = [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]
+    return jnp.where(jnp.expand_dims(indices, where) == classes.reshape(spread), on, off)
+
+
 @operator("OneHot(axis)", function="")
 def _one_hot(indices: Array, depth: int, on_value: Operand, off_value: Operand, axis: int = -1) -> Array:
-    """`on_value` at the positions in `indices`, `off_value` elsewhere, along a new dimension of size `depth`."""
-    check.integral("OneHot", indices=indices)
-    where = check.axis("OneHot", axis, indices.ndim + 1)
-    on = jnp.asarray(on_value)
-    on = on.astype(jnp.float32) if isinstance(on_value, float) else on
-    hot = jnp.expand_dims(indices, where) == jnp.arange(depth, dtype=indices.dtype).reshape(
-        [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]
-    )
-    return jnp.where(hot, on, jnp.asarray(off_value, on.dtype))
+    """`on_value` at the positions in `indices`, `off_value` elsewhere, along a new dimension of size `depth` at `axis`.
+
+    A position outside [0, depth) gives `off_value` everywhere.
+    """
+    return _hot("OneHot", indices, depth, on_value, off_value, axis)
 
 
-@operator(function="one_hot", mint="")
+@operator(function="one_hot")
 def one_hot(indices: Array, depth: int, on_value: Operand = 1, off_value: Operand = 0, axis: int = -1) -> Array:
-    """`on_value` at the positions in `indices`, `off_value` elsewhere, along a new dimension of size `depth`."""
-    return _one_hot.kernel(indices, depth, on_value, off_value, axis)
+    """As `OneHot`, with ones and zeros in int64 by default."""
+    return _hot("one_hot", indices, depth, on_value, off_value, axis)
 
 
 # ---------------------------------------------------------------------------------------------------------- dtype, filling
 
 
-@operator("Cast()", function="cast", method="")
+@operator("Cast()", function="")
+def _cast(input_x: Operand, dtype: DType) -> Array:
+    """The elements in another dtype."""
+    return _converted(input_x, dtype)
+
+
+@operator(function="cast")
 def cast(input: Operand, dtype: DType) -> Array:
     """The elements in another dtype."""
-    return jnp.asarray(input).astype(to_dtype(dtype).np_dtype)
+    return _converted(input, dtype)
 
 
-def astype(self: Any, dtype: Any, copy: bool = True) -> Any:
-    """The elements in another dtype; takes dtypes, numpy dtypes and names."""
-    return cast(self, to_dtype(dtype))
+def _converted(value: Any, dtype: DType) -> Array:
+    return jnp.asarray(value).astype(dtype.np_dtype)
+
+
+def _astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
+    """The elements in another dtype, given as a dtype, a numpy dtype or a name.
+
+    Args:
+        dtype: the dtype.
+        copy: False: a Tensor that has this dtype already comes back itself.
+    """
+    target = to_dtype(dtype)
+    return self if not copy and self.dtype == target else cast(self, target)
 
 
 def _conversion(name: str, dtype: DType) -> None:
@@ -363,16 +484,21 @@ for _name, _dtype in (
     _conversion(_name, _dtype)
 
 
-@operator("ZerosLike", method="", mint="zeros_like", function="zeros_like")
-def zeros_like(input: Array, dtype: DType | None = None) -> Array:
-    """Zeros in the shape and dtype of `input`."""
-    return jnp.zeros(input.shape, input.dtype if dtype is None else dtype.np_dtype)
+def _like(name: str, value: int) -> None:
+    def primitive(x: Array) -> Array:
+        return jnp.full_like(x, value)
+
+    def function(input: Array, *, dtype: DType | None = None) -> Array:
+        return jnp.full_like(input, value, dtype=input.dtype if dtype is None else dtype.np_dtype)
+
+    primitive.__name__, function.__name__ = f"_{name}_like", f"{name}_like"
+    primitive.__doc__ = function.__doc__ = f"{name.capitalize()} in the shape and dtype of the input, or in `dtype`."
+    operator(f"{name.capitalize()}Like", function="")(primitive)
+    operator(mint=f"{name}_like")(function)
 
 
-@operator("OnesLike", method="", mint="ones_like", function="ones_like")
-def ones_like(input: Array, dtype: DType | None = None) -> Array:
-    """Ones in the shape and dtype of `input`."""
-    return jnp.ones(input.shape, input.dtype if dtype is None else dtype.np_dtype)
+_like("zeros", 0)
+_like("ones", 1)
 
 
 @operator("Identity", function="deepcopy", method="copy, clone")
@@ -400,42 +526,58 @@ def triu(input: Array, diagonal: int = 0) -> Array:
 
 
 def zeros(size: Any, dtype: DType | None = None) -> Tensor:
-    """Zeros; float32 by default."""
-    return full(size, 0, dtype=dtype or dtypes.float32)
+    """Zeros in a shape (int, tuple or list); float32 by default."""
+    return _filled("zeros", size, 0, dtype or dtypes.float32)
 
 
 def ones(shape: Any, dtype: DType | None = None) -> Tensor:
-    """Ones; float32 by default."""
-    return full(shape, 1, dtype=dtype or dtypes.float32)
+    """Ones in a shape (int, tuple or list); float32 by default."""
+    return _filled("ones", shape, 1, dtype or dtypes.float32)
 
 
 def full(size: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
-    """A tensor of one value, which also gives the dtype when there is none."""
-    sizes = check.shape("full", tuple(size) if isinstance(size, list) else size, "size")
-    value = Tensor(fill_value, dtype)
-    return wrap(jnp.full(sizes, value.array))
+    """A tensor of one value, which also gives the dtype when there is none.
+
+    Raises:
+        SporaxTypeError: `size` is no shape, or `fill_value` is not a number (or a Tensor with one element).
+    """
+    return _filled("full", size, fill_value, dtype)
 
 
-def full_like(input: Any, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
+def _filled(name: str, size: Any, value: Any, dtype: DType | None) -> Tensor:
+    sizes = check.shape(name, size, "size")
+    if min(sizes, default=0) < 0:
+        raise SporaxValueError(f"For '{name}', the sizes in 'size' must be >= 0, but got {sizes}.")
+    return wrap(jnp.full(sizes, Tensor(value, dtype).array))
+
+
+def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
     """A tensor of one value in the shape (and dtype) of `input`."""
     return full(input.shape, fill_value, dtype=dtype or input.dtype)
 
 
 def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | None = None) -> Tensor:
-    """Numbers from `start` up to `end` (without it); int64, or float32 when a float is among the arguments."""
+    """Numbers from `start` up to `end` (without it); int64, or float32 when a float is among the arguments.
+
+    Raises:
+        SporaxValueError: `step` is 0.
+    """
     first, last = (0, start) if end is None else (start, end)
+    first, last, step = (value.item() if isinstance(value, Tensor) else value for value in (first, last, step))
+    if step == 0:
+        raise SporaxValueError("For 'arange', 'step' must not be 0.")
     whole = all(isinstance(value, int | np.integer) for value in (first, last, step))
     kind = dtype or (dtypes.int64 if whole else dtypes.float32)
-    return wrap(jnp.arange(first, last, step).astype(kind.np_dtype))
+    return wrap(jnp.asarray(np.arange(first, last, step), kind.np_dtype))
 
 
 def eye(n: int, m: int | None = None, dtype: DType | None = None) -> Tensor:
-    """Ones on the diagonal of an n × m matrix."""
+    """Ones on the diagonal of an n × m matrix (n × n without `m`); float32 by default."""
     return wrap(jnp.eye(n, m, dtype=(dtype or dtypes.float32).np_dtype))
 
 
 def linspace(start: float, end: float, steps: int) -> Tensor:
-    """`steps` numbers at equal distances, both ends included."""
+    """`steps` float32 numbers at equal distances, both ends included."""
     return wrap(jnp.linspace(start, end, steps, dtype=jnp.float32))
 
 
@@ -456,8 +598,9 @@ def size(input_x: Any) -> int:
     return math.prod(shape(input_x))
 
 
-export(transpose, swapaxes, permute, cat, zeros, ones, full, full_like, arange, eye, linspace, shape, rank, size)
-for _function in (transpose, swapaxes, permute, astype, view):
-    setattr(Tensor, _function.__name__, _function)
-Tensor.reshape = view  # type: ignore[attr-defined]
-Tensor.to = astype  # type: ignore[attr-defined]
+export(zeros, ones, full, full_like, arange, eye, linspace, shape, rank, size)
+for _name, _method in (
+    ("astype", _astype), ("to", _astype), ("view", _view), ("reshape", _view), ("transpose", _transposed),
+    ("permute", _permuted),
+):  # fmt: skip
+    setattr(Tensor, _name, _method)

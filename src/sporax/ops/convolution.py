@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
 
 Pair = tuple[int, int]
+ImageFormat = Literal["NCHW", "NHWC"]
+Padding = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]
+PoolPadding = Literal["same", "valid", "SAME", "VALID"]
 
 
 def pair(operator_name: str, value: Any, name: str, least: int = 1) -> Pair:
@@ -35,7 +38,6 @@ def pair(operator_name: str, value: Any, name: str, least: int = 1) -> Pair:
 
 def _padding(name: str, pad_mode: str, pad: Any) -> Any:
     """What `lax` wants: "SAME", "VALID", or ((top, bottom), (left, right))."""
-    check.one_of(name, pad_mode.lower(), ("same", "valid", "pad"), "pad_mode")
     if pad_mode.lower() != "pad":
         return pad_mode.upper()
     sides = (pad,) * 4 if isinstance(pad, int) else tuple(pad)
@@ -53,12 +55,12 @@ def _conv2d(
     out_channel: int,
     kernel_size: int | Pair,
     mode: int = 1,
-    pad_mode: str = "valid",
+    pad_mode: Padding = "valid",
     pad: int | tuple[int, ...] = 0,
     stride: int | tuple[int, ...] = 1,
     dilation: int | tuple[int, ...] = 1,
     group: int = 1,
-    data_format: str = "NCHW",
+    data_format: ImageFormat = "NCHW",
 ) -> Array:
     """Cross-correlation of images with `out_channel` kernels.
 
@@ -74,9 +76,12 @@ def _conv2d(
         dilation: distance between the cells the kernel looks at.
         group: the channels are cut into so many independent groups.
         data_format: NCHW or NHWC.
+
+    Raises:
+        SporaxTypeError: the dtypes differ.
+        SporaxValueError: channels, kernel or sizes do not fit together.
     """
     name = "Conv2D"
-    check.one_of(name, data_format, ("NCHW", "NHWC"), "data_format")
     check.one_of(name, mode, (1,), "mode")
     check.rank(name, 4, x=x, weight=weight)
     check.same_dtype(name, x=x, weight=weight)
@@ -110,17 +115,11 @@ def _conv2d(
 def _window(
     name: str, x: Array, kernel_size: Any, strides: Any, data_format: str
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    check.one_of(name, data_format, ("NCHW", "NHWC"), "data_format")
     check.rank(name, 4, x=x)
     size, step = pair(name, kernel_size, "kernel_size"), pair(name, strides, "strides")
     if data_format == "NCHW":
         return (1, 1, *size), (1, 1, *step)
     return (1, *size, 1), (1, *step, 1)
-
-
-def _pool_padding(name: str, pad_mode: str) -> str:
-    check.one_of(name, pad_mode.lower(), ("same", "valid"), "pad_mode")
-    return pad_mode.upper()
 
 
 def _fits(name: str, result: Array, x: Array, kernel_size: Any) -> Array:
@@ -134,13 +133,13 @@ def _max_pool(
     x: Array,
     kernel_size: int | tuple[int, ...] = 1,
     strides: int | tuple[int, ...] = 1,
-    pad_mode: str = "valid",
-    data_format: str = "NCHW",
+    pad_mode: PoolPadding = "valid",
+    data_format: ImageFormat = "NCHW",
 ) -> Array:
     """Largest value in each window. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
     window, step = _window("MaxPool", x, kernel_size, strides, data_format)
     lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
-    result = jax.lax.reduce_window(x, lowest, jax.lax.max, window, step, _pool_padding("MaxPool", pad_mode))
+    result = jax.lax.reduce_window(x, lowest, jax.lax.max, window, step, pad_mode.upper())
     return _fits("MaxPool", result, x, kernel_size)
 
 
@@ -149,15 +148,14 @@ def _avg_pool(
     x: Array,
     kernel_size: int | tuple[int, ...] = 1,
     strides: int | tuple[int, ...] = 1,
-    pad_mode: str = "valid",
-    data_format: str = "NCHW",
+    pad_mode: PoolPadding = "VALID",
+    data_format: ImageFormat = "NCHW",
 ) -> Array:
     """Mean of each window, counting only cells inside the image. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
     window, step = _window("AvgPool", x, kernel_size, strides, data_format)
-    padding = _pool_padding("AvgPool", pad_mode)
 
     def total(values: Array) -> Array:
-        return jax.lax.reduce_window(values, np.asarray(0, x.dtype), jax.lax.add, window, step, padding)
+        return jax.lax.reduce_window(values, np.asarray(0, x.dtype), jax.lax.add, window, step, pad_mode.upper())
 
     return _fits("AvgPool", total(x) / total(jnp.ones_like(x)), x, kernel_size)
 
@@ -168,6 +166,8 @@ def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any],
     def pool(x: Array, output_size: Any) -> Array:
         check.rank(name, (3, 4), x=x)
         sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
+        if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
+            raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
         goal = [whole if wanted is None else wanted for wanted, whole in zip(sizes, x.shape[-2:], strict=True)]
         for axis, wanted in zip((-2, -1), goal, strict=True):
             x = jnp.concatenate(list(_cells(x, axis, wanted, reduce)), axis)
@@ -190,6 +190,32 @@ def adaptive_avg_pool2d(input: Array, output_size: int | tuple[int | None, ...] 
 
 
 @operator(function="adaptive_max_pool2d")
-def adaptive_max_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
-    """Maxima that bring height and width to `output_size`; None keeps a size."""
-    return _adaptive("adaptive_max_pool2d", jnp.max)(input, output_size)
+def adaptive_max_pool2d(
+    input: Array, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
+) -> Any:
+    """Maxima that bring height and width to `output_size`; None keeps a size.
+
+    With `return_indices` also where they are: int64 positions in the flattened image.
+    """
+    values = _adaptive("adaptive_max_pool2d", jnp.max)(input, output_size)
+    if not return_indices:
+        return values
+    height, width = input.shape[-2:]
+    positions = jnp.broadcast_to(jnp.arange(height * width).reshape(height, width), input.shape)
+    sizes = values.shape[-2:]
+    rows = [
+        jnp.stack([_place_of_largest(input, positions, (row, column), sizes) for column in range(sizes[1])], -1)
+        for row in range(sizes[0])
+    ]
+    return values, jnp.stack(rows, -2)
+
+
+def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: Pair) -> Array:
+    """Of cell (row, column) of a pooling to `sizes`: the position of its first largest element."""
+    (top, bottom), (left, right) = (
+        (each * whole // wanted, -(-(each + 1) * whole // wanted))
+        for each, wanted, whole in zip(cell, sizes, x.shape[-2:], strict=True)
+    )
+    flat = (*x.shape[:-2], (bottom - top) * (right - left))
+    values, places = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
+    return jnp.take_along_axis(places, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]

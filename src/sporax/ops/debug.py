@@ -11,22 +11,22 @@ from sporax.ops._operator import PRIMITIVES, export
 
 
 class Print:
-    """Prints tensors and strings to standard output when the program runs, compiled or not; returns its first tensor."""
+    """Prints tensors and strings to standard output, one per line, when the program runs, compiled or not."""
 
-    def __call__(self, *values: Any) -> Any:
-        """Print `values`, one per line."""
-        fields = [value if isinstance(value, str) else "{}" for value in values]
-        template = "\n".join(
-            field.replace("{", "{{").replace("}", "}}") if field != "{}" else field for field in fields
-        )
-        arrays = [value.array if isinstance(value, Tensor) else value for value in values if not isinstance(value, str)]
-        jax.debug.print(template, *arrays, ordered=False)
-        return next((value for value in values if isinstance(value, Tensor)), None)
+    def __call__(self, *args: Any) -> None:
+        """Print `args`: Tensors, strings, numbers."""
+        fields = [_escaped(value) if isinstance(value, str) else "{}" for value in args]
+        values = [value.array if isinstance(value, Tensor) else value for value in args if not isinstance(value, str)]
+        jax.debug.print("\n".join(fields), *values, ordered=False)
 
 
-def print_(*values: Any) -> Any:
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def print_(*input_x: Any) -> None:
     """Functional form of `Print`."""
-    return Print()(*values)
+    Print()(*input_x)
 
 
 PRIMITIVES["Print"] = Print

@@ -22,6 +22,17 @@ def _layer_norm(
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` over the dimensions from `begin_norm_axis` on.
 
     Statistics are computed in float32. Returns the result, the mean and the variance (Ba et al. 2016).
+
+    Args:
+        input_x: any shape.
+        gamma, beta: the shape of `input_x` from dim `begin_params_axis` on.
+        begin_norm_axis: first dim that is normalised over.
+        begin_params_axis: first dim of `gamma` and `beta`.
+        epsilon: added to the variance.
+
+    Raises:
+        SporaxTypeError: `input_x` is not floating point.
+        SporaxValueError: `gamma` or `beta` has another shape.
     """
     check.floating("LayerNorm", input_x=input_x)
     first = check.axis("LayerNorm", begin_norm_axis, input_x.ndim, "begin_norm_axis")
@@ -40,8 +51,19 @@ def _layer_norm(
 
 @operator("RmsNorm", function="rms_norm")
 def rms_norm(x: Array, gamma: Array, epsilon: float = 1e-6) -> tuple[Array, Array]:
-    """``x / sqrt(mean(x²) + epsilon) * gamma`` over the last dimensions. Returns the result and 1 / root mean square."""
+    """``x / sqrt(mean(x²) + epsilon) * gamma`` over the last dimensions (Zhang & Sennrich 2019).
+
+    Returns the result, and one over the root mean square.
+
+    Raises:
+        SporaxTypeError: `x` is not floating point.
+        SporaxValueError: `x` does not end with the shape of `gamma`.
+    """
     check.floating("RmsNorm", x=x)
+    if x.shape[x.ndim - gamma.ndim :] != gamma.shape:
+        raise SporaxValueError(
+            f"For 'RmsNorm', the shape of 'x' must end with that of 'gamma', but got {x.shape} and {gamma.shape}."
+        )
     axes = tuple(range(x.ndim - gamma.ndim, x.ndim))
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     scale = jax.lax.rsqrt(jnp.mean(jnp.square(values), axes, keepdims=True) + epsilon)

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sporax.common import dtype as dtypes
 from sporax.common import seed as seeds
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, wrap
@@ -114,7 +115,9 @@ def normal(shape: Any, mean: Any, stddev: Any, seed: int | None = None) -> Tenso
     return standard_normal(shape, seed) * stddev + mean
 
 
-def uniform(shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType | None = None) -> Tensor:
+def uniform(
+    shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType = dtypes.float32
+) -> Tensor:
     """Uniform numbers in [minval, maxval)."""
     unit = _draw_uniform(_key(seed), check.shape("uniform", _sizes((shape,))), dtype)
     return unit * (maxval - minval) + minval

@@ -232,14 +232,18 @@ def min(
 def _extreme(
     name: str, with_index: Any, whole: Any, input: Any, axis: int | None, keepdims: bool, initial: Any, where: Any
 ) -> tuple[Tensor, Tensor]:
-    if where is not None and initial is None:
-        raise SporaxValueError(f"For '{name}', 'where' needs an 'initial' value, but that is None.")
-    if initial is not None:
-        input = _bounded(input, initial, True if where is None else where, name == "max")
+    input = limited(name, input, initial, where)
     if axis is None:
         return whole(input), Tensor(0)
     positions, values = with_index(input, axis, keepdims)
     return values, positions
+
+
+def limited(name: str, input: Tensor, initial: Any, where: Any) -> Tensor:
+    """What "max" or "min" chooses from: elements where `where`, else `initial`, and nothing on the wrong side of it."""
+    if where is not None and initial is None:
+        raise SporaxValueError(f"For '{name}', 'where' needs an 'initial' value, but that is None.")
+    return input if initial is None else _bounded(input, initial, True if where is None else where, name == "max")
 
 
 @operator(function="")

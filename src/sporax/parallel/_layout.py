@@ -108,9 +108,7 @@ class Layout:
 
 def _check_items(what: str, value: Any, container: type, item: type) -> None:
     if not isinstance(value, container):
-        raise SporaxTypeError(
-            f"For 'Layout', '{what}' must be a {container.__name__}, but got {type(value).__name__}."
-        )
+        raise SporaxTypeError(f"For 'Layout', '{what}' must be a {container.__name__}, but got {type(value).__name__}.")
     for each in value:
         if not isinstance(each, item) or isinstance(each, bool):
             raise SporaxTypeError(

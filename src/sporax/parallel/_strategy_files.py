@@ -38,5 +38,7 @@ def check_operator_file(function: str, name: str, path: Any) -> str:
     if not isinstance(path, str):
         raise SporaxTypeError(f"For '{function}', '{name}' must be a string, but got {type(path).__name__}.")
     if not os.path.isabs(path) or not path.endswith(".json"):
-        raise SporaxKeyError(f"For '{function}', '{name}' must be an absolute path ending in '.json', but got '{path}'.")
+        raise SporaxKeyError(
+            f"For '{function}', '{name}' must be an absolute path ending in '.json', but got '{path}'."
+        )
     return path

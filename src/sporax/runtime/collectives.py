@@ -183,9 +183,7 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
     if axis.count == 1:
         return array
     if axis.divides:
-        return lax.all_to_all(
-            array, joint.AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True
-        )
+        return lax.all_to_all(array, joint.AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True)
     own = jnp.split(array, axis.count, split_dim)
     pieces = [own[axis.position]] * axis.count
     for distance in range(1, axis.count):

@@ -91,6 +91,33 @@ def _backward(exchange: Exchange, _: None, cotangents: tuple[Any, ...]) -> tuple
 _differentiable.defvjp(_forward, _backward)
 
 
+def send(message: Message, array: jax.Array) -> jax.Array:
+    """Send one array and give it back, so that something can depend on it. Its derivative is what the receiver returns.
+
+    Raises:
+        SporaxRuntimeError: the receiver is this rank itself.
+    """
+    return _differentiable_send(message, array)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable_send(message: Message, array: jax.Array) -> jax.Array:
+    _carry_out(Exchange((message,), ()), [array])
+    return array
+
+
+def _send_forward(message: Message, array: jax.Array) -> tuple[jax.Array, None]:
+    return _differentiable_send(message, array), None
+
+
+def _send_backward(message: Message, _: None, cotangent: Any) -> tuple[Any]:
+    (returned,) = _carry_out(Exchange((), (message,)), [])
+    return (returned if jnp.issubdtype(returned.dtype, jnp.inexact) else None,)
+
+
+_differentiable_send.defvjp(_send_forward, _send_backward)
+
+
 def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
     received: dict[int, jax.Array] = {}
     previous: jax.Array | None = None

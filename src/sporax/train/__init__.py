@@ -1,17 +1,8 @@
 """Training tools: `Model`, callbacks, metrics and checkpoints (`mindspore.train`)."""
 
 from sporax.ir.missing import missing_names
-from sporax.train import callback, metrics, model, serialization
-from sporax.train.callback import (
-    Callback,
-    CheckpointConfig,
-    History,
-    LambdaCallback,
-    LossMonitor,
-    ModelCheckpoint,
-    RunContext,
-    TimeMonitor,
-)
+from sporax.train import callback, metrics, model, serialization, summary
+from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
 from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
 from sporax.train.model import Model
 from sporax.train.serialization import (
@@ -23,6 +14,7 @@ from sporax.train.serialization import (
     safetensors_to_ckpt,
     save_checkpoint,
 )
+from sporax.train.summary import SummaryRecord
 
-__all__ = ["Model", *callback.__all__, *metrics.__all__, *serialization.__all__]
+__all__ = ["Model", *callback.__all__, *metrics.__all__, *serialization.__all__, *summary.__all__]
 __getattr__ = missing_names(__name__)

@@ -7,7 +7,7 @@ host then works once per group instead of once per step, and the numbers are tho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,11 +83,18 @@ class Feed:
         self._iterator.release()
 
 
-def groups(batches: Iterator[Batch]) -> Iterator[Group]:
-    """Batches (of numpy arrays) in groups of equal shapes, as large as fits; odd ones alone."""
+def groups(batches: Iterator[Batch], groupable: Callable[[Batch], bool]) -> Iterator[Group]:
+    """Batches (of numpy arrays) in groups of equal shapes, as large as fits; odd ones alone.
+
+    Args:
+        batches: where they come from.
+        groupable: asked once, with the first batch, whether grouping pays.
+    """
     waiting: list[Batch] = []
+    limit = 0
     for batch in batches:
-        if waiting and (_shapes(batch) != _shapes(waiting[0]) or len(waiting) >= _capacity(waiting[0])):
+        limit = limit or (_capacity(batch) if groupable(tuple(map(Tensor, batch))) else 1)
+        if waiting and (len(waiting) >= limit or _shapes(batch) != _shapes(waiting[0])):
             yield _group(waiting)
             waiting = []
         waiting.append(batch)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from sporax import context, ops
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
@@ -16,6 +18,8 @@ from sporax.nn import Cell
 from sporax.runtime.program import Program
 from sporax.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.train.callback._callback import CallbackManager, RunContext
+
+_CONVOLUTION = "stablehlo.convolution"
 
 
 class GroupedSteps:
@@ -27,7 +31,18 @@ class GroupedSteps:
 
     def __init__(self, network: Cell) -> None:
         self._network = network
+        self._groupable: bool | None = None
         self.program = Program(self._run_stacked, f"{type(network).__name__}_group")
+
+    def groupable(self, batch: Batch) -> bool:
+        """Whether grouping pays, judged by the step for `batch`.
+
+        XLA's CPU back end runs convolutions inside a loop on one thread, about three times slower than outside of one.
+        """
+        if self._groupable is None:
+            on_host = jax.default_backend() == "cpu"
+            self._groupable = not on_host or _CONVOLUTION not in self._network.program.lower(*batch).as_text()
+        return self._groupable
 
     def __call__(self, group: Group) -> Any:
         """Run the steps of `group`; gives the outputs of the last one."""
@@ -128,7 +143,7 @@ class TrainLoop:
         facts.num_samples = 0
         callbacks.on_train_step_begin(self._run)
         set_training(self._network, self._backbone, True)
-        for group in groups(feed.take(self._sink_size or 0)):
+        for group in groups(feed.take(self._sink_size or 0), steps.groupable):
             self._check_batch(group.last)
             facts.net_outputs = steps(group)
             facts.train_dataset_element = group.last

@@ -84,6 +84,10 @@ class AdaFactor(Optimizer):
         self._make_state()
         self.afactor_step = Parameter(Tensor([0.0], dtypes.float32), name="afactor_step")
 
+    def _exempt_from_decay(self, parameter: Parameter) -> bool:
+        """AdaFactor decays every Parameter."""
+        return False
+
     def _make_state(self) -> None:
         def zeros(shape: tuple[int, ...], like: Parameter) -> jax.Array:
             return jnp.zeros(shape, jnp.float16 if self.compression else like.dtype.np_dtype)

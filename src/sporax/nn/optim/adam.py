@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
@@ -37,6 +37,8 @@ class Adam(Optimizer):
     """
 
     slots = ("moment1", "moment2")
+    power_shape: tuple[int, ...] = ()
+    """Shape of the powers of beta, which checkpoints hold."""
 
     def __init__(
         self,
@@ -66,8 +68,9 @@ class Adam(Optimizer):
         self.use_nesterov = argument.boolean("Adam", "use_nesterov", use_nesterov)
         self.use_amsgrad = argument.boolean("Adam", "use_amsgrad", use_amsgrad)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
-        self.beta1_power = Parameter(Tensor([1.0], dtypes.float32), name="beta1_power")
-        self.beta2_power = Parameter(Tensor([1.0], dtypes.float32), name="beta2_power")
+        self.rest1, self.rest2 = complement(beta1), complement(beta2)
+        for name in ("beta1_power", "beta2_power"):
+            setattr(self, name, Parameter(Tensor(np.ones(self.power_shape, np.float32)), name=name))
         self.slots = ("moment1", "moment2", "vhat") if use_amsgrad else Adam.slots
         for slot in self.slots:
             self.add_slot(slot)
@@ -78,15 +81,15 @@ class Adam(Optimizer):
         second = self.beta2_power.array * self.beta2
         state.write(self.beta1_power, first)
         state.write(self.beta2_power, second)
-        return (jnp.sqrt(1.0 - second) / (1.0 - first))[0]
+        return (jnp.sqrt(1.0 - second) / (1.0 - first)).reshape(())
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         first, second, *largest = slots
-        first = self.beta1 * first + (1 - self.beta1) * gradient
-        second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
+        first = self.beta1 * first + self.rest1 * gradient
+        second = self.beta2 * second + self.rest2 * jnp.square(gradient)
         bound = [jnp.maximum(largest[0], second)] if largest else []
-        direction = self.beta1 * first + (1 - self.beta1) * gradient if self.use_nesterov else first
+        direction = self.beta1 * first + self.rest1 * gradient if self.use_nesterov else first
         step = at.rate * at.shared * direction / (jnp.sqrt(bound[0] if bound else second) + self.eps)
         return parameter - step, first, second, *bound
 
@@ -101,6 +104,7 @@ class LazyAdam(Adam):
     """
 
     lazy_rows = True
+    power_shape = (1,)
 
     def __init__(
         self,
@@ -146,14 +150,15 @@ class AdamWeightDecay(Optimizer):
         super().__init__(learning_rate, params, weight_decay)
         check_betas("AdamWeightDecay", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        self.rest1, self.rest2 = complement(beta1), complement(beta2)
         self.add_slot("adam_m")
         self.add_slot("adam_v")
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         first, second = slots
-        first = self.beta1 * first + (1 - self.beta1) * gradient
-        second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
+        first = self.beta1 * first + self.rest1 * gradient
+        second = self.beta2 * second + self.rest2 * jnp.square(gradient)
         direction = first / (jnp.sqrt(second) + self.eps)
         return parameter - at.rate * (direction + at.decay * parameter), first, second
 
@@ -163,3 +168,8 @@ def check_betas(name: str, beta1: Any, beta2: Any, eps: Any) -> None:
     argument.exactly_float(name, "beta1", beta1, 0.0, 1.0, "()")
     argument.exactly_float(name, "beta2", beta2, 0.0, 1.0, "()")
     argument.within(name, "eps", eps, 0.0, math.inf, "()")
+
+
+def complement(beta: float) -> float:
+    """``1 - beta`` as float32 arithmetic gives it: the powers of beta are float32, and both must cancel."""
+    return float(np.float32(1) - np.float32(beta))

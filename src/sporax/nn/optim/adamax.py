@@ -10,7 +10,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.nn.optim._optimizer import Optimizer, Step
-from sporax.nn.optim.adam import check_betas
+from sporax.nn.optim.adam import check_betas, complement
 from sporax.runtime import state
 
 
@@ -43,6 +43,7 @@ class AdaMax(Optimizer):
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         check_betas("AdaMax", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        self.rest1 = complement(beta1)
         self.beta1_power = Parameter(Tensor([1.0], dtypes.float32), name="beta1_power")
         self.add_slot("moment1")
         self.add_slot("moment2")
@@ -56,6 +57,6 @@ class AdaMax(Optimizer):
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         first, largest = slots
-        first = self.beta1 * first + (1 - self.beta1) * gradient
+        first = self.beta1 * first + self.rest1 * gradient
         largest = jnp.maximum(self.beta2 * largest, jnp.abs(gradient))
         return parameter - at.rate * at.shared * first / (largest + self.eps), first, largest

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.nn.optim._optimizer import Optimizer, Step
-from sporax.nn.optim.adam import check_betas
+from sporax.nn.optim.adam import check_betas, complement
 
 
 class Lamb(Optimizer):
@@ -39,6 +39,7 @@ class Lamb(Optimizer):
         super().__init__(learning_rate, params, weight_decay)
         check_betas("Lamb", beta1, beta2, eps)
         self.beta1, self.beta2, self.eps = beta1, beta2, float(eps)
+        self.rest1, self.rest2 = complement(beta1), complement(beta2)
         self.add_slot("lamb_m")
         self.add_slot("lamb_v")
 
@@ -46,8 +47,8 @@ class Lamb(Optimizer):
         """See the class."""
         first, second = slots
         step = (at.number + 1).astype(jnp.float32)
-        first = self.beta1 * first + (1 - self.beta1) * gradient
-        second = self.beta2 * second + (1 - self.beta2) * jnp.square(gradient)
+        first = self.beta1 * first + self.rest1 * gradient
+        second = self.beta2 * second + self.rest2 * jnp.square(gradient)
         mean, variance = first / (1.0 - self.beta1**step), second / (1.0 - self.beta2**step)
         direction = mean / (jnp.sqrt(variance) + self.eps) + at.decay * parameter
         weight_norm, norm = jnp.linalg.norm(parameter), jnp.linalg.norm(direction)

@@ -270,9 +270,7 @@ class Draft:
         all_results = range(len(self.operation.results))
         for reduction in reductions:
             self._factors.append(
-                Factor(
-                    Kind.PARTIAL, 0, reduction, tuple(operands), tuple(all_results if results is None else results)
-                )
+                Factor(Kind.PARTIAL, 0, reduction, tuple(operands), tuple(all_results if results is None else results))
             )
 
     def finish(

@@ -1,12 +1,17 @@
 """Callbacks: what happens besides the steps while `Model` trains and evaluates."""
 
 from sporax.ir.missing import missing_names
+from sporax.train.callback._backup import BackupAndRestore
 from sporax.train.callback._callback import Callback, RunContext
 from sporax.train.callback._callback import CallbackManager as _CallbackManager
 from sporax.train.callback._callback import InternalCallbackParam as _InternalCallbackParam
 from sporax.train.callback._checkpoint_config import CheckpointConfig
 from sporax.train.callback._model_checkpoint import ModelCheckpoint
 from sporax.train.callback._monitors import History, LambdaCallback, LossMonitor, TimeMonitor
+from sporax.train.callback._plateau import EarlyStopping, LearningRateScheduler, ReduceLROnPlateau
+from sporax.train.callback._progress import Progress
+from sporax.train.callback._request_exit import OnRequestExit
+from sporax.train.callback._summary_collector import SummaryCollector
 
 __all__ = [
     "Callback",
@@ -17,5 +22,12 @@ __all__ = [
     "LambdaCallback",
     "CheckpointConfig",
     "ModelCheckpoint",
+    "LearningRateScheduler",
+    "EarlyStopping",
+    "ReduceLROnPlateau",
+    "OnRequestExit",
+    "BackupAndRestore",
+    "SummaryCollector",
+    "Progress",
 ]
 __getattr__ = missing_names(__name__)

@@ -5,7 +5,10 @@ from typing import Any
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError
 from sporax.ir.missing import missing_names
 from sporax.train.metrics._classes import F1, Fbeta, Precision, Recall
+from sporax.train.metrics._confusion import ConfusionMatrix, ConfusionMatrixMetric
+from sporax.train.metrics._curves import ROC, auc
 from sporax.train.metrics._metric import Metric, rearrange_inputs
+from sporax.train.metrics._occlusion import OcclusionSensitivity
 from sporax.train.metrics._simple import (
     MAE,
     MSE,
@@ -17,6 +20,8 @@ from sporax.train.metrics._simple import (
     Top5CategoricalAccuracy,
     TopKCategoricalAccuracy,
 )
+from sporax.train.metrics._surfaces import Dice, HausdorffDistance, MeanSurfaceDistance, RootMeanSquareDistance
+from sporax.train.metrics._text import BleuScore
 
 _BY_NAME: dict[str, Any] = {
     "accuracy": Accuracy,
@@ -32,6 +37,16 @@ _BY_NAME: dict[str, Any] = {
     "mse": MSE,
     "loss": Loss,
     "perplexity": Perplexity,
+    "confusion_matrix": ConfusionMatrix,
+    "confusion_matrix_metric": ConfusionMatrixMetric,
+    "roc": ROC,
+    "auc": auc,
+    "bleu_score": BleuScore,
+    "dice": Dice,
+    "hausdorff_distance": HausdorffDistance,
+    "mean_surface_distance": MeanSurfaceDistance,
+    "root_mean_square_distance": RootMeanSquareDistance,
+    "occlusion_sensitivity": OcclusionSensitivity,
 }
 
 
@@ -91,5 +106,15 @@ __all__ = [
     "F1",
     "Perplexity",
     "CosineSimilarity",
+    "ConfusionMatrix",
+    "ConfusionMatrixMetric",
+    "ROC",
+    "auc",
+    "BleuScore",
+    "Dice",
+    "HausdorffDistance",
+    "MeanSurfaceDistance",
+    "RootMeanSquareDistance",
+    "OcclusionSensitivity",
 ]
 __getattr__ = missing_names(__name__)

@@ -1,0 +1,45 @@
+"""Ranks and groups of ranks: `mindspore.communication`."""
+
+from sporax.communication import comm_func, management
+from sporax.communication.management import (
+    HCCL_WORLD_COMM_GROUP,
+    MCCL_WORLD_COMM_GROUP,
+    NCCL_WORLD_COMM_GROUP,
+    GlobalComm,
+    create_group,
+    destroy_group,
+    get_comm_name,
+    get_group_rank_from_world_rank,
+    get_group_size,
+    get_local_rank,
+    get_local_rank_size,
+    get_process_group_ranks,
+    get_rank,
+    get_world_rank_from_group_rank,
+    init,
+    release,
+)
+from sporax.ir.missing import missing_names
+
+__all__ = [
+    "GlobalComm",
+    "HCCL_WORLD_COMM_GROUP",
+    "MCCL_WORLD_COMM_GROUP",
+    "NCCL_WORLD_COMM_GROUP",
+    "comm_func",
+    "create_group",
+    "destroy_group",
+    "get_comm_name",
+    "get_group_rank_from_world_rank",
+    "get_group_size",
+    "get_local_rank",
+    "get_local_rank_size",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_rank_from_group_rank",
+    "init",
+    "management",
+    "release",
+]
+
+__getattr__ = missing_names(__name__)

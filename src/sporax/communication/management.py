@@ -1,0 +1,229 @@
+"""Joining a job, and asking about ranks and groups: `mindspore.communication.management`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+
+from sporax import context
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import distributed, groups
+
+HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
+_BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
+
+
+class GlobalComm:
+    """What communication looks like in this process.
+
+    Attributes:
+        BACKEND: name MindSpore has for the backend: ``"nccl"`` on GPUs, ``"mccl"`` on CPUs, ``"hccl"`` before `init`.
+        WORLD_COMM_GROUP: name of the group of all ranks; the names of the other backends work as well.
+        INITED: whether `init` has been called.
+    """
+
+    BACKEND = "hccl"
+    WORLD_COMM_GROUP = HCCL_WORLD_COMM_GROUP
+    INITED = False
+
+
+def init(backend_name: str | None = None) -> None:
+    """Join the job; waits until all ranks are there. Without a launcher, this process is the only rank.
+
+    Same as MindSpore. May be called after tensors were made: they keep their values.
+
+    Args:
+        backend_name: ``"hccl"``, ``"nccl"`` or ``"mccl"``; None picks by the kind of device. The transport is JAX's own
+            whatever the name: NCCL between GPUs, gloo between CPUs.
+
+    Raises:
+        SporaxTypeError: `backend_name` is not a string.
+        SporaxRuntimeError: another name, a backend for hardware that is not there, or ranks that do not come in time.
+    """
+    if backend_name is not None and not isinstance(backend_name, str):
+        raise SporaxTypeError(f"For 'init', 'backend_name' must be a string, but got {type(backend_name).__name__}.")
+    if backend_name is not None and backend_name not in _BACKENDS:
+        raise SporaxRuntimeError(
+            f"For 'init', 'backend_name' must be one of {list(_BACKENDS)}, but got '{backend_name}'."
+        )
+    world = distributed.start()
+    on_gpu = jax.default_backend() == "gpu"
+    if backend_name == "nccl" and not on_gpu:
+        raise SporaxRuntimeError("For 'init', 'backend_name' is 'nccl', which needs GPUs, but JAX found none here.")
+    context.set_world(world.size, world.rank)
+    GlobalComm.BACKEND = backend_name or ("nccl" if on_gpu else "mccl")
+    GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
+    GlobalComm.INITED = True
+
+
+def release() -> None:
+    """Leave the job and forget all groups; all ranks must do so together.
+
+    Raises:
+        SporaxRuntimeError: before `init`.
+    """
+    _require_init("release")
+    distributed.stop()
+    groups.forget_all()
+    context.set_world(1, 0)
+    GlobalComm.BACKEND, GlobalComm.WORLD_COMM_GROUP, GlobalComm.INITED = "hccl", HCCL_WORLD_COMM_GROUP, False
+
+
+def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Rank of this process in a group. Before `init`: what the environment says (RANK_ID), else 0.
+
+    Raises:
+        SporaxTypeError: `group` is not a string.
+        SporaxRuntimeError: no such group, or this rank is not a member.
+    """
+    members = _find("get_rank", group)
+    return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
+
+
+def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Number of ranks in a group. Before `init`: what the environment says (RANK_SIZE), else 1.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`.
+    """
+    members = _find("get_group_size", group)
+    return _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
+
+
+def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Rank of this process among those of its machine.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`; a group other than that of all ranks is not offered.
+    """
+    _only_world("get_local_rank", group)
+    world = distributed.world()
+    return _from_environ("LOCAL_RANK", 0) if world is None else world.local_rank
+
+
+def get_local_rank_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
+    """Number of the job's ranks on this machine.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_local_rank`.
+    """
+    _only_world("get_local_rank_size", group)
+    world = distributed.world()
+    return _from_environ("LOCAL_RANK_SIZE", 1) if world is None else world.local_size
+
+
+def get_world_rank_from_group_rank(group: str, group_rank_id: int) -> int:
+    """World rank of a member of a group.
+
+    Raises:
+        SporaxTypeError: wrong types.
+        SporaxRuntimeError: before `init`, no such group, or the group has no such member.
+    """
+    _require_init("get_world_rank_from_group_rank")
+    members = _find("get_world_rank_from_group_rank", group)
+    rank = _int("get_world_rank_from_group_rank", "group_rank_id", group_rank_id)
+    if not 0 <= rank < members.size:
+        raise SporaxRuntimeError(
+            f"For 'get_world_rank_from_group_rank', 'group_rank_id' must be in [0, {members.size}), but got {rank}."
+        )
+    return members.ranks[rank]
+
+
+def get_group_rank_from_world_rank(world_rank_id: int, group: str) -> int:
+    """Group rank of a rank.
+
+    Raises:
+        SporaxTypeError: wrong types.
+        SporaxRuntimeError: before `init`, no such group, or the rank is not a member.
+    """
+    _require_init("get_group_rank_from_world_rank")
+    members = _find("get_group_rank_from_world_rank", group)
+    rank = _int("get_group_rank_from_world_rank", "world_rank_id", world_rank_id)
+    if rank not in members.ranks:
+        raise SporaxRuntimeError(
+            f"For 'get_group_rank_from_world_rank', 'world_rank_id' must be one of {list(members.ranks)}, the members of "
+            f"'{group}', but got {rank}."
+        )
+    return members.ranks.index(rank)
+
+
+def get_process_group_ranks(group: str = HCCL_WORLD_COMM_GROUP) -> list[int]:
+    """World ranks of a group's members.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`.
+    """
+    return list(_find("get_process_group_ranks", group).ranks)
+
+
+def get_comm_name(group: str = HCCL_WORLD_COMM_GROUP) -> str:
+    """Name under which the transport knows a group: its own name here.
+
+    Raises:
+        SporaxTypeError, SporaxRuntimeError: as `get_rank`.
+    """
+    return _find("get_comm_name", group).name
+
+
+def create_group(group: str, rank_ids: list[int], options: Any = None) -> None:
+    """Name a group of ranks; creating it again with the same ranks changes nothing.
+
+    Args:
+        group: its name.
+        rank_ids: its members; a member's place in the list is its group rank.
+        options: settings of MindSpore's transport; refused, since there is nothing here to set.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxRuntimeError: bad names or ranks; the message says which.
+    """
+    if options is not None:
+        raise SporaxValueError(
+            f"For 'create_group', 'options' must be None: HCCL is not used here, but got {options!r}."
+        )
+    groups.create(group, rank_ids)
+
+
+def destroy_group(group: str) -> None:
+    """Forget a group.
+
+    Raises:
+        SporaxTypeError: `group` is not a string.
+        SporaxRuntimeError: before `init`, or no such group.
+        SporaxValueError: the group of all ranks.
+    """
+    _require_init("destroy_group")
+    _find("destroy_group", group)
+    groups.destroy(group)
+
+
+def _find(function: str, group: Any) -> groups.Group:
+    if not isinstance(group, str):
+        raise SporaxTypeError(f"For '{function}', 'group' must be a string, but got {type(group).__name__}.")
+    return groups.find(group, function)
+
+
+def _before_init(members: groups.Group) -> bool:
+    return distributed.world() is None and members.name in groups.WORLD_GROUPS
+
+
+def _from_environ(name: str, default: int) -> int:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdigit() else default
+
+
+def _only_world(function: str, group: Any) -> None:
+    if _find(function, group).name not in groups.WORLD_GROUPS:
+        raise SporaxRuntimeError(f"For '{function}', 'group' must be the group of all ranks, but got '{group}'.")
+
+
+def _require_init(function: str) -> None:
+    if distributed.world() is None:
+        raise SporaxRuntimeError(f"For '{function}', the ranks must have been joined: call init() first.")
+
+
+def _int(function: str, what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SporaxTypeError(f"For '{function}', '{what}' must be an int, but got {type(value).__name__}.")
+    return value

@@ -1,0 +1,183 @@
+"""Transposed convolutions: the gradients of convolutions with respect to their inputs, as layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax import ops
+from sporax.common import dtype as dtypes
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxValueError
+from sporax.nn import _arguments as argument
+from sporax.nn import _windows as windows
+from sporax.nn.convolution import _Convolution
+
+
+class _Transposed(_Convolution):
+    transposed = True
+
+    def _output_size(self, x: Tensor) -> tuple[int, ...]:
+        """Spatial shape of the result: what the convolution with these settings maps to the shape of `x`."""
+        self._check_rank(x)
+        pads = self._pads if self.pad_mode == "pad" else ((0, 0),) * self.spatial
+        sizes = []
+        for size, kernel, step, spread, (before, after) in zip(
+            x.shape[2:], self.kernel_size, self.stride, self.dilation, pads, strict=True
+        ):
+            extent = spread * (kernel - 1) + 1
+            if self.pad_mode == "same":
+                sizes.append(size * step)
+            elif self.pad_mode == "valid":
+                sizes.append(size * step + max(extent - step, 0))
+            else:
+                sizes.append((size - 1) * step + extent - before - after)
+        return tuple(sizes)
+
+    def _check_output_padding(self, value: Any) -> tuple[int, ...]:
+        name = type(self).__name__
+        extra = argument.ints(name, "output_padding", value, self.spatial, 0)
+        for more, step, spread in zip(extra, self.stride, self.dilation, strict=True):
+            if more >= max(step, spread):
+                raise SporaxValueError(
+                    f"For '{name}', 'output_padding' must be below 'stride' or 'dilation' ({step}, {spread}), but got {value}."
+                )
+        if any(extra) and self.pad_mode != "pad":
+            raise SporaxValueError(
+                f"For '{name}', 'output_padding' needs the pad_mode 'pad', but that is '{self.pad_mode}'."
+            )
+        return extra
+
+    def _back(self, x: Tensor, weight: Any, size: tuple[int, ...]) -> Tensor:
+        return windows.convolve_back(
+            x, weight, size, self.stride, self._pads, self.dilation, self.group, type(self).__name__
+        )
+
+
+class Conv1dTranspose(_Transposed):
+    """Transpose of `Conv1d`, which enlarges signals (N, C, L).
+
+    Args:
+        in_channels, out_channels: channels of the input and of the output.
+        kernel_size, stride, dilation: of the convolution this is the transpose of.
+        pad_mode: ``"same"``: the output is `stride` times as long; ``"valid"``; or ``"pad"``: `padding` cells less on both sides.
+        padding: see above.
+        group: number of independent groups of channels.
+        has_bias: add one bias per output channel.
+        weight_init: initializer of `weight`, (in_channels, out_channels / group, 1, kernel_size), or a Tensor without the 1.
+        bias_init: initializer of `bias`, (out_channels,).
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together.
+    """
+
+    spatial = 1
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        pad_mode: str = "same",
+        padding: int = 0,
+        dilation: int = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, L)."""
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        return self._biased(self._back(x, ops.squeeze(weight, 2), self._output_size(x)), bias)
+
+
+class Conv2dTranspose(_Transposed):
+    """Transpose of `Conv2d`, which enlarges images (N, C, H, W); arguments as `Conv1dTranspose`.
+
+    Args:
+        padding: cells on all sides, or (top, bottom, left, right); only with the pad_mode ``"pad"``.
+        output_padding: rows and columns of zeros added at the bottom and at the right.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        pad_mode: str = "same",
+        padding: int | tuple[int, ...] = 0,
+        output_padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self.output_padding = self._check_output_padding(output_padding)
+        self._make_parameters(weight_init, bias_init, dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, H, W)."""
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        result = self._biased(self._back(x, weight, self._output_size(x)), bias)
+        down, right = self.output_padding
+        return windows.pad_edges(result, ((0, 0), (0, 0), (0, down), (0, right))) if down or right else result
+
+
+class Conv3dTranspose(_Transposed):
+    """Transpose of `Conv3d`, which enlarges volumes (N, C, D, H, W); arguments as `Conv1dTranspose`.
+
+    Args:
+        padding: cells on all sides, or (head, tail, top, bottom, left, right); only with the pad_mode ``"pad"``.
+        output_padding: how much larger the output is than the smallest one that fits.
+        data_format: ``"NCDHW"``; there is no other.
+    """
+
+    spatial = 3
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int, int],
+        stride: int | tuple[int, int, int] = 1,
+        pad_mode: str = "same",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, int, int] = 1,
+        group: int = 1,
+        output_padding: int | tuple[int, int, int] = 0,
+        has_bias: bool = False,
+        weight_init: Any = None,
+        bias_init: Any = None,
+        data_format: str = "NCDHW",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        argument.one_of("Conv3dTranspose", "data_format", data_format, ("NCDHW",))
+        self._take_settings(
+            in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
+        )
+        self.output_padding = self._check_output_padding(output_padding)
+        self._make_parameters(weight_init, bias_init, dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels, D, H, W)."""
+        weight, bias = argument.cast_like(self, x, self.weight, self.bias)
+        size = tuple(map(sum, zip(self._output_size(x), self.output_padding, strict=True)))
+        return self._biased(self._back(x, weight, size), bias)

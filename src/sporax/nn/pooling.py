@@ -1,0 +1,426 @@
+"""Pooling layers. Inputs are (N, C, spatial…), or (C, spatial…) for a single image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax import ops
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxValueError
+from sporax.nn import _arguments as argument
+from sporax.nn import _windows as windows
+from sporax.nn.cell import Cell
+from sporax.ops.convolution import pair
+
+
+class _Windowed(Cell):
+    """What pooling layers share: window, stride and padding.
+
+    Args:
+        kernel_size: size of the window.
+        stride: step of the window.
+        pad_mode: ``"same"``, ``"valid"`` or ``"pad"``.
+    """
+
+    spatial = 2
+
+    def _take_window(self, kernel_size: Any, stride: Any, pad_mode: str, padding: Any) -> None:
+        name = type(self).__name__
+        self.kernel_size = self._sizes("kernel_size", kernel_size)
+        self.stride = self._sizes("stride", stride)
+        if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
+            raise SporaxValueError(
+                f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'."
+            )
+        self.pad_mode = pad_mode.lower()
+        self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
+        if self.pad_mode != "pad" and any(self.padding):
+            raise SporaxValueError(
+                f"For '{name}', 'padding' must be 0 unless 'pad_mode' is 'pad', but got {padding} with '{pad_mode}'."
+            )
+        too_wide = [2 * pad > size for pad, size in zip(self.padding, self.kernel_size, strict=True)]
+        if any(too_wide):
+            raise SporaxValueError(
+                f"For '{name}', 'padding' must be at most half of 'kernel_size' {self.kernel_size}, but got {padding}."
+            )
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return argument.ints(type(self).__name__, what, value, self.spatial)
+
+    @property
+    def _pads(self) -> Any:
+        return tuple((pad, pad) for pad in self.padding) if self.pad_mode == "pad" else self.pad_mode.upper()
+
+    def _check_rank(self, x: Tensor) -> None:
+        if x.ndim not in (self.spatial + 1, self.spatial + 2):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
+                f"but got shape {x.shape}."
+            )
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, pad_mode={self.pad_mode}"
+
+
+class _MaxPool(_Windowed):
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: str = "valid",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self._take_window(kernel_size, stride, pad_mode, padding)
+        self.dilation = self._sizes("dilation", dilation)
+        self.return_indices = argument.boolean(name, "return_indices", return_indices)
+        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+        if self.pad_mode != "pad" and (max(self.dilation) > 1 or return_indices or ceil_mode):
+            raise SporaxValueError(
+                f"For '{name}', 'dilation', 'return_indices' and 'ceil_mode' need the pad_mode 'pad', but got '{pad_mode}'."
+            )
+
+    def construct(self, x: Tensor) -> Any:
+        """The maxima; with `return_indices` also where they are in the flattened image (int64)."""
+        self._check_rank(x)
+        settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
+        largest = windows.max_window(x, *settings, type(self).__name__)
+        return (largest, windows.max_window_places(x, *settings)) if self.return_indices else largest
+
+
+class MaxPool1d(_MaxPool):
+    """Largest value in each window of (N, C, L).
+
+    Args:
+        kernel_size, stride: size and step of the window.
+        pad_mode: ``"same"``, ``"valid"``, or ``"pad"`` for `padding` cells on both sides.
+        padding: at most half the window.
+        dilation: distance between the cells of a window.
+        return_indices: also give the places of the maxima.
+        ceil_mode: let the last window reach over the end.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together.
+    """
+
+    spatial = 1
+
+
+class MaxPool3d(_MaxPool):
+    """Largest value in each window of (N, C, D, H, W); arguments as `MaxPool1d`."""
+
+    spatial = 3
+
+
+class MaxPool2d(_MaxPool):
+    """Largest value in each window of (N, C, H, W); arguments as `MaxPool1d`.
+
+    Args:
+        data_format: ``"NCHW"``, or ``"NHWC"`` where `pad_mode` is not ``"pad"``.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: str = "valid",
+        padding: int | tuple[int, ...] = 0,
+        dilation: int | tuple[int, ...] = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+        data_format: str = "NCHW",
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
+        self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
+        if self.pad_mode != "pad":
+            self.max_pool = ops.MaxPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return pair(type(self).__name__, value, what)
+
+    def construct(self, x: Tensor) -> Any:
+        """As `MaxPool1d`."""
+        return super().construct(x) if self.pad_mode == "pad" else _batched(self.max_pool, x)
+
+
+class _AvgPool(_Windowed):
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: str = "valid",
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self._take_window(kernel_size, stride, pad_mode, padding)
+        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+        self.count_include_pad = argument.boolean(name, "count_include_pad", count_include_pad)
+        if divisor_override is not None:
+            argument.positive_int(name, "divisor_override", divisor_override)
+        self.divisor_override = divisor_override
+
+    def construct(self, x: Tensor) -> Tensor:
+        """The means."""
+        self._check_rank(x)
+        return windows.mean_window(
+            x,
+            self.kernel_size,
+            self.stride,
+            self._pads if self.pad_mode != "valid" else ((0, 0),) * self.spatial,
+            self.ceil_mode,
+            self.count_include_pad,
+            self.divisor_override,
+            type(self).__name__,
+        )
+
+
+class AvgPool1d(_AvgPool):
+    """Mean of each window of (N, C, L).
+
+    Args:
+        kernel_size, stride: size and step of the window.
+        pad_mode: ``"same"``, ``"valid"``, or ``"pad"`` for `padding` cells on both sides.
+        padding: at most half the window.
+        ceil_mode: let the last window reach over the end.
+        count_include_pad: whether padding counts as zeros (``"same"`` never counts it).
+
+    Raises:
+        SporaxTypeError, SporaxValueError: sizes that do not fit together.
+    """
+
+    spatial = 1
+
+    def __init__(
+        self,
+        kernel_size: int = 1,
+        stride: int = 1,
+        pad_mode: str = "valid",
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad)
+
+
+class AvgPool3d(_AvgPool):
+    """Mean of each window of (N, C, D, H, W); as `AvgPool1d`, and `divisor_override` divides the sum by that instead."""
+
+    spatial = 3
+
+
+class AvgPool2d(_AvgPool):
+    """Mean of each window of (N, C, H, W); as `AvgPool3d`.
+
+    Args:
+        data_format: ``"NCHW"``, or ``"NHWC"`` where `pad_mode` is not ``"pad"``.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | tuple[int, ...] = 1,
+        stride: int | tuple[int, ...] = 1,
+        pad_mode: str = "valid",
+        padding: int | tuple[int, ...] = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+        data_format: str = "NCHW",
+    ) -> None:
+        super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
+        self.data_format = _image_format("AvgPool2d", data_format, self.pad_mode)
+        self._plain_window = self.pad_mode != "pad" and not ceil_mode and divisor_override is None
+        if self._plain_window:
+            self.avg_pool = ops.AvgPool(self.kernel_size, self.stride, self.pad_mode, data_format)
+
+    def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        return pair(type(self).__name__, value, what)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """The means."""
+        return _batched(self.avg_pool, x) if self._plain_window else super().construct(x)
+
+
+def _image_format(layer: str, data_format: str, pad_mode: str) -> str:
+    if argument.one_of(layer, "data_format", data_format, ("NCHW", "NHWC")) == "NHWC" and pad_mode == "pad":
+        raise SporaxValueError(f"For '{layer}', 'pad_mode' must not be 'pad' with the data_format 'NHWC'.")
+    return data_format
+
+
+def _batched(pool: Any, x: Tensor) -> Tensor:
+    """`pool` on a batch, or on a single image taken as one."""
+    return ops.squeeze(pool(ops.expand_dims(x, 0)), 0) if x.ndim == 3 else pool(x)
+
+
+class _Adaptive(Cell):
+    spatial = 2
+    largest = False
+
+    def __init__(self, output_size: Any) -> None:
+        super().__init__()
+        sizes = output_size if isinstance(output_size, tuple | list) else (output_size,) * self.spatial
+        name = type(self).__name__
+        if len(sizes) != self.spatial:
+            raise SporaxValueError(
+                f"For '{name}', 'output_size' must have {self.spatial} elements, but got {output_size}."
+            )
+        for size in sizes:
+            if size is not None:
+                argument.positive_int(name, "output_size", size)
+        self.output_size = tuple(sizes)
+
+    def construct(self, x: Tensor) -> Any:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        if x.ndim not in (self.spatial + 1, self.spatial + 2):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
+                f"but got shape {x.shape}."
+            )
+        return windows.adapt_window(x, self.output_size, self.largest)
+
+    def extend_repr(self) -> str:
+        """Output size."""
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_Adaptive):
+    """Means that bring the last dimension to `output_size`."""
+
+    spatial = 1
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """Means that bring height and width to `output_size`; None keeps a size."""
+
+
+class AdaptiveAvgPool3d(_Adaptive):
+    """Means that bring depth, height and width to `output_size`; None keeps a size."""
+
+    spatial = 3
+
+
+class AdaptiveMaxPool1d(_Adaptive):
+    """Maxima that bring the last dimension to `output_size`."""
+
+    spatial = 1
+    largest = True
+
+
+class AdaptiveMaxPool2d(_Adaptive):
+    """Maxima that bring height and width to `output_size`; None keeps a size.
+
+    Args:
+        output_size: an int, or one for each dimension.
+        return_indices: also give the places of the maxima in the flattened image (int64).
+    """
+
+    largest = True
+
+    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
+        super().__init__(output_size)
+        self.return_indices = argument.boolean(type(self).__name__, "return_indices", return_indices)
+
+    def construct(self, x: Tensor) -> Any:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        largest = super().construct(x)
+        return (largest, windows.adapt_window_places(x, self.output_size)) if self.return_indices else largest
+
+
+class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
+    """Maxima that bring depth, height and width to `output_size`; arguments as `AdaptiveMaxPool2d`."""
+
+    spatial = 3
+
+
+class _LPPool(Cell):
+    spatial = 1
+
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.norm_type = argument.number(name, "norm_type", norm_type)
+        if norm_type == 0:
+            raise SporaxValueError(f"For '{name}', 'norm_type' must not be 0.")
+        self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
+        self.stride = argument.ints(name, "stride", self.kernel_size if stride is None else stride, self.spatial)
+        self.ceil_mode = argument.boolean(name, "ceil_mode", ceil_mode)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, spatial…) or (C, spatial…)."""
+        none = ((0, 0),) * self.spatial
+        total = windows.mean_window(
+            ops.pow(x, self.norm_type), self.kernel_size, self.stride, none, self.ceil_mode, True, 1, type(self).__name__
+        )
+        return ops.pow(total, 1.0 / self.norm_type)
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}"
+
+
+class LPPool1d(_LPPool):
+    """``(sum of x ** norm_type) ** (1 / norm_type)`` over each window of (N, C, L).
+
+    Args:
+        norm_type: the power.
+        kernel_size, stride: size and step of the window; the step is the size by default.
+        ceil_mode: let the last window reach over the end.
+    """
+
+
+class LPPool2d(_LPPool):
+    """As `LPPool1d`, over windows of (N, C, H, W)."""
+
+    spatial = 2
+
+
+class _MaxUnpool(Cell):
+    spatial = 1
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.kernel_size = argument.ints(name, "kernel_size", kernel_size, self.spatial)
+        self.stride = argument.ints(name, "stride", self.kernel_size if stride in (None, 0) else stride, self.spatial)
+        self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
+
+    def construct(self, x: Tensor, indices: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
+        """`x` and `indices` as a max pool gave them; `output_size`: shape before pooling, computed when None."""
+        if output_size is None:
+            settings = zip(x.shape[-self.spatial :], self.kernel_size, self.stride, self.padding, strict=True)
+            size = tuple((cells - 1) * step - 2 * pad + window for cells, window, step, pad in settings)
+        else:
+            size = tuple(output_size)[-self.spatial :]
+        if x.shape != indices.shape:
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', 'x' and 'indices' must have one shape, but got {x.shape} and {indices.shape}."
+            )
+        return windows.scatter_window(x, indices, size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Puts maxima back where `MaxPool1d` (with indices) found them; zeros elsewhere.
+
+    Args:
+        kernel_size, stride, padding: those of the pooling.
+    """
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """As `MaxUnpool1d` for `MaxPool2d`."""
+
+    spatial = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """As `MaxUnpool1d` for `MaxPool3d`."""
+
+    spatial = 3

@@ -1,0 +1,18 @@
+"""Rules: how every primitive can be cut, and everything that follows from it. `docs/rules.md` is the manual."""
+
+from sporax.planner.rules.derive import (
+    Assignment,
+    assignments,
+    exchanged_bytes,
+    is_legal,
+    local_bytes,
+    local_flops,
+    local_operation,
+    nothing_cut,
+    placements,
+    problem,
+    propagate,
+)
+from sporax.planner.rules.language import Factor, Kind, Operation, Rule, TensorSpec, Window, replicate
+from sporax.planner.rules.statement import Statement
+from sporax.planner.rules.table import TABLE, Behaviour, Entry, entry_for, known, register, rule_for, unregister

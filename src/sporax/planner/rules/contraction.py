@@ -1,0 +1,144 @@
+"""Family 3: products summed over shared indices. Linear in each operand, so either may arrive in parts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from sporax.planner.rules.language import DimFactors, Draft, Operation, Rule, Shape, Window, replicate
+
+Shapes = tuple[Shape, ...]
+
+
+def dot_general(operation: Operation) -> Rule:
+    """Batch and free dimensions are mapped, contracted ones reduced."""
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = operation.params["dimension_numbers"]
+    draft = Draft(operation)
+    lhs, rhs, batch = _index_operands(draft, (lhs_contract, rhs_contract), (lhs_batch, rhs_batch))
+    result = (*batch, *_free(lhs, lhs_contract, lhs_batch), *_free(rhs, rhs_contract, rhs_batch))
+    draft.passes((0,), "sum")
+    draft.passes((1,), "sum")
+    return draft.finish([lhs, rhs], [result], flops_per_point=2.0)
+
+
+def _index_operands(
+    draft: Draft, contract: tuple[Any, Any], batch: tuple[Any, Any], whole: tuple[int, ...] = ()
+) -> tuple[DimFactors, DimFactors, DimFactors]:
+    """The two operands' dimensions and the batch indices; the lhs dimensions in `whole` stay whole."""
+    lhs_shape, rhs_shape = (each.shape for each in draft.operation.operands[:2])
+    rhs: list[tuple[int, ...]] = [() for _ in rhs_shape]
+    lhs: list[tuple[int, ...]] = []
+    contracted = dict(zip(contract[0], contract[1], strict=True))
+    batched = dict(zip(batch[0], batch[1], strict=True))
+    for dim, size in enumerate(lhs_shape):
+        if dim in whole:
+            lhs.append(draft.blocked(size))
+        elif dim in contracted:
+            lhs.append(draft.reduce(size))
+        else:
+            lhs.append(draft.map(size))
+        partner = {**contracted, **batched}.get(dim)
+        if partner is not None:
+            rhs[partner] = lhs[-1]
+    for dim, size in enumerate(rhs_shape):
+        if dim not in contract[1] and dim not in batch[1]:
+            rhs[dim] = draft.map(size)
+    return tuple(lhs), tuple(rhs), tuple(lhs[dim] for dim in batch[0])
+
+
+def _free(dims: DimFactors, contract: Any, batch: Any) -> DimFactors:
+    return tuple(indices for dim, indices in enumerate(dims) if dim not in contract and dim not in batch)
+
+
+def ragged_dot_general(operation: Operation) -> Rule:
+    """As `dot_general`; the ragged dimension and the groups stay whole, because group sizes are known at run time only."""
+    numbers = operation.params["ragged_dot_dimension_numbers"]
+    contract, batch = numbers.dot_dimension_numbers
+    ragged, groups = tuple(numbers.lhs_ragged_dimensions), tuple(numbers.rhs_group_dimensions)
+    if operation.operands[2].num_dims != 1 or ragged[0] in batch[0]:
+        return replicate(operation, "groups that differ per batch element have no local form")
+    draft = Draft(operation)
+    lhs, rhs, shared = _index_operands(draft, contract, batch, whole=ragged)
+    group = draft.blocked(operation.operands[2].shape[0])
+    rhs = tuple(group if dim in groups else indices for dim, indices in enumerate(rhs))
+    free_rhs = tuple(
+        indices
+        for dim, indices in enumerate(rhs)
+        if dim not in groups and dim not in contract[1] and dim not in batch[1]
+    )
+    group_result = (group,) if ragged[0] in contract[0] else ()
+    result = (*group_result, *shared, *_free(lhs, *_lhs(contract, batch)), *free_rhs)
+    draft.passes((0,), "sum")
+    draft.passes((1,), "sum")
+    points = tuple({index for dims in (*lhs, *free_rhs) for index in dims})
+    return draft.finish([lhs, rhs, (group,)], [result], flops_per_point=2.0, points=points)
+
+
+def _lhs(contract: tuple[Any, Any], batch: tuple[Any, Any]) -> tuple[Any, Any]:
+    return contract[0], batch[0]
+
+
+def conv_general_dilated(operation: Operation) -> Rule:
+    """Batch, output features and groups are mapped, input features reduced; space needs borders from neighbours.
+
+    With feature groups the input features are (group, feature) and the output features (group, feature) too; with batch
+    groups the batch is (group, batch).
+    """
+    params = operation.params
+    numbers = params["dimension_numbers"]
+    lhs_spec, rhs_spec, out_spec = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
+    lhs_shape, rhs_shape = (each.shape for each in operation.operands)
+    out_shape = operation.results[0].shape
+    draft = Draft(operation)
+    groups, batch_groups = params["feature_group_count"], params["batch_group_count"]
+    group = draft.map(groups) if groups > 1 else ()
+    batch_group = draft.map(batch_groups) if batch_groups > 1 else ()
+    batch = draft.map(out_shape[out_spec[0]])
+    features_in = draft.reduce(rhs_shape[rhs_spec[1]])
+    features_out = draft.map(out_shape[out_spec[1]] // (groups * batch_groups))
+    lhs: list[tuple[int, ...]] = [() for _ in lhs_shape]
+    rhs: list[tuple[int, ...]] = [() for _ in rhs_shape]
+    out: list[tuple[int, ...]] = [() for _ in out_shape]
+    lhs[lhs_spec[0]], lhs[lhs_spec[1]] = batch_group + batch, group + features_in
+    rhs[rhs_spec[0]], rhs[rhs_spec[1]] = group + batch_group + features_out, features_in
+    out[out_spec[0]], out[out_spec[1]] = batch, group + batch_group + features_out
+    for number, (lhs_dim, rhs_dim, out_dim) in enumerate(zip(lhs_spec[2:], rhs_spec[2:], out_spec[2:], strict=True)):
+        lhs[lhs_dim] = out[out_dim] = draft.halo(_window(operation, number, lhs_dim, rhs_dim, out_dim))
+        rhs[rhs_dim] = draft.blocked(rhs_shape[rhs_dim])
+    draft.passes((0,), "sum")
+    draft.passes((1,), "sum")
+    spatial_outputs = math.prod(out_shape[dim] for dim in out_spec[2:])
+    halo_points = math.prod(draft_size for draft_size in _halo_sizes(operation, lhs_spec, out_spec))
+    return draft.finish(
+        [tuple(lhs), tuple(rhs)],
+        [tuple(out)],
+        recipe="convolution",
+        adapt=_local_groups,
+        flops_per_point=2.0 * spatial_outputs / halo_points,
+    )
+
+
+def _window(operation: Operation, number: int, lhs_dim: int, rhs_dim: int, out_dim: int) -> Window:
+    params = operation.params
+    return Window(
+        size=operation.operands[0].shape[lhs_dim],
+        num_outputs=operation.results[0].shape[out_dim],
+        extent=operation.operands[1].shape[rhs_dim],
+        stride=params["window_strides"][number],
+        base_dilation=params["lhs_dilation"][number],
+        window_dilation=params["rhs_dilation"][number],
+        pad_low=params["padding"][number][0],
+    )
+
+
+def _halo_sizes(operation: Operation, lhs_spec: Any, out_spec: Any) -> list[int]:
+    lhs, out = operation.operands[0].shape, operation.results[0].shape
+    return [math.gcd(lhs[a], out[b]) for a, b in zip(lhs_spec[2:], out_spec[2:], strict=True)]
+
+
+def _local_groups(operation: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
+    """Group counts of the slices: how many input features and output batches fit into what is left."""
+    numbers = operation.params["dimension_numbers"]
+    features, kernel_features = operands[0][numbers.lhs_spec[1]], operands[1][numbers.rhs_spec[1]]
+    batch, out_batch = operands[0][numbers.lhs_spec[0]], results[0][numbers.out_spec[0]]
+    return {"feature_group_count": features // kernel_features, "batch_group_count": batch // out_batch}

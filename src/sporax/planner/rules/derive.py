@@ -1,0 +1,243 @@
+"""Everything that follows from a rule.
+
+An *assignment* gives each factor the mesh axes that cut it, outermost first. It decides where operands must lie, where
+results then lie (and along which axes they are still parts), the local shapes and parameters, and the work per rank.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.planner.rules.language import DimFactors, Factor, Kind, Operation, Rule, TensorSpec
+
+Assignment = tuple[Axes, ...]
+"""For each factor of a rule the mesh axes that cut it."""
+
+
+def problem(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> str | None:
+    """Why an assignment is not possible, or None when it is."""
+    axes = [*itertools.chain(*assignment)]
+    if len(assignment) != len(rule.factors) or len(set(axes)) != len(axes):
+        return f"every axis must be assigned to one factor at most, but got {assignment} for {rule}"
+    for number, (factor, cut) in enumerate(zip(rule.factors, assignment, strict=True)):
+        if cut and not factor.allows(num_parts(mesh, cut)):
+            return (
+                f"factor {number} ({factor.kind.value}, size {factor.size}) cannot be cut into {num_parts(mesh, cut)}"
+            )
+    for dims in (*rule.operands, *rule.results):
+        for indices in dims:
+            if not _contiguous(rule, indices, assignment, mesh):
+                return f"the slices of a dimension made of factors {indices} are not contiguous under {assignment}"
+    if _mixed_reductions(rule, assignment):
+        return f"parts of one tensor must combine in one way, but {assignment} mixes reductions"
+    return None
+
+
+def is_legal(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> bool:
+    """Whether the primitive can run on the slices of this assignment."""
+    return problem(rule, assignment, mesh) is None
+
+
+def nothing_cut(rule: Rule) -> Assignment:
+    """The assignment in which every rank computes everything."""
+    return ((),) * len(rule.factors)
+
+
+def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
+    """Where the operands must lie, and where the results then lie."""
+    operands = tuple(_operand_placement(rule, assignment, number) for number in range(len(rule.operands)))
+    results = tuple(_result_placement(rule, assignment, number) for number in range(len(rule.results)))
+    return operands, results
+
+
+def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("sum",)) -> Iterator[Assignment]:
+    """All legal assignments in which the axes of one factor stand in ascending order.
+
+    Args:
+        rule: what the primitive does.
+        mesh: its axes, one after another, go to one factor or to none.
+        reductions: which kinds of parts to consider for linear primitives; () for complete tensors only.
+    """
+    open_factors = [
+        number
+        for number, factor in enumerate(rule.factors)
+        if factor.kind is not Kind.BLOCKED and (factor.kind is not Kind.PARTIAL or factor.reduction in reductions)
+    ]
+    for owners in itertools.product((None, *open_factors), repeat=mesh.num_axes):
+        assignment = tuple(
+            tuple(axis for axis, owner in enumerate(owners) if owner == number) for number in range(len(rule.factors))
+        )
+        if is_legal(rule, assignment, mesh):
+            yield assignment
+
+
+def propagate(
+    rule: Rule,
+    mesh: DeviceMatrix,
+    operands: Sequence[Placement | None] = (),
+    results: Sequence[Placement | None] = (),
+) -> Assignment:
+    """The largest assignment that agrees with the placements that are known; earlier tensors win conflicts.
+
+    Operands come before results, each in order; None where a placement is not known. Axes that do not fit are left out,
+    so the caller compares `placements` of the answer with what it gave to see what would have to move.
+    """
+    chosen: list[Axes] = [()] * len(rule.factors)
+    known = [
+        *((rule.operands[number], placement) for number, placement in enumerate(operands) if placement),
+        *((rule.results[number], placement) for number, placement in enumerate(results) if placement),
+    ]
+    for dims, placement in known:
+        for indices, axes in zip(dims, placement.dims, strict=True):
+            _take(rule, mesh, chosen, indices, axes)
+    _pass_parts(rule, mesh, chosen, operands)
+    return tuple(chosen)
+
+
+def local_operation(operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> Operation:
+    """The operation on one rank's slices: local shapes, and parameters that depend on shapes adjusted to them.
+
+    Raises:
+        SporaxValueError: the assignment is not legal.
+    """
+    reason = problem(rule, assignment, mesh)
+    if reason:
+        raise SporaxValueError(f"For '{operation.name}', the cut must be possible, but {reason}.")
+    where, whence = placements(rule, assignment)
+    operands = tuple(_local(spec, each, mesh) for spec, each in zip(operation.operands, where, strict=True))
+    results = tuple(_local(spec, each, mesh) for spec, each in zip(operation.results, whence, strict=True))
+    params = operation.params
+    if rule.adapt is not None:
+        shapes = tuple(each.shape for each in operands), tuple(each.shape for each in results)
+        params = {**params, **rule.adapt(operation, *shapes)}
+    return Operation(operation.name, operands, results, params)
+
+
+def local_flops(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
+    """Floating-point operations of one rank."""
+    points = range(len(rule.factors)) if rule.points is None else rule.points
+    sizes = (
+        rule.factors[number].size / num_parts(mesh, assignment[number])
+        for number in points
+        if rule.factors[number].kind is not Kind.PARTIAL
+    )
+    return rule.flops_per_point * math.prod(sizes)
+
+
+def local_bytes(operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> int:
+    """Bytes that one rank reads and writes."""
+    local = local_operation(operation, rule, assignment, mesh)
+    return sum(each.num_bytes for each in (*local.operands, *local.results))
+
+
+def exchanged_bytes(operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> int:
+    """Bytes that one rank sends to others while it computes: borders of windows, slices that change places."""
+    total = 0
+    where, _ = placements(rule, assignment)
+    for spec, dims, placement in zip(operation.operands, rule.operands, where, strict=True):
+        local = placement.local_shape(spec.shape, mesh)
+        slice_bytes = math.prod(local) * spec.itemsize
+        for dim, indices in enumerate(dims):
+            for number in indices:
+                total += _sent(rule.factors[number], num_parts(mesh, assignment[number]), slice_bytes, local[dim])
+    return total
+
+
+def _sent(factor: Factor, parts: int, slice_bytes: int, size: int) -> int:
+    if parts == 1:
+        return 0
+    if factor.kind is Kind.PERMUTE:
+        return slice_bytes
+    border = factor.window.border(parts) if factor.window is not None else None
+    return 0 if border is None else slice_bytes // size * (border.left + border.right)
+
+
+def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, mesh: DeviceMatrix) -> bool:
+    """Whether every factor before the last one that is cut is cut completely."""
+    cut = [position for position, index in enumerate(indices) if assignment[index]]
+    return all(
+        num_parts(mesh, assignment[index]) == rule.factors[index].size for index in indices[: cut[-1] if cut else 0]
+    )
+
+
+def _mixed_reductions(rule: Rule, assignment: Assignment) -> bool:
+    def mixed(numbers: Sequence[int]) -> bool:
+        return len({rule.factors[number].reduction for number in numbers if assignment[number]}) > 1
+
+    operands = (mixed(_parts_of_operand(rule, number)) for number in range(len(rule.operands)))
+    results = (mixed(_parts_of_result(rule, number)) for number in range(len(rule.results)))
+    return any(operands) or any(results)
+
+
+def _parts_of_operand(rule: Rule, operand: int) -> list[int]:
+    return [n for n, factor in enumerate(rule.factors) if factor.kind is Kind.PARTIAL and operand in factor.operands]
+
+
+def _parts_of_result(rule: Rule, result: int) -> list[int]:
+    """The factors whose axes leave parts in a result: reduced ones that do not index it, and partial ones."""
+    own = {*itertools.chain(*rule.results[result])}
+    return [
+        number
+        for number, factor in enumerate(rule.factors)
+        if (factor.kind is Kind.REDUCE and number not in own)
+        or (factor.kind is Kind.PARTIAL and result in factor.results)
+    ]
+
+
+def _operand_placement(rule: Rule, assignment: Assignment, operand: int) -> Placement:
+    return _placement(rule, assignment, rule.operands[operand], _parts_of_operand(rule, operand))
+
+
+def _result_placement(rule: Rule, assignment: Assignment, result: int) -> Placement:
+    return _placement(rule, assignment, rule.results[result], _parts_of_result(rule, result))
+
+
+def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequence[int]) -> Placement:
+    cuts = tuple(tuple(axis for index in indices for axis in assignment[index]) for indices in dims)
+    partial = tuple(axis for number in parts for axis in assignment[number])
+    reduction = next((rule.factors[number].reduction for number in parts if assignment[number]), "")
+    return Placement(cuts, partial, reduction)
+
+
+def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int, ...], axes: Axes) -> None:
+    """Spread the axes of one dimension over its factors, major first, as far as they fit."""
+    remaining = list(axes)
+    for index in indices:
+        factor = rule.factors[index]
+        taken: list[int] = []
+        while remaining and factor.allows(num_parts(mesh, (*taken, remaining[0]))):
+            taken.append(remaining.pop(0))
+        agreed = chosen[index][: len(taken)] == tuple(taken[: len(chosen[index])])
+        if agreed and len(taken) > len(chosen[index]):
+            attempt = [*chosen]
+            attempt[index] = tuple(taken)
+            if is_legal(rule, tuple(attempt), mesh):
+                chosen[index] = tuple(taken)
+        if num_parts(mesh, chosen[index]) != factor.size or chosen[index] != tuple(taken):
+            return  # what comes after would not be contiguous
+
+
+def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Sequence[Placement | None]) -> None:
+    """Let parts through where the primitive is linear in exactly the operands that are parts."""
+    by_axis: dict[tuple[int, str], set[int]] = {}
+    for number, placement in enumerate(operands):
+        for axis in placement.partial if placement else ():
+            by_axis.setdefault((axis, placement.reduction if placement else ""), set()).add(number)
+    for (axis, reduction), members in sorted(by_axis.items()):
+        for number, factor in enumerate(rule.factors):
+            if factor.kind is Kind.PARTIAL and factor.reduction == reduction and set(factor.operands) == members:
+                attempt = [*chosen]
+                attempt[number] = (*chosen[number], axis)
+                if is_legal(rule, tuple(attempt), mesh):
+                    chosen[:] = attempt
+                    break
+
+
+def _local(spec: TensorSpec, placement: Placement, mesh: DeviceMatrix) -> TensorSpec:
+    return dataclasses.replace(spec, shape=placement.local_shape(spec.shape, mesh))

@@ -1,0 +1,242 @@
+"""Family 1: every element of the results comes from the elements at the same place. All factors are mapped.
+
+Operands of rank 0 stand beside larger ones in many lax primitives and are held whole by every rank. Which primitives let
+parts through is a table: `neg` of parts makes parts, `exp` does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule
+
+COSTLY_FLOPS = 10.0
+"""What one evaluation of a transcendental function counts for."""
+
+PLAIN = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bessel_i0e",
+    "bessel_i1e",
+    "cbrt",
+    "ceil",
+    "clamp",
+    "clz",
+    "cos",
+    "cosh",
+    "digamma",
+    "eq",
+    "eq_to",
+    "erf",
+    "erf_inv",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "ge",
+    "gt",
+    "igamma",
+    "igamma_grad_a",
+    "igammac",
+    "integer_pow",
+    "is_finite",
+    "le",
+    "le_to",
+    "lgamma",
+    "log",
+    "log1p",
+    "logistic",
+    "lt",
+    "lt_to",
+    "mulhi",
+    "ne",
+    "nextafter",
+    "not",
+    "polygamma",
+    "population_count",
+    "pow",
+    "reduce_precision",
+    "regularized_incomplete_beta",
+    "rem",
+    "round",
+    "rsqrt",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "tan",
+    "tanh",
+    "zeta",
+    "threefry2x32",
+    "threefry4x32",
+    "philox2x32",
+    "philox4x32",
+    "random_clone",
+    "random_fold_in",
+    "random_seed",
+    "zeros_like",
+]
+"""Elementwise primitives that need complete operands."""
+
+ALL_TOGETHER: dict[str, tuple[str, ...]] = {
+    "add": ("sum",),
+    "add_any": ("sum",),
+    "sub": ("sum",),
+    "complex": ("sum",),
+    "max": ("max",),
+    "min": ("min",),
+    "and": ("and",),
+    "or": ("or",),
+    "xor": ("xor",),
+}
+"""Parts of all operands together make parts of the result: x + y is the sum of the parts' x + y."""
+
+ONE_OPERAND: dict[str, tuple[str, ...]] = {
+    "neg": ("sum",),
+    "real": ("sum",),
+    "imag": ("sum",),
+    "conj": ("sum",),
+    "copy": MOVABLE,
+    "name": MOVABLE,
+    "stop_gradient": MOVABLE,
+    "pvary": MOVABLE,
+    "reduced_vary_cast_p": MOVABLE,
+    "preduced": MOVABLE,
+    "vary_unreduced_cast_p": MOVABLE,
+}
+"""Parts of the operand make parts of the result."""
+
+SPECIAL = ("mul", "div", "select_n", "convert_element_type", "optimization_barrier", "bitcast_convert_type")
+KEYS = ("random_wrap", "random_unwrap", "to_edtype", "from_edtype", "random_split", "random_gamma")
+"""Primitives that hide or show trailing dimensions: raw key words, the keys that a key splits into."""
+
+_COSTLY = frozenset(
+    [
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "bessel_i0e",
+        "bessel_i1e",
+        "cos",
+        "cosh",
+        "digamma",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "igamma",
+        "igamma_grad_a",
+        "igammac",
+        "lgamma",
+        "log",
+        "log1p",
+        "logistic",
+        "polygamma",
+        "pow",
+        "regularized_incomplete_beta",
+        "sin",
+        "sinh",
+        "tan",
+        "tanh",
+        "zeta",
+        "threefry2x32",
+        "threefry4x32",
+        "philox2x32",
+        "philox4x32",
+    ]
+)
+
+
+def elementwise(operation: Operation) -> Rule:
+    """All tensors have the same dimensions, or none."""
+    draft = Draft(operation)
+    dims = _shared(draft)
+    name = operation.name
+    if name in ALL_TOGETHER and all(each.shape == operation.results[0].shape for each in operation.operands):
+        draft.passes(range(len(operation.operands)), *ALL_TOGETHER[name])
+    if name in ONE_OPERAND:
+        draft.passes((0,), *ONE_OPERAND[name])
+    return _finish(draft, dims)
+
+
+def product(operation: Operation) -> Rule:
+    """`mul` and `div`: linear in one operand at a time, `div` in the first only."""
+    draft = Draft(operation)
+    dims = _shared(draft)
+    for operand in (0, 1) if operation.name == "mul" else (0,):
+        if operation.name == "mul" or operation.operands[0].is_inexact:
+            draft.passes((operand,), "sum")
+    return _finish(draft, dims)
+
+
+def select_n(operation: Operation) -> Rule:
+    """Parts of all cases make parts of the choice; the predicate must be complete."""
+    draft = Draft(operation)
+    dims = _shared(draft)
+    draft.passes(range(1, len(operation.operands)), *MOVABLE)
+    return _finish(draft, dims)
+
+
+def convert(operation: Operation) -> Rule:
+    """Parts pass when no digit is lost: summing in the narrower type afterwards would give another result."""
+    draft = Draft(operation)
+    dims = _shared(draft)
+    source, target = operation.operands[0], operation.results[0]
+    if source.is_inexact and target.is_inexact and target.itemsize >= source.itemsize:
+        draft.passes((0,), *MOVABLE)
+    return _finish(draft, dims)
+
+
+def barrier(operation: Operation) -> Rule:
+    """Several tensors pass through side by side, each with dimensions of its own."""
+    draft = Draft(operation)
+    dims = [draft.maps(each.shape) for each in operation.operands]
+    for number in range(len(dims)):
+        draft.passes((number,), *MOVABLE, results=(number,))
+    return draft.finish(dims, dims, flops_per_point=0.0)
+
+
+def leading(operation: Operation) -> Rule:
+    """The dimensions that all tensors share from the left are mapped; what follows stays whole."""
+    draft = Draft(operation)
+    tensors = (*operation.operands, *operation.results)
+    num_shared = min(each.num_dims for each in tensors)
+    shared = draft.maps(tensors[0].shape[:num_shared])
+    dims = [(*shared, *draft.blocks(each.shape[num_shared:])) for each in tensors]
+    num_operands = len(operation.operands)
+    adapt = _local_key_shape if operation.name == "random_split" else None
+    return draft.finish(dims[:num_operands], dims[num_operands:], adapt=adapt, flops_per_point=0.0)
+
+
+def _local_key_shape(
+    operation: Operation, operands: tuple[tuple[int, ...], ...], results: tuple[tuple[int, ...], ...]
+) -> dict[str, tuple[int, ...]]:
+    return {"shape": results[0][len(operands[0]) :]}
+
+
+def _shared(draft: Draft) -> DimFactors:
+    return draft.maps(draft.operation.results[0].shape)
+
+
+def _finish(draft: Draft, dims: DimFactors) -> Rule:
+    operation = draft.operation
+    operands: Sequence[DimFactors] = [dims if each.num_dims else () for each in operation.operands]
+    flops = COSTLY_FLOPS if operation.name in _COSTLY else 0.0 if operation.name in ONE_OPERAND else 1.0
+    return draft.finish(operands, [dims] * len(operation.results), flops_per_point=flops)

@@ -1,0 +1,143 @@
+"""Family 6: reading and writing at computed places.
+
+The interesting dimension is the one that the indices point into. Cut it, and every rank looks up what it owns: reading
+gives zeros elsewhere, so the results are parts of a sum (the vocabulary-parallel embedding); writing skips what belongs to
+others, so the results are simply cut. The recipes "gather" and "scatter" shift and mask the indices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule, Shape
+
+Shapes = tuple[Shape, ...]
+
+SCATTER_REDUCTION: dict[str, str] = {
+    "scatter-add": "sum",
+    "scatter-sub": "sum",
+    "scatter-mul": "prod",
+    "scatter-min": "min",
+    "scatter-max": "max",
+}
+"""How results combine when different ranks apply different updates. Plain scatter overwrites, so it has no entry."""
+
+
+def dynamic_slice(operation: Operation) -> Rule:
+    """Dimensions taken whole are mapped."""
+    draft = Draft(operation)
+    operand, result = _windowed(draft, operation.operands[0].shape, operation.results[0].shape)
+    draft.passes((0,), *MOVABLE)
+    scalars: list[DimFactors] = [()] * (len(operation.operands) - 1)
+
+    def adapt(_: Operation, __: Shapes, results: Shapes) -> dict[str, Any]:
+        return {"slice_sizes": results[0]}
+
+    return draft.finish([operand, *scalars], [result], adapt=adapt, flops_per_point=0.0)
+
+
+def dynamic_update_slice(operation: Operation) -> Rule:
+    """Dimensions replaced whole are mapped. Linear in both tensors together."""
+    draft = Draft(operation)
+    operand, update = _windowed(draft, operation.operands[0].shape, operation.operands[1].shape)
+    draft.passes((0, 1), *MOVABLE)
+    scalars: list[DimFactors] = [()] * (len(operation.operands) - 2)
+    return draft.finish([operand, update, *scalars], [operand], flops_per_point=0.0)
+
+
+def _windowed(draft: Draft, shape: Shape, window: Shape) -> tuple[DimFactors, DimFactors]:
+    """Factors of a tensor and of a window into it: shared where the window spans the dimension."""
+    tensor_dims, window_dims = [], []
+    for size, extent in zip(shape, window, strict=True):
+        tensor_dims.append(draft.map(size) if size == extent else draft.blocked(size))
+        window_dims.append(tensor_dims[-1] if size == extent else draft.blocked(extent))
+    return tuple(tensor_dims), tuple(window_dims)
+
+
+def gather(operation: Operation) -> Rule:
+    """Window dimensions taken whole and index dimensions are mapped; a dimension that is pointed into is reduced."""
+    numbers, sizes = operation.params["dimension_numbers"], operation.params["slice_sizes"]
+    shape, index_shape = operation.operands[0].shape, operation.operands[1].shape
+    draft = Draft(operation)
+    indices = [*draft.maps(index_shape[:-1]), draft.blocked(index_shape[-1])]
+    batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    operand, window = [], []
+    for dim, (size, extent) in enumerate(zip(shape, sizes, strict=True)):
+        pointed = dim in numbers.start_index_map
+        if dim in batching:
+            operand.append(indices[batching[dim]])
+            continue
+        if extent == size and not (pointed and extent == 1):
+            operand.append(draft.map(size))
+        elif extent == 1 and pointed:
+            operand.append(draft.reduce(size, "or" if operation.operands[0].dtype == "bool" else "sum"))
+        else:
+            operand.append(draft.blocked(size))
+        if dim not in numbers.collapsed_slice_dims:
+            window.append(operand[-1] if extent == size and extent > 1 else draft.blocked(extent))
+    result = _interleave(numbers.offset_dims, window, indices[:-1], operation.results[0].num_dims)
+    draft.passes((0,), *(MOVABLE if _stays_inside(operation) else ()))
+
+    def adapt(whole: Operation, operands: Shapes, _: Shapes) -> dict[str, Any]:
+        spans = zip(sizes, whole.operands[0].shape, operands[0], strict=True)
+        return {"slice_sizes": tuple(local if extent == size else extent for extent, size, local in spans)}
+
+    return draft.finish([tuple(operand), tuple(indices)], [result], recipe="gather", adapt=adapt, flops_per_point=0.0)
+
+
+def _interleave(
+    window_dims: tuple[int, ...], window: list[tuple[int, ...]], batch: list[tuple[int, ...]], num_dims: int
+) -> DimFactors:
+    """Dimensions of a gather's result or a scatter's updates: window dimensions at their places, the others between."""
+    windows, batches = iter(window), iter(batch)
+    return tuple(next(windows) if dim in window_dims else next(batches) for dim in range(num_dims))
+
+
+def _stays_inside(operation: Operation) -> bool:
+    """Whether an index outside is answered with nothing that adds up to something else when every rank answers it."""
+    fill = operation.params["fill_value"]
+    nan_fill = fill is None and operation.results[0].is_inexact
+    return "FILL" not in str(operation.params["mode"]) or nan_fill or fill == 0
+
+
+def scatter(operation: Operation) -> Rule:
+    """Window dimensions written whole and the dimension pointed into are mapped; update dimensions are reduced."""
+    numbers = operation.params["dimension_numbers"]
+    operand_shape, index_shape, update_shape = (each.shape for each in operation.operands)
+    draft = Draft(operation)
+    reduction = SCATTER_REDUCTION.get(operation.name, "")
+    batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+    indices = [
+        draft.map(size) if dim in batching else draft.reduce(size, reduction) if reduction else draft.blocked(size)
+        for dim, size in enumerate(index_shape[:-1])
+    ]
+    indices.append(draft.blocked(index_shape[-1]))
+    operand: list[tuple[int, ...]] = [() for _ in operand_shape]
+    for index_dim, dim in batching.items():
+        operand[dim] = indices[index_dim]
+    extents = iter(update_shape[dim] for dim in numbers.update_window_dims)
+    window = []
+    for dim, size in enumerate(operand_shape):
+        if dim in batching.values():
+            continue
+        inserted = dim in numbers.inserted_window_dims
+        extent = 1 if inserted else next(extents)
+        pointed = extent == 1 and dim in numbers.scatter_dims_to_operand_dims
+        operand[dim] = draft.map(size) if pointed or extent == size else draft.blocked(size)
+        if not inserted:
+            window.append(operand[dim] if extent == size and not pointed else draft.blocked(extent))
+    updates = _interleave(numbers.update_window_dims, window, indices[:-1], len(update_shape))
+    _pass_scatter_parts(draft, operation.name)
+    return draft.finish(
+        [tuple(operand), tuple(indices), updates], [tuple(operand)], recipe="scatter", flops_per_point=0.0
+    )
+
+
+def _pass_scatter_parts(draft: Draft, name: str) -> None:
+    """Parts of operand and updates together make parts; an overwritten element only moves."""
+    if name in ("scatter-add", "scatter-sub"):
+        draft.passes((0, 2), "sum")
+    elif name in ("scatter-min", "scatter-max"):
+        draft.passes((0, 2), SCATTER_REDUCTION[name])
+    elif name == "scatter":
+        draft.passes((0, 2), *MOVABLE)

@@ -1,0 +1,98 @@
+"""Family 4: reductions and running reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax.planner.rules.language import DimFactors, Draft, Operation, Rule
+
+REDUCTION: dict[str, str] = {
+    "reduce_sum": "sum",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "prod",
+    "reduce_and": "and",
+    "reduce_or": "or",
+    "reduce_xor": "xor",
+}
+"""How the parts of each reduction combine."""
+
+MONOIDS: dict[str, tuple[str, complex | None]] = {
+    "add": ("sum", 0),
+    "add_any": ("sum", 0),
+    "mul": ("prod", 1),
+    "max": ("max", None),
+    "min": ("min", None),
+    "and": ("and", None),
+    "or": ("or", None),
+    "xor": ("xor", 0),
+}
+"""Combining functions of general reductions, with the initial value that may be counted once per rank (None: any)."""
+
+CUMULATIVE: dict[str, tuple[str, ...]] = {
+    "cumsum": ("sum",),
+    "cumprod": (),
+    "cummax": ("max",),
+    "cummin": ("min",),
+    "cumlogsumexp": (),
+}
+"""Running reductions and the parts that they let through."""
+
+
+def reduce_dims(operation: Operation) -> Rule:
+    """The reduced dimensions leave parts behind when they are cut."""
+    reduction = REDUCTION[operation.name]
+    return _reduce(operation, reduction, operation.params["axes"], passes=reduction in ("sum", "max", "min"))
+
+
+def general_reduce(operation: Operation) -> Rule:
+    """`reduce`: as the named reductions when one known function combines one operand, else the dimensions stay whole."""
+    reduction = monoid(operation.params["jaxpr"], operation.operands[-1].constant)
+    return _reduce(operation, reduction if len(operation.results) == 1 else "", operation.params["dimensions"])
+
+
+def monoid(jaxpr: Any, initial: complex | None) -> str:
+    """The reduction that a combining function of two scalars stands for; "" when it is none of the known ones.
+
+    Args:
+        jaxpr: the function, with its equations.
+        initial: the initial value when it is a literal.
+    """
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    if len(inner.eqns) != 1 or set(inner.eqns[0].invars) != set(inner.invars) or len(inner.invars) != 2:
+        return ""
+    reduction, neutral = MONOIDS.get(inner.eqns[0].primitive.name, ("", None))
+    return reduction if neutral is None or initial == neutral else ""
+
+
+def argument_of_extreme(operation: Operation) -> Rule:
+    """`argmax`, `argmin`: positions count through the whole dimension, so it stays whole."""
+    return _reduce(operation, "", operation.params["axes"])
+
+
+def cumulative(operation: Operation) -> Rule:
+    """The dimension along which it runs stays whole."""
+    draft = Draft(operation)
+    axis = operation.params["axis"]
+    dims = tuple(
+        draft.blocked(size) if dim == axis else draft.map(size) for dim, size in enumerate(operation.operands[0].shape)
+    )
+    draft.passes((0,), *CUMULATIVE[operation.name])
+    return draft.finish([dims], [dims])
+
+
+def _reduce(operation: Operation, reduction: str, reduced: tuple[int, ...], passes: bool = False) -> Rule:
+    """Cut dimensions in `reduced` leave parts to combine by `reduction`; they stay whole when it is ""."""
+    draft = Draft(operation)
+
+    def dim_factor(dim: int, size: int) -> tuple[int, ...]:
+        if dim not in reduced:
+            return draft.map(size)
+        return draft.reduce(size, reduction) if reduction else draft.blocked(size)
+
+    dims: DimFactors = tuple(dim_factor(dim, size) for dim, size in enumerate(operation.operands[0].shape))
+    if passes:
+        draft.passes((0,), reduction)
+    result = tuple(indices for dim, indices in enumerate(dims) if dim not in reduced)
+    operands = [dims if each.num_dims == len(dims) else () for each in operation.operands]
+    return draft.finish(operands, [result] * len(operation.results))

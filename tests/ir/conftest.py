@@ -1,0 +1,6 @@
+"""Makes the generators of random layouts importable by the tests here."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,231 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layouts import device_matrices, layouts, tensor_shape
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.layout import HasLayout, Layout, common_matrix
+
+MESH = DeviceMatrix((2, 2, 2), ("dp", "sp", "mp"))
+EXAMPLE = Layout(MESH, ((2,), (1, 0)))  # rows by mp, columns by sp and then dp
+
+
+def rows_and_columns(layout, rank):
+    rows, columns = layout.slice_of(rank, (8, 8))
+    return (rows.start, rows.stop), (columns.start, columns.stop)
+
+
+def test_the_first_axis_of_a_dimension_is_the_outer_one():
+    """The slices MindSpore gives; its documentation lists them the other way round."""
+    assert rows_and_columns(EXAMPLE, 0) == ((0, 4), (0, 2))
+    assert rows_and_columns(EXAMPLE, 1) == ((4, 8), (0, 2))
+    assert rows_and_columns(EXAMPLE, 2) == ((0, 4), (4, 6))
+    assert rows_and_columns(EXAMPLE, 4) == ((0, 4), (2, 4))
+
+
+def test_tensor_maps_count_axes_from_the_right():
+    assert EXAMPLE.tensor_map == (0, (1, 2))
+    assert Layout.from_tensor_map(MESH, (0, (1, 2))) == EXAMPLE
+    assert Layout.from_tensor_map(MESH, (-1, (2, -1))) == Layout(MESH, ((), (0,)))
+
+
+@pytest.mark.parametrize(
+    ("split", "devices", "matrix", "tensor_map"),
+    [((2, 4), 16, (2, 4, 2), (2, 1)), ((8, 2), 16, (8, 2), (1, 0)), ((4, 1), 8, (4, 1, 2), (2, -1))],
+)
+def test_devices_that_are_left_repeat_at_the_right(split, devices, matrix, tensor_map):
+    layout = Layout.from_split(split, devices)
+    assert (layout.device_matrix.shape, layout.tensor_map, layout.split) == (matrix, tensor_map, split)
+
+
+def test_devices_that_are_left_can_repeat_at_the_left():
+    layout = Layout.from_split((2, 2), 8, repeat_left=True)
+    assert (layout.device_matrix.shape, layout.tensor_map) == ((2, 2, 2), (1, 0))
+    assert layout.redundancy_groups() == ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+def test_redundancy_groups_and_numbers_of_slices():
+    layout = Layout.from_split((2, 1), 8)
+    assert layout.redundancy_groups() == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert layout.redundancy_group(6) == (4, 5, 6, 7)
+    assert [layout.slice_number(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert layout.holders() == {(0, 0): (0, 1, 2, 3), (1, 0): (4, 5, 6, 7)}
+    assert not layout.is_replicated
+    assert Layout(MESH, ((), ())).is_replicated
+
+
+def test_scalars_are_whole_everywhere():
+    layout = Layout(MESH, ())
+    assert (layout.slice_shape(()), layout.slice_of(3, ()), layout.slice_number(3)) == ((), (), 0)
+
+
+def test_the_virtual_axis_cuts_inside_a_device():
+    mesh = DeviceMatrix((2, 2, 2), ("dp", "mp", "interleaved_parallel"))
+    layout = Layout(mesh, ((0, 2), (1,)))
+    assert (layout.split, layout.slice_shape((8, 8))) == ((2, 2), (4, 4))
+    assert layout.repeated_axes == ()
+    with pytest.raises(SporaxValueError, match="divisible by its 4 slices"):
+        layout.slice_shape((6, 8))
+    with pytest.raises(SporaxValueError, match="innermost"):
+        Layout(mesh, ((2, 0), (1,)))
+
+
+@pytest.mark.parametrize("cuts", [((3,),), ((-1,),), ((0,), (0,)), ((0, 0),)])
+def test_axes_that_do_not_exist_or_repeat_are_refused(cuts):
+    with pytest.raises(SporaxValueError, match="For 'Layout'"):
+        Layout(MESH, cuts)
+
+
+def test_tensors_that_do_not_fit_are_refused():
+    with pytest.raises(SporaxValueError, match="must have 2 dimensions"):
+        EXAMPLE.slice_shape((8,))
+    with pytest.raises(SporaxValueError, match=r"dimension 1 .* divisible by its 4 slices .* 6 is not"):
+        EXAMPLE.slice_shape((8, 6))
+    with pytest.raises(SporaxValueError, match="divide the 8 devices"):
+        Layout.from_split((3,), 8)
+
+
+def test_printed_and_hashed():
+    assert str(EXAMPLE) == "(mp, sp·dp) on [dp=2, sp=2, mp=2]"
+    assert str(Layout(DeviceMatrix((2, 2)), ((1,),))) == "(axis 1,) on [2, 2]"
+    assert {EXAMPLE: 1}[Layout.from_tensor_map(MESH, (0, (1, 2)))] == 1
+    assert eval(repr(EXAMPLE)) == EXAMPLE
+
+
+@given(layouts())
+def test_slices_tile_the_tensor_as_often_as_it_is_repeated(layout):
+    shape = tensor_shape(layout)
+    count = np.zeros(shape, int)
+    for rank in layout.device_matrix.ranks:
+        part = count[layout.slice_of(rank, shape)]
+        assert part.shape == layout.slice_shape(shape)
+        part += 1
+    assert (count == math.prod(layout.device_matrix.shape[axis] for axis in layout.repeated_axes)).all()
+
+
+@given(layouts())
+def test_redundancy_groups_are_the_ranks_with_equal_slices(layout):
+    by_slice = {}
+    for rank in layout.device_matrix.ranks:
+        by_slice.setdefault(layout.slice_index(rank), set()).add(rank)
+    assert {frozenset(group) for group in layout.redundancy_groups()} == {frozenset(g) for g in by_slice.values()}
+    assert {index: set(ranks) for index, ranks in layout.holders().items()} == by_slice
+    assert all(rank in layout.redundancy_group(rank) for rank in layout.device_matrix.ranks)
+
+
+@given(layouts())
+def test_tensor_map_round_trip(layout):
+    assert Layout.from_tensor_map(layout.device_matrix, layout.tensor_map) == layout
+
+
+@given(layouts(), st.data())
+def test_refining_keeps_the_slices(layout, data):
+    axis = data.draw(st.sampled_from(layout.device_matrix.device_axes))
+    size = layout.device_matrix.shape[axis]
+    refined = layout.refined(axis, {4: (2, 2), 1: ()}.get(size, (size,)))
+    assert refined.same_slices(layout)
+
+
+@given(layouts())
+def test_the_canonical_form_keeps_the_slices_and_is_its_own(layout):
+    canonical = layout.canonical()
+    assert canonical.same_slices(layout)
+    assert canonical.canonical() == canonical
+    assert all(size > 1 for size in canonical.device_matrix.shape)
+
+
+def test_canonical_forms_are_equal_exactly_for_equal_slices():
+    """All ways to cut a matrix of 12 or 16 devices by up to two dims, compared pair by pair."""
+    shapes = [(12,), (3, 4), (4, 3), (2, 6), (2, 2, 3), (2, 3, 2), (1, 12), (16,), (4, 4), (2, 4, 2), (2, 2, 2, 2)]
+    every = [Layout(DeviceMatrix(shape), cuts) for shape in shapes for cuts in _all_cuts(len(shape))]
+    by_form = {}
+    for layout in every:
+        by_form.setdefault(layout.canonical(), []).append(layout)
+    by_slices = {}
+    for layout in every:
+        by_slices.setdefault(tuple(layout.slice_index(rank) for rank in layout.device_matrix.ranks), []).append(layout)
+    assert sorted(map(len, by_form.values())) == sorted(map(len, by_slices.values()))
+    assert all(first.same_slices(each) for first, *rest in by_form.values() for each in rest)
+
+
+def _all_cuts(num_axes, num_dims=2):
+    for order in itertools.permutations(range(num_axes)):
+        for dims in itertools.product(range(-1, num_dims), repeat=num_axes):
+            yield tuple(tuple(axis for axis, dim in zip(order, dims, strict=True) if dim == n) for n in range(num_dims))
+
+
+@given(layouts(), layouts())
+def test_same_slices_looks_at_every_rank(first, second):
+    same_ranks = set(first.device_matrix.ranks) == set(second.device_matrix.ranks)
+    expected = same_ranks and first.split == second.split
+    if expected:
+        expected = all(first.slice_index(rank) == second.slice_index(rank) for rank in first.device_matrix.ranks)
+    assert first.same_slices(second) == expected == second.same_slices(first)
+
+
+@given(st.data())
+def test_a_common_matrix_keeps_both_layouts(data):
+    matrices = device_matrices(shuffled=False)
+    first, second = data.draw(layouts(matrices)), data.draw(layouts(matrices))
+    common = common_matrix(first, second)
+    if common is not None:
+        assert common[0].device_matrix == common[1].device_matrix
+        assert common[0].same_slices(first)
+        assert common[1].same_slices(second)
+
+
+def test_common_matrices():
+    first, second = Layout.from_split((4, 4), 16), Layout.from_split((8, 2), 16)
+    common = common_matrix(first, second)
+    assert [layout.device_matrix.shape for layout in common] == [(4, 2, 2)] * 2
+    assert [layout.cuts for layout in common] == [((0,), (1, 2)), ((0, 1), (2,))]
+    assert common_matrix(Layout.from_split((2, 3), 6), Layout.from_split((3, 2), 6)) is None
+    assert common_matrix(first, Layout(DeviceMatrix((16,), (), range(16, 32)), ((0,), ()))) is None
+
+
+@settings(max_examples=50)
+@given(layouts(max_dims=2), st.data())
+def test_optimizer_shards_are_dealt_to_neighbours(layout, data):
+    """Member p of a redundancy group gets part p mod k of dimension 0 of the slice that the group shares."""
+    repeats = math.prod(layout.device_matrix.shape[axis] for axis in layout.repeated_axes)
+    size = data.draw(st.sampled_from([k for k in range(1, repeats + 1) if repeats % k == 0]))
+    try:
+        sharded = layout.optimizer_shard(size)
+    except SporaxValueError:
+        assert size not in (1, repeats)  # groups that do not lie along axes, such as 2 of the axes (2, 3)
+        return
+    shape = tuple(2 * repeats * slices for slices in layout.split)
+    for group in layout.redundancy_groups():
+        for position, rank in enumerate(group):
+            whole, part = layout.slice_of(rank, shape), sharded.slice_of(rank, shape)
+            rows = (whole[0].stop - whole[0].start) // size
+            start = whole[0].start + position % size * rows
+            assert part == (slice(start, start + rows), *whole[1:])
+
+
+def test_optimizer_shards_of_eight_replicas():
+    layout = Layout.from_split((1,), 8)
+    assert layout.optimizer_shard().redundancy_groups() == tuple((rank,) for rank in range(8))
+    assert layout.optimizer_shard(2).redundancy_groups() == ((0, 2, 4, 6), (1, 3, 5, 7))
+    with pytest.raises(SporaxValueError, match="must divide the 8 ranks"):
+        layout.optimizer_shard(3)
+    with pytest.raises(SporaxValueError, match="along axes"):
+        Layout(DeviceMatrix((2, 2, 3)), ((1,),)).optimizer_shard(2)
+
+
+def test_cutting_further_is_the_inner_cut():
+    assert Layout(MESH, ((0,), ())).cut_further(0, (2,)) == Layout(MESH, ((0, 2), ()))
+
+
+def test_what_has_a_layout_is_recognised():
+    class Coat:
+        def __layout__(self):
+            return EXAMPLE
+
+    assert isinstance(Coat(), HasLayout)
+    assert not isinstance((1, 2), HasLayout)

@@ -1,0 +1,57 @@
+"""Record checkpoint files and results of metrics under the real MindSpore wheel.
+
+Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
+
+    python tools/golden/make_train.py
+
+The files go to `tests/golden/checkpoints`, the metrics to `tests/golden/metrics.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+sys.path.insert(0, str(ROOT / "tests" / "train"))
+
+import checkpoint_recipes as recipes  # noqa: E402  (found through the line above)
+import metric_recipes  # noqa: E402
+import mindspore as ms  # noqa: E402
+from mindspore.train import serialization  # noqa: E402
+
+
+def record_checkpoints(directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
+    for old in (*directory.glob("*.ckpt"), *directory.glob("*.safetensors")):
+        old.unlink()
+    parameters = recipes.parameters(ms)
+    save(parameters, directory / "dtypes.ckpt")
+    save(parameters, directory / "dtypes_crc.ckpt", crc_check=True)
+    save(parameters, directory / "dtypes.safetensors", format="safetensors", crc_check=True)
+    save(parameters[:1], directory / "appended.ckpt", append_dict=recipes.APPENDED)
+    save(recipes.training_step(ms), directory / "training.ckpt")
+    save(parameters[:1], directory / "encrypted.ckpt", enc_key=b"0123456789abcdef")
+    serialization.SLICE_SIZE = recipes.SLICE_BYTES // 1024
+    save(recipes.sliced(ms), directory / "sliced.ckpt")
+
+
+def save(what: object, path: Path, **options: object) -> None:
+    ms.save_checkpoint(what, str(path), **options)
+    os.chmod(path, 0o644)  # MindSpore writes them read-only
+    print(f"{path.name:24} {path.stat().st_size:6} bytes")
+
+
+def record_metrics(path: Path) -> None:
+    results = {name: metric_recipes.run(ms.train, ms.Tensor, name) for name in metric_recipes.RECIPES}
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(result)}" for name, result in results.items())
+    path.write_text(f'{{"mindspore": {json.dumps(ms.__version__)}, "metrics": {{\n{lines}\n}}}}\n')
+    print(f"{path.name:24} {len(results)} metrics")
+
+
+if __name__ == "__main__":
+    record_checkpoints(GOLDEN / "checkpoints")
+    record_metrics(GOLDEN / "metrics.json")
