@@ -159,7 +159,7 @@ _INTERLEAVED = Layout((2, 2), ("a", "interleaved_parallel"))
 )
 def test_refused_and_nothing_changed(key, value, error):
     before = context.snapshot()
-    with pytest.raises(error, match="For '(set_auto_parallel_context|Layout)'"):
+    with pytest.raises(error, match=r"For '(set_auto_parallel_context|Layout)'"):
         put(**{"pipeline_stages": 2, "gradients_mean": True} | {key: value})
     assert context.snapshot() == before
 

@@ -1,6 +1,7 @@
 """Record checkpoint files and results of metrics under the real MindSpore wheel.
 
-Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
+Run it with a Python that has MindSpore 2.10 (CPU), numpy 1.26 (with a newer one MindSpore has no bfloat16 arrays) and
+safetensors, and nothing of this project:
 
     python tools/golden/make_train.py
 
@@ -31,7 +32,9 @@ def record_checkpoints(directory: Path) -> None:
     parameters = recipes.parameters(ms)
     save(parameters, directory / "dtypes.ckpt")
     save(parameters, directory / "dtypes_crc.ckpt", crc_check=True)
-    save(parameters, directory / "dtypes.safetensors", format="safetensors", crc_check=True)
+    save(parameters, directory / "dtypes.safetensors", format="safetensors")
+    without_bfloat16 = [each for each in parameters if each.dtype != ms.bfloat16]  # its checksum fails in MindSpore
+    save(without_bfloat16, directory / "dtypes_crc.safetensors", format="safetensors", crc_check=True)
     save(parameters[:1], directory / "appended.ckpt", append_dict=recipes.APPENDED)
     save(recipes.training_step(ms), directory / "training.ckpt")
     save(parameters[:1], directory / "encrypted.ckpt", enc_key=b"0123456789abcdef")

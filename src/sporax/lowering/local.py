@@ -21,7 +21,16 @@ from jax.extend.random import threefry2x32_p
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.planner.rules import Assignment, Kind, Operation, Rule, TensorSpec, local_operation, placements
+from sporax.planner.rules import (
+    Assignment,
+    Border,
+    Kind,
+    Operation,
+    Rule,
+    TensorSpec,
+    local_operation,
+    placements,
+)
 
 Array = Any
 """A jax.Array or a tracer."""
@@ -161,27 +170,30 @@ def _place_numbers(task: Task, local: Operation, position: Position, dims: range
     """
     whole, shape = task.operation.results[0].shape, local.results[0].shape
     placement = task.result_placement(0)
-    number = jnp.zeros([shape[dim] for dim in dims], jnp.uint64)
+    num_elements = math.prod(whole[dims.start : dims.stop])
+    dtype: Any = np.uint32 if num_elements <= 2**32 else np.uint64
+    number = jnp.zeros([shape[dim] for dim in dims], dtype)
     for place, dim in enumerate(dims):
-        counts = jax.lax.broadcasted_iota(jnp.uint64, number.shape, place)
-        start = jnp.asarray(position.index(placement.dims[dim]), jnp.uint64) * np.uint64(shape[dim])
-        number = number + (counts + start) * np.uint64(math.prod(whole[dim + 1 : dims.stop]))
-    return (number >> np.uint64(32)).astype(jnp.uint32), number.astype(jnp.uint32)
+        counts = jax.lax.broadcasted_iota(dtype, number.shape, place)
+        start = jnp.asarray(position.index(placement.dims[dim]), dtype) * dtype(shape[dim])
+        number = number + (counts + start) * dtype(math.prod(whole[dim + 1 : dims.stop]))
+    high = number >> dtype(32) if dtype is np.uint64 else jnp.zeros_like(number)
+    return high.astype(jnp.uint32), number.astype(jnp.uint32)
 
 
 def _iota_2x32(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+    """The element's number in the whole result, in two words."""
     return list(_place_numbers(task, local, position, range(local.results[0].num_dims)))
 
 
 def _random_bits(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Threefry: the bits of an element are a hash of the key and of the element's number in the whole tensor."""
-    num_batch = local.operands[0].num_dims
-    high, low = _place_numbers(task, local, position, range(num_batch, local.results[0].num_dims))
+    num_batch, shape = local.operands[0].num_dims, local.results[0].shape
+    high, low = _place_numbers(task, local, position, range(num_batch, len(shape)))
     words = jax.random.key_data(slices[0])
     words = words.reshape(*words.shape[:-1], *(1,) * high.ndim, 2)
-    shape = local.results[0].shape
-    keys = (jnp.broadcast_to(words[..., word], shape) for word in (0, 1))
-    first, second = threefry2x32_p.bind(*keys, jnp.broadcast_to(high, shape), jnp.broadcast_to(low, shape))
+    inputs = (words[..., 0], words[..., 1], high, low)
+    first, second = threefry2x32_p.bind(*(jnp.broadcast_to(each, shape) for each in inputs))
     width = local.params["bit_width"]
     if width == 64:
         return [(first.astype(jnp.uint64) << np.uint64(32)) | second.astype(jnp.uint64)]
@@ -199,50 +211,55 @@ def _reverse(task: Task, local: Operation, position: Position, slices: list[Arra
     return [x]
 
 
+# ------------------------------------------------------------------------------------------- reading at computed places
+
+
 def _gather(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
-    """Look up what this rank owns; zeros (or what an outside index gives, once) elsewhere."""
-    operand, indices = slices
-    numbers, params = local.params["dimension_numbers"], dict(local.params)
+    """Look up what this rank owns; zeros elsewhere, and what an outside index gives once."""
+    operand, indices = slices[0], _signed(slices[1])
+    whole, numbers = task.operation.params, local.params["dimension_numbers"]
     placement = task.operand_placement(0)
     columns = [
         (column, dim)
         for column, dim in enumerate(numbers.start_index_map)
-        if placement.dims[dim] and local.params["slice_sizes"][dim] != local.operands[0].shape[dim]
+        if placement.dims[dim] and whole["slice_sizes"][dim] == 1
     ]
     if not columns:
-        return task.bind(slices, params)
-    mode, fills = params["mode"], "FILL" in str(params["mode"])
-    inside, owned = jnp.ones(indices.shape[:-1], bool), jnp.ones(indices.shape[:-1], bool)
-    if fills:
-        inside = _all_inside(indices, task.operation.operands[0].shape, params)
+        return task.bind(slices, local.params)
+    owned = jnp.ones(indices.shape[:-1], bool)
+    inside = _all_inside(indices, task.operation) if "FILL" in str(whole["mode"]) else owned
     for column, dim in columns:
-        place, mine = _local_index(task, local, position, indices[..., column], dim)
-        indices = indices.at[..., column].set(place)
+        place, mine = _local_place(task, local, position, indices[..., column], dim)
+        indices = indices.at[..., column].set(jnp.clip(place, 0, local.operands[0].shape[dim] - 1))
         owned = owned & mine
-    params["unique_indices"] = False
-    values = task.bind([operand, indices], params)[0]
-    values = jnp.where(_beside_window(owned & inside, numbers.offset_dims, values.ndim), values, jnp.zeros_like(values))
-    if fills:
-        outside = _beside_window(~inside & (position.index(task.axes_of(Kind.REDUCE)) == 0), numbers.offset_dims, values.ndim)
-        values = jnp.where(outside, _fill_value(params["fill_value"], values.dtype), values)
-    del mode
+    values = task.bind([operand, indices], {**local.params, "unique_indices": False})[0]
+    masks = [_beside_window(mask, numbers.offset_dims, values.ndim) for mask in (owned & inside, inside)]
+    values = jnp.where(masks[0], values, jnp.zeros_like(values))
+    if "FILL" in str(whole["mode"]):
+        answers = ~masks[1] & (position.index(task.axes_of(Kind.REDUCE)) == 0)
+        values = jnp.where(answers, _fill_value(whole["fill_value"], values.dtype), values)
     return [values]
 
 
-def _local_index(task: Task, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:
-    """An index into a cut dimension, counted from the slice's start and kept inside it, and whether the slice has it."""
+def _signed(indices: Array) -> Array:
+    """Indices in a type that has negative numbers."""
+    return indices.astype(np.int64 if indices.dtype.itemsize == 8 else np.int32)
+
+
+def _local_place(task: Task, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:
+    """An index into a cut dimension counted from the slice's start, and whether the slice has it."""
     whole, size = task.operation.operands[0].shape[dim], local.operands[0].shape[dim]
-    index = jnp.clip(index.astype(jnp.int64), 0, whole - 1)
-    place = index - position.index(task.operand_placement(0).dims[dim]) * size
-    return jnp.clip(place, 0, size - 1), (place >= 0) & (place < size)
+    start = jnp.asarray(position.index(task.operand_placement(0).dims[dim]) * size, index.dtype)
+    place = jnp.clip(index, 0, whole - 1) - start
+    return place, (place >= 0) & (place < size)
 
 
-def _all_inside(indices: Array, shape: Sequence[int], params: Any) -> Array:
-    """Whether each index keeps its window inside the tensor."""
-    dims = params["dimension_numbers"].start_index_map
-    limits = np.array([shape[dim] - params["slice_sizes"][dim] for dim in dims])
-    wide = indices.astype(jnp.int64)
-    return jnp.all((wide >= 0) & (wide <= limits), axis=-1)
+def _all_inside(indices: Array, operation: Operation) -> Array:
+    """Whether each index keeps its window inside the whole tensor."""
+    shape, sizes = operation.operands[0].shape, operation.params["slice_sizes"]
+    dims = operation.params["dimension_numbers"].start_index_map
+    limits = np.array([shape[dim] - sizes[dim] for dim in dims], indices.dtype)
+    return jnp.all((indices >= 0) & (indices <= limits), axis=-1)
 
 
 def _beside_window(mask: Array, window_dims: Sequence[int], num_dims: int) -> Array:
@@ -262,29 +279,127 @@ def _fill_value(fill: Any, dtype: Any) -> Array:
     return jnp.asarray(limits.min if jnp.issubdtype(dtype, jnp.signedinteger) else limits.max, dtype)
 
 
+# ------------------------------------------------------------------------------------------- writing at computed places
+
+
 def _scatter(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
-    """Write what falls into this rank's slice. Where ranks hold different updates, one of them holds the operand too."""
+    """Write what falls into this rank's slice. Where ranks hold different updates, the first of them holds the operand."""
     operand, indices, updates = slices
-    params = dict(local.params)
     reduced = task.axes_of(Kind.REDUCE)
-    if reduced:
-        neutral = _neutral(local.name, operand.dtype)
-        if neutral is not None:
-            operand = jnp.where(position.index(reduced) == 0, operand, jnp.full_like(operand, neutral))
-    dims = params["dimension_numbers"].scatter_dims_to_operand_dims
+    neutral = _NEUTRAL.get(local.name)
+    if reduced and neutral is not None:
+        operand = jnp.where(position.index(reduced) == 0, operand, jnp.full_like(operand, neutral))
+    numbers = local.params["dimension_numbers"]
     placement = task.operand_placement(0)
-    clips = "CLIP" in str(params["mode"])
-    for column, dim in enumerate(dims):
-        if not placement.dims[dim] or not _is_pointed(params["dimension_numbers"], local, dim):
-            if clips:
-                indices = indices.at[..., column].set(_clip_window(task, indices[..., column], dim))
-            continue
-        index = indices[..., column].astype(jnp.int64)
-        whole, size = task.operation.operands[0].shape[dim], local.operands[0].shape[dim]
-        index = jnp.clip(index, 0, whole - 1) if clips else index
-        place = index - position.index(placement.dims[dim]) * size
-        place = jnp.where((place >= 0) & (place < size), place, -1)
-        indices = indices.astype(jnp.int64).at[..., column].set(place)
-    params["mode"] = jax.lax.GatherScatterMode.FILL_OR_DROP
-    params["indices_are_sorted"] = params["unique_indices"] = False
+    extents = _window_extents(task.operation)
+    dims = numbers.scatter_dims_to_operand_dims
+    columns = [(column, dim) for column, dim in enumerate(dims) if placement.dims[dim] and extents[dim] == 1]
+    if not columns:
+        return task.bind([operand, indices, updates], local.params)
+    indices = _signed(indices)
+    shape = task.operation.operands[0].shape
+    if "CLIP" in str(local.params["mode"]):
+        indices = jnp.clip(indices, 0, np.array([shape[dim] - extents[dim] for dim in dims], indices.dtype))
+    for column, dim in columns:
+        index = indices[..., column]
+        place, mine = _local_place(task, local, position, index, dim)
+        mine = mine & (index >= 0) & (index < shape[dim])
+        indices = indices.at[..., column].set(jnp.where(mine, place, -1))
+    params = {
+        **local.params,
+        "mode": jax.lax.GatherScatterMode.FILL_OR_DROP,
+        "indices_are_sorted": False,
+        "unique_indices": False,
+    }
     return task.bind([operand, indices, updates], params)
+
+
+_NEUTRAL = {"scatter-add": 0, "scatter-sub": 0, "scatter-mul": 1}
+"""What the operand is replaced by on all ranks but one; minima and maxima may count it several times."""
+
+
+def _window_extents(scatter: Operation) -> tuple[int, ...]:
+    """How much of each operand dimension one update writes."""
+    numbers = scatter.params["dimension_numbers"]
+    single = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    written = iter(scatter.operands[2].shape[dim] for dim in numbers.update_window_dims)
+    return tuple(1 if dim in single else next(written) for dim in range(scatter.operands[0].num_dims))
+
+
+# ------------------------------------------------------------------------------------------------------------ windows
+
+
+def _convolution(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+    """Fetch borders of the input's spatial dimensions; what they cover is no longer padding."""
+    x, kernel = slices
+    padding = list(local.params["padding"])
+    for number, dim in enumerate(local.params["dimension_numbers"].lhs_spec[2:]):
+        border, axes = _border(task, 0, dim)
+        if border is not None:
+            x = _with_borders(task, position, x, dim, axes, border, 0)
+            padding[number] = (border.pad_low, border.pad_high)
+    return task.bind([x, kernel], {**local.params, "padding": tuple(padding)})
+
+
+def _window(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
+    """Fetch borders of the dimensions that windows slide over, and leave out what no window of this slice sees."""
+    padding = list(local.params["padding"])
+    edge = _EDGES.get(local.name, lambda dtype: 0)(slices[0].dtype)
+    for dim in range(len(padding)):
+        border, axes = _border(task, 0, dim)
+        if border is None:
+            continue
+        padding[dim] = (border.pad_low, 0)
+        if border.left or border.right or border.pad_high <= -local.params["window_strides"][dim]:
+            x = _with_borders(task, position, slices[0], dim, axes, border, edge)
+            slices[0] = jax.lax.slice_in_dim(x, 0, x.shape[dim] + border.pad_high, axis=dim)
+    return task.bind(slices, {**local.params, "padding": tuple(padding)})
+
+
+def _lowest(dtype: Any) -> Any:
+    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
+
+
+def _highest(dtype: Any) -> Any:
+    return np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
+
+
+_EDGES: dict[str, Callable[[Any], Any]] = {"reduce_window_max": _lowest, "reduce_window_min": _highest}
+"""What windows see beyond the edges of the tensor; zero for all others."""
+
+
+def _border(task: Task, operand: int, dim: int) -> tuple[Border | None, Axes]:
+    """What a cut window dimension needs of its neighbours; None when it is not cut or has no windows."""
+    for number in task.rule.operands[operand][dim]:
+        window, axes = task.rule.factors[number].window, task.assignment[number]
+        if window is not None and axes:
+            return window.border(num_parts(task.mesh, axes)), axes
+    return None, ()
+
+
+def _with_borders(task: Task, position: Position, x: Array, dim: int, axes: Axes, border: Border, edge: Any) -> Array:
+    """The slice with the neighbours' ends on both sides; `edge` beyond the ends of the tensor."""
+    parts, size = num_parts(task.mesh, axes), x.shape[dim]
+    pieces = [x]
+    if border.left:
+        tail = jax.lax.slice_in_dim(x, size - border.left, size, axis=dim)
+        before = position.permute(tail, axes, [(place, place + 1) for place in range(parts - 1)])
+        pieces.insert(0, jnp.where(position.index(axes) == 0, jnp.full_like(before, edge), before))
+    if border.right:
+        head = jax.lax.slice_in_dim(x, 0, border.right, axis=dim)
+        behind = position.permute(head, axes, [(place + 1, place) for place in range(parts - 1)])
+        pieces.append(jnp.where(position.index(axes) == parts - 1, jnp.full_like(behind, edge), behind))
+    return jnp.concatenate(pieces, axis=dim) if len(pieces) > 1 else x
+
+
+_RECIPES: dict[str, Recipe] = {
+    "plain": _plain,
+    "iota": _iota,
+    "iota_2x32": _iota_2x32,
+    "random_bits": _random_bits,
+    "reverse": _reverse,
+    "gather": _gather,
+    "scatter": _scatter,
+    "convolution": _convolution,
+    "window": _window,
+}

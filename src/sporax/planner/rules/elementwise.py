@@ -13,80 +13,19 @@ from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation,
 COSTLY_FLOPS = 10.0
 """What one evaluation of a transcendental function counts for."""
 
-PLAIN = [
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "bessel_i0e",
-    "bessel_i1e",
-    "cbrt",
-    "ceil",
-    "clamp",
-    "clz",
-    "cos",
-    "cosh",
-    "digamma",
-    "eq",
-    "eq_to",
-    "erf",
-    "erf_inv",
-    "erfc",
-    "exp",
-    "exp2",
-    "expm1",
-    "floor",
-    "ge",
-    "gt",
-    "igamma",
-    "igamma_grad_a",
-    "igammac",
-    "integer_pow",
-    "is_finite",
-    "le",
-    "le_to",
-    "lgamma",
-    "log",
-    "log1p",
-    "logistic",
-    "lt",
-    "lt_to",
-    "mulhi",
-    "ne",
-    "nextafter",
-    "not",
-    "polygamma",
-    "population_count",
-    "pow",
-    "reduce_precision",
-    "regularized_incomplete_beta",
-    "rem",
-    "round",
-    "rsqrt",
-    "shift_left",
-    "shift_right_arithmetic",
-    "shift_right_logical",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "tan",
-    "tanh",
-    "zeta",
-    "threefry2x32",
-    "threefry4x32",
-    "philox2x32",
-    "philox4x32",
-    "random_clone",
-    "random_fold_in",
-    "random_seed",
-    "zeros_like",
-]
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+PLAIN = _words(
+    """abs acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz cos cosh digamma eq
+    eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma igamma_grad_a igammac integer_pow is_finite le
+    le_to lgamma log log1p logistic lt lt_to mulhi ne nextafter not polygamma population_count pow
+    reduce_precision regularized_incomplete_beta rem round rsqrt shift_left shift_right_arithmetic
+    shift_right_logical sign sin sinh sqrt square tan tanh zeta threefry2x32 threefry4x32 philox2x32
+    philox4x32 random_clone random_fold_in random_seed zeros_like"""
+)
 """Elementwise primitives that need complete operands."""
 
 ALL_TOGETHER: dict[str, tuple[str, ...]] = {
@@ -122,45 +61,11 @@ KEYS = ("random_wrap", "random_unwrap", "to_edtype", "from_edtype", "random_spli
 """Primitives that hide or show trailing dimensions: raw key words, the keys that a key splits into."""
 
 _COSTLY = frozenset(
-    [
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "bessel_i0e",
-        "bessel_i1e",
-        "cos",
-        "cosh",
-        "digamma",
-        "erf",
-        "erf_inv",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "igamma",
-        "igamma_grad_a",
-        "igammac",
-        "lgamma",
-        "log",
-        "log1p",
-        "logistic",
-        "polygamma",
-        "pow",
-        "regularized_incomplete_beta",
-        "sin",
-        "sinh",
-        "tan",
-        "tanh",
-        "zeta",
-        "threefry2x32",
-        "threefry4x32",
-        "philox2x32",
-        "philox4x32",
-    ]
+    _words(
+        """acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cos cosh digamma erf erf_inv erfc exp exp2
+    expm1 igamma igamma_grad_a igammac lgamma log log1p logistic polygamma pow regularized_incomplete_beta sin
+    sinh tan tanh zeta threefry2x32 threefry4x32 philox2x32 philox4x32"""
+    )
 )
 
 

@@ -46,15 +46,19 @@ class _Step:
     layouts: list[_Layouts] = field(default_factory=list)
     volumes: list[float] = field(default_factory=list)
     _menus: dict[int, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    _roles: dict[tuple[int, int], Floats] = field(default_factory=dict)
     _tables: dict[tuple[int, int, float, bool], Floats] = field(default_factory=dict)
 
-    def add(self, rank: int, volume: float, until: int | None, sources: list[int], *, work: float = 0.0) -> int:
-        """Adds an operator whose result has `volume` elements and is live from now until `until` (None: one step)."""
+    def add(self, rank: int, volume: float, until: int | None, sources: list[int], *, role: int = 0) -> int:
+        """Adds an operator whose result has `volume` elements and is live from now until `until` (None: one step).
+
+        Operators of one `role` (0: none) communicate alike: each way of cutting them costs a multiple of the volume.
+        """
         number = len(self.costs)
         layouts = _Layouts(self.mesh, rank, self._menu(rank))
         parts = layouts.parts()
         begin = 2 * number
-        self.costs.append(np.round(work * (1.0 + 1.0 / parts) * (parts < parts.max())).tolist())
+        self.costs.append(np.round(volume * self._communication(role, rank, len(parts))).tolist())
         self.usages.append(np.ceil(4 * volume / parts).astype(int).tolist())
         self.intervals.append((begin, begin + 3 if until is None else max(until, begin + 3)))
         self.layouts.append(layouts)
@@ -62,6 +66,16 @@ class _Step:
         for source in sources:
             self.edges.append((source, number, self._resharding(source, number)))
         return number
+
+    def _communication(self, role: int, rank: int, count: int) -> Floats:
+        """[ways] elements moved per element of the result; the replicated way is the dearest."""
+        if role == 0:
+            return np.zeros(count)
+        if (role, rank) not in self._roles:
+            factors = self.generator.choice([0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0], count)
+            factors[0] = 4.0
+            self._roles[role, rank] = factors
+        return self._roles[role, rank]
 
     def _menu(self, rank: int) -> tuple[tuple[int, ...], ...]:
         """The ways that operators of a rank offer: always the replicated one, at most `choices`."""
@@ -119,7 +133,7 @@ def training_step(
         saved = [flow]
         for part in range(4):
             inner = hidden * (4 if part == 2 else 1)
-            flow = step.add(3, inner, end - 30 * layer, [flow, weights[layer][part]], work=inner)
+            flow = step.add(3, inner, end - 30 * layer, [flow, weights[layer][part]], role=1 + part)
             flow = step.add(3, inner, None, [flow])
             saved.append(flow)
         flow = step.add(3, hidden, None, [flow, saved[0]])
@@ -127,9 +141,9 @@ def training_step(
     for layer in reversed(range(layers)):
         for part in reversed(range(4)):
             saved = kept[layer][part]
-            gradient = step.add(2, step.volumes[weights[layer][part]], None, [flow, saved], work=hidden)
+            gradient = step.add(2, step.volumes[weights[layer][part]], None, [flow, saved], role=5 + part)
             step.add(2, step.volumes[weights[layer][part]], None, [gradient, states[layer][part]])
-            flow = step.add(3, hidden, None, [flow, weights[layer][part]], work=hidden)
+            flow = step.add(3, hidden, None, [flow, weights[layer][part]], role=9 + part)
             flow = step.add(3, hidden, None, [flow, saved])
     graph = CostGraph.build(step.costs, step.usages, step.intervals, step.edges, None, f"step{mesh}x{layers}")
     return _with_limit(graph, 1.1)

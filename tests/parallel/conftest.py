@@ -1,0 +1,14 @@
+"""Every test here starts from, and leaves behind, untouched settings."""
+
+import pytest
+
+from sporax import context
+
+
+@pytest.fixture(autouse=True)
+def _untouched():
+    mode = context.get_context("mode")
+    yield
+    context.set_context(mode=mode)
+    context.set_world(1, 0)
+    context.reset_auto_parallel_context()
