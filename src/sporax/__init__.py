@@ -12,61 +12,39 @@ from typing import Any
 from sporax._version import __version__
 from sporax.ir.missing import missing_name
 
-_SUBMODULES = ("common", "communication", "context", "dataset", "ir", "mint", "nn", "ops", "parallel", "planner", "runtime", "train")
+_SUBMODULES = frozenset(
+    "common communication context dataset ir mint nn ops parallel planner runtime train".split()  # noqa: SIM905
+)
 
-_DTYPES = [
-    "bool_",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "bfloat16",
-    "complex64",
-    "complex128",
-    "byte",
-    "short",
-    "int_",
-    "long",
-    "ubyte",
-    "ushort",
-    "uint",
-    "ulong",
-    "half",
-    "float_",
-    "single",
-    "double",
-    "int_type",
-    "uint_type",
-    "float_type",
-    "complex_type",
-    "number_type",
-    "dtype_to_nptype",
-    "dtype_to_pytype",
-    "pytype_to_dtype",
-    "DType",
-]
-
-# Where each top-level name lives.
-_HOMES: dict[str, str] = {
-    **dict.fromkeys(_DTYPES, "sporax.common.dtype"),
-    **dict.fromkeys(("Tensor",), "sporax.common.tensor"),
-    **dict.fromkeys(("Parameter", "ParameterTuple"), "sporax.common.parameter"),
-    **dict.fromkeys(("set_seed", "get_seed"), "sporax.common.seed"),
-    **dict.fromkeys(("jit", "jit_class", "recompilations", "lazy_inline", "no_inline"), "sporax.common.jit"),
-    **dict.fromkeys(("value_and_grad", "grad", "get_grad", "jvp", "vjp", "GradOperation"), "sporax.common.transforms"),
-    **dict.fromkeys(("GRAPH_MODE", "PYNATIVE_MODE", "set_context", "get_context", "set_device"), "sporax.context"),
-    **dict.fromkeys(("tensor", "from_numpy", "is_tensor", "run_check"), "sporax.common.toplevel"),
-    **dict.fromkeys(("ParallelMode", "set_auto_parallel_context", "get_auto_parallel_context"), "sporax.parallel"),
-    "reset_auto_parallel_context": "sporax.parallel",
-    **dict.fromkeys(("Model", "save_checkpoint", "load_checkpoint", "load_param_into_net"), "sporax.train"),
+# Which module each top-level name lives in.
+_MODULES = {
+    "sporax._run_check": "run_check",
+    "sporax.common.dtype": """
+        bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
+        byte short int_ long ubyte ushort uint ulong half float_ single double
+        int_type uint_type float_type complex_type number_type
+        dtype_to_nptype dtype_to_pytype pytype_to_dtype DType
+    """,
+    "sporax.common.tensor": "Tensor",
+    "sporax.common.parameter": "Parameter ParameterTuple",
+    "sporax.common.seed": "set_seed get_seed",
+    "sporax.common.jit": "jit jit_class recompilations lazy_inline no_inline",
+    "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
+    "sporax.common.toplevel": "tensor from_numpy is_tensor",
+    "sporax.context": """
+        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device
+        set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
+    """,
+    "sporax.parallel": """
+        ParallelMode set_auto_parallel_context get_auto_parallel_context reset_auto_parallel_context Layout
+        set_algo_parameters get_algo_parameters reset_algo_parameters set_op_strategy_config
+    """,
+    "sporax.train": "Model save_checkpoint load_checkpoint load_param_into_net",
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+# Names that hand out Tensors, which are complete only together with their operators.
+_WITH_OPERATORS = frozenset(("Tensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "load_checkpoint"))
 
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
 
@@ -77,6 +55,8 @@ def __getattr__(name: str) -> Any:
     if name == "dtype":
         return importlib.import_module("sporax.common.dtype")
     if name in _HOMES:
+        if name in _WITH_OPERATORS:
+            importlib.import_module("sporax.ops")  # gives Tensors their operators and methods
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value

@@ -94,6 +94,12 @@ def test_new_arrays_go_to_the_chosen_device():
     assert ms.Tensor([1.0]).raw.device.platform == "cpu"
 
 
+@pytest.mark.skipif(jax.local_device_count("cpu") < 4, reason="needs 4 CPU devices")
+def test_one_of_several_devices():
+    context.set_context(device_id=3, device_target="CPU")
+    assert ms.Tensor([1.0]).raw.device == jax.devices("cpu")[3]
+
+
 def test_the_device_is_checked_against_the_kind_set_with_it():
     with pytest.raises(SporaxValueError, match="'device_id' must be in"):
         context.set_context(device_id=jax.local_device_count("cpu"), device_target="CPU")

@@ -6,22 +6,81 @@ entry goes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import product
+
 FACTS: dict[str, tuple[str, ...]] = {
     "arrays are immutable: indexing gives a copy, never a view": (
         "x = A(); y = x[1]; x[1] = 0; (x, y)",
         "x = A(); y = x[1]; y[0] = 99; x",
         "x = A(); x[0][1] = 77; x",
     ),
-    "arrays are immutable: `asnumpy` gives a copy or a read-only view, and `from_numpy` shares nothing": (
+    "arrays are immutable: `asnumpy` and `from_numpy` copy": (
         "a=np.ones(2,np.float32); t=Tensor.from_numpy(a); a[0]=5; t",
         "t=Tensor([1.,2.]); b=t.asnumpy(); b[0]=7; t",
-        "t=Tensor([1.,2.]); t.asnumpy().flags.writeable",
     ),
     "a branch on a traced tensor is an error that points to the control-flow operators": (
         "@ms.jit\ndef g(x):\n    if x.sum() > 0: return x\n    return -x\ng(F(2))",
     ),
+    "a value cannot be looked at inside a compiled step": ("@ms.jit\ndef g(x):\n    return x.asnumpy()\ng(F(2))",),
+    "an index out of range is an IndexError, whatever its form": (
+        "V()[I(0, 5)]",
+        "V()[I(0, -6)]",
+        "A()[I(0, 3)]",
+        "setv(V(), I(0, 5), 1)",
+    ),
+    "more is accepted: numpy integers as an index or a value, assignment to a reversed slice": (
+        "V()[np.int64(2)]",
+        "V()[np.array([0, 2])]",
+        "setv(V(), 0, np.float32(3))",
+        "setv(V(), s(None, None, -1), Tensor([5.0, 6.0, 7.0, 8.0, 9.0]))",
+    ),
+    "a slice bound or an assigned value of a wrong type is a TypeError": ("V()[1.0:2.0]", "setv(V(), 0, 'a')"),
+    "numpy 2 calls its bool type `bool`": ("ms.dtype.dtype_to_nptype(ms.float32), ms.dtype.dtype_to_nptype(ms.bool_)",),
+    "MindSpore 2.10 draws a uniform distribution where it says truncated normal": (
+        "stats(draw(I.VarianceScaling(), 200, 300))",
+    ),
+    "integers have no derivative: an integer input or Parameter, and what a cast to integer hides, get zeros": (
+        "ms.grad(lambda x: x.sum())(Tensor([1,2]))",
+        "ms.grad(lambda x: (x*x).sum())(Tensor([1,2],ms.int32))",
+        "ms.grad(lambda x,i: (x*i).sum(),(0,1))(x,Tensor([1,2],ms.int32))",
+        "ms.grad(lambda x: x.astype(ms.int32).sum())(x)",
+        "p=Parameter(Tensor([1,2],ms.int32),name='p'); ms.grad(lambda x: x*p,None,[p])(x)",
+        "ms.grad(total)(Tensor([1, 2]))",
+    ),
+    "a position beyond the arguments is the same IndexError in both modes": (
+        "ms.grad(f2,2)(x,y)",
+        "ms.grad(f2,(0,5))(x,y)",
+    ),
+    "an argument that does not fit is a ValueError before anything runs, as MindSpore 2.2 documents it": (
+        "ops.matmul(F(2,3),F(2,3))",
+        "F(2,3)@F(2,3)",
+        "ops.Squeeze(0)(F(2,3))",
+        "ops.squeeze(F(2,3),0)",
+        "ops.ReduceSum()(F(2,3),(0,0))",
+        "ops.dropout(F(2),p=2.)",
+        "ops.Flatten()(Tensor(1.))",
+        "ops.Conv2D(2,3)(F(1,1,5,5),F(2,2,3,3))",
+        "ops.Conv2D(3,3)(F(1,1,5,5),F(2,1,3,3))",
+    ),
+    "what is undefined differs: integers over zero, floats out of an integer type's range": (
+        "Tensor([5])//Tensor([0])",
+        "ops.cast(Tensor([300.0]), ms.uint8)",
+    ),
+    "MindSpore's CPU kernel rounds more coarsely": ("g(ops.LogSoftmax(), X(2, 3))",),
+    "MindSpore's CPU kernels lack this or get it wrong: broadcast batches, real division of integers, any": (
+        "ops.BatchMatMul()(X(2, 1, 2, 3), X(3, 3, 2)).shape",
+        "ops.RealDiv()(I(7), I(2))",
+        "R(2, 3).any()",
+    ),
+    "an assignment returns the Parameter itself, as the reference MindSpore means, not a Tensor that shares its memory": (
+        "p = Parameter(R(2), name='p'); r = ops.assign(p, R(2) + 1); (r, p)",
+        "p = Parameter(R(2), name='p'); r = ops.assign_add(p, R(2)); (r, p)",
+        "p = Parameter(R(2), name='p'); r = ops.AssignSub()(p, R(2)); (r, p)",
+    ),
     "a value is not looked at inside a compiled step: an index out of range reads zeros, a class out of range gives nan": (
         "nn.Embedding(3,2)(Tensor([7],ms.int32))",
+        "ops.Gather()(F(4,2),Tensor([5],ms.int32),0)",
         "nn.CrossEntropyLoss()(F(2,3),Tensor([0,5],ms.int32))",
         "nn.SoftmaxCrossEntropyWithLogits(sparse=True,reduction='mean')(F(2,3),Tensor([0,5],ms.int32))",
     ),
@@ -53,9 +112,47 @@ FACTS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-SIGNATURES: dict[str, tuple[str, ...]] = {}
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "`cond` chooses between two functions, as in every other framework; MindSpore 2.10 means the condition number": (
+        "ops.cond",
+    ),
+    "the inputs of a class form are called as those of its function": (
+        "ops.FloorDiv.__call__",
+        "ops.LogicalAnd.__call__",
+        "ops.LogicalOr.__call__",
+        "ops.Slice.__call__",
+    ),
+    "a default that nobody can change: an empty tuple for an empty list": ("ops.ReduceStd",),
+    "`isnan` calls its input as all its sisters do": ("mint.isnan",),
+}
 
-PROMOTION: dict[str, tuple[str, ...]] = {}
+_WIDE_UNSIGNED = ("uint16", "uint32", "uint64")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8")
+
+
+def _pairs(lefts: Iterable[str], operators: Iterable[str], rights: Iterable[str]) -> Iterator[str]:
+    return (f"{left} {operator} {right}" for left, operator, right in product(lefts, operators, rights))
+
+
+PROMOTION: dict[str, tuple[str, ...]] = {
+    "wide unsigned integers meet bools in products and quotients too, and have remainders": (
+        *_pairs(("bool_",), ("mul", "truediv", "mod"), _WIDE_UNSIGNED),
+        *_pairs(_WIDE_UNSIGNED, ("mul", "truediv", "mod"), ("bool_",)),
+        *(f"{dtype} mod {dtype}" for dtype in _WIDE_UNSIGNED),
+        *_pairs(("@ True", "True @"), ("mod",), _WIDE_UNSIGNED),
+    ),
+    "a bool Tensor may be subtracted from a bool, as from a bool Tensor": ("True @ sub bool_",),
+    "bitwise operators take a number on either side": (
+        *_pairs(("2 @",), ("and", "or", "xor"), ("bool_", *_INTEGERS)),
+        *_pairs(("True @",), ("and", "or", "xor"), ("bool_", *_INTEGERS, *_WIDE_UNSIGNED)),
+    ),
+    "complex numbers have no order, so no floor": (
+        *_pairs(("@ True", "@ 2", "@ 2.5", "True @", "2 @", "2.5 @"), ("floordiv",), ("complex64",)),
+        *_pairs(("bool_", *_INTEGERS, *_FLOATS, "complex64"), ("floordiv",), ("complex64",)),
+        *_pairs(("complex64",), ("floordiv",), ("bool_", *_INTEGERS, *_FLOATS)),
+    ),
+}
 
 
 def reason(table: dict[str, tuple[str, ...]], entry: str) -> str | None:

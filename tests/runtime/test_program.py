@@ -96,12 +96,12 @@ def test_reasons_name_what_changed():
         return x * guard.flag * scale
 
     program = Program(function, "f")
-    program(jnp.ones(2))
-    program(jnp.ones(3))
-    program(jnp.ones(3), scale=2)
+    program(jnp.ones(2, jnp.float32))
+    program(jnp.ones(3, jnp.float32))
+    program(jnp.ones(3, jnp.float32), scale=2)
     guard.flag = 5
     state.touch()
-    assert float(program(jnp.ones(3), scale=2)[0]) == 10.0
+    assert float(program(jnp.ones(3, jnp.float32), scale=2)[0]) == 10.0
     reasons = [each.reason for each in program.compilations]
     assert reasons[0] == "first call"
     assert reasons[1] == "argument 0 changed from float32[2] to float32[3]"

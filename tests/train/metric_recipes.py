@@ -70,7 +70,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]], dict[str, A
     "f1": ("F1", {}, _BATCHES, {}),
     "fbeta": ("Fbeta", {"beta": 2}, _BATCHES, {"average": True}),
     "perplexity": ("Perplexity", {}, [(_probabilities(6, 4), _classes(4, 6))], {}),
-    "perplexity, ignoring": ("Perplexity", {"ignore_label": 1}, [(_probabilities(2, 5, 4), _classes(4, 2, 5))], {}),
+    "perplexity, ignoring": ("Perplexity", {"ignore_label": 1}, [(_probabilities(9, 4), _classes(4, 9))], {}),
     "cosine": ("CosineSimilarity", {}, [(_scores(3, 5),)], {}),
     "dot, mean": ("CosineSimilarity", {"similarity": "dot", "reduction": "mean"}, [(_scores(3, 5),)], {}),
     "cosine, sum": (
@@ -86,7 +86,6 @@ RECIPES: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]], dict[str, A
     "confusion, scores": ("ConfusionMatrix", {"num_classes": 2}, [(_scores(9), _classes(2, 9))], {}),
     "roc": ("ROC", {"pos_label": 1}, [(_scores(9), _classes(2, 9))], {}),
     "roc, ties": ("ROC", {}, [(np.array([1, 2, 2, 3, 1, 2], np.int64), np.array([0, 1, 0, 1, 1, 0]))], {}),
-    "roc, classes": ("ROC", {"class_num": 3}, [(_scores(12, 3), np.arange(12) % 3)], {}),
     "bleu": ("BleuScore", {}, _SENTENCES, {}),
     "bleu, smooth": ("BleuScore", {"n_gram": 3, "smooth": True}, _SENTENCES, {}),
     "dice": ("Dice", {"smooth": 1e-5}, _VALUES, {}),
@@ -107,7 +106,25 @@ RECIPES: dict[str, tuple[str, dict[str, Any], list[tuple[Any, ...]], dict[str, A
     ),
     "root mean square, symmetric": ("RootMeanSquareDistance", {"symmetric": True}, _REGIONS, {}),
 }
-for _rate in "tpr tnr ppv npv fnr fpr fdr for ts acc ba f1 mcc fm bm mk pt".split():
+for _rate in [
+    "tpr",
+    "tnr",
+    "ppv",
+    "npv",
+    "fnr",
+    "fpr",
+    "fdr",
+    "for",
+    "ts",
+    "acc",
+    "ba",
+    "f1",
+    "mcc",
+    "fm",
+    "bm",
+    "mk",
+    "pt",
+]:
     RECIPES[f"confusion rate {_rate}"] = ("ConfusionMatrixMetric", {"metric_name": _rate}, _MASKS, {})
 for _decrease in ("mean", "sum"):
     _arguments = {"metric_name": "precision", "calculation_method": True, "decrease": _decrease}

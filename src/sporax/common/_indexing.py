@@ -20,8 +20,9 @@ def get(array: jax.Array, index: Any) -> jax.Array:
     """``array[index]``.
 
     Raises:
-        SporaxIndexError: an integer is out of range, or there are too many indices.
-        SporaxTypeError: something in `index` cannot index.
+        SporaxIndexError: an integer is out of range, there are too many indices, or something cannot index.
+        SporaxValueError: a mask has another shape than what it masks, or a step is 0.
+        SporaxTypeError: the array has no dimensions to index; a slice has bounds that are no integers.
     """
     if type(index) is int and array.ndim and -array.shape[0] <= index < array.shape[0]:
         return array[index]
@@ -31,29 +32,51 @@ def get(array: jax.Array, index: Any) -> jax.Array:
 def put(array: jax.Array, index: Any, value: Any) -> jax.Array:
     """A copy of `array` with ``array[index] = value`` done; `value` is broadcast and cast to the array's dtype.
 
+    Args:
+        array: what is written to.
+        index: as for `get`.
+        value: number, Tensor, or (nested) list or tuple of numbers.
+
     Raises:
-        SporaxValueError: `value` cannot be broadcast to the part that is written.
-        SporaxIndexError, SporaxTypeError: as `get`.
+        SporaxTypeError: `value` is none of these.
+        SporaxValueError: it cannot be broadcast to the part that is written.
+        SporaxIndexError: as `get`.
     """
     where = normalise(index, array.shape)
-    if hasattr(value, "array"):
-        value = value.array
-    update = jnp.asarray(value).astype(array.dtype)
+    update = _value(value).astype(array.dtype)
     target = jax.eval_shape(lambda a: a[where], array).shape
-    try:
-        np.broadcast_shapes(update.shape, target)
-    except ValueError:
+    spare = 0 if isinstance(value, list | tuple) else max(update.ndim - len(target), 0)
+    if any(size != 1 for size in update.shape[:spare]) or not _broadcasts(update.shape[spare:], target):
         raise SporaxValueError(
             f"For 'Tensor.__setitem__', the value of shape {update.shape} cannot be broadcast to the part of shape {target}."
-        ) from None
-    extra = update.ndim - len(target)
-    if extra > 0:
-        update = update.reshape(update.shape[extra:])
-    return array.at[where].set(update)
+        )
+    return array.at[where].set(update.reshape(update.shape[spare:]))
+
+
+def _value(value: Any) -> jax.Array:
+    if hasattr(value, "array"):
+        value = value.array
+    if not isinstance(value, jax.Array | bool | int | float | complex | np.generic | list | tuple):
+        raise SporaxTypeError(
+            "For 'Tensor.__setitem__', the value must be a number, Tensor, list or tuple, "
+            f"but got {type(value).__name__}."
+        )
+    if isinstance(value, list | tuple) and any(hasattr(item, "array") for item in value):
+        return jnp.stack([jnp.asarray(getattr(item, "array", item)) for item in value])
+    return jnp.asarray(value)
+
+
+def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, target) == target
+    except ValueError:
+        return False
 
 
 def normalise(index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """`index` as a tuple that JAX understands, checked against `shape`."""
+    if isinstance(index, list) and not all(isinstance(item, bool | int) for item in index):
+        index = tuple(index)  # as in MindSpore and the numpy of old
     items = index if isinstance(index, tuple) else (index,)
     parts = [_item(item) for item in items]
     _check_count(parts, shape)
@@ -71,20 +94,49 @@ def normalise(index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 def _item(item: Any) -> Any:
     if hasattr(item, "array"):
-        item = item.array
-        return item if isinstance(item, jax.core.Tracer) else np.asarray(item)
-    if item is None or item is Ellipsis or isinstance(item, bool | int | np.ndarray | jax.Array):
-        return np.asarray(item) if isinstance(item, bool) else item
-    if isinstance(item, np.generic):
-        return item.item()
+        return _index_array(item.array)
+    if isinstance(item, bool):
+        return _true(item)
+    if item is None or item is Ellipsis or isinstance(item, int):
+        return item
+    if isinstance(item, np.integer | np.ndarray | jax.Array):
+        return _index_array(item)
     if isinstance(item, slice):
-        return slice(*(None if bound is None else _bound(bound) for bound in (item.start, item.stop, item.step)))
-    if isinstance(item, list | tuple | range):
+        return _slice(item)
+    if isinstance(item, list | tuple):
         return _sequence(item)
-    raise SporaxTypeError(
-        "For 'Tensor.__getitem__', an index must be an integer, slice, ellipsis, None, bool, Tensor, list or tuple, "
-        f"but got {type(item).__name__}."
+    raise _no_index(item)
+
+
+def _no_index(item: Any) -> SporaxIndexError:
+    return SporaxIndexError(
+        "For 'Tensor.__getitem__', an index must be an integer, slice, ellipsis, None, bool, list, tuple, or a Tensor of "
+        f"Int32, Int64 or Bool, but got {type(item).__name__}: {item!r}."
     )
+
+
+_INDEX_DTYPES = frozenset(map(np.dtype, (np.bool_, np.int32, np.int64)))
+
+
+def _index_array(array: Any) -> Any:
+    if array.dtype not in _INDEX_DTYPES:
+        raise _no_index(array)
+    return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
+
+
+def _true(item: bool) -> Any:
+    if not item:
+        raise SporaxIndexError(
+            "For 'Tensor.__getitem__', a bool as index must be True (it adds a dimension), but got False."
+        )
+    return None
+
+
+def _slice(item: slice) -> slice:
+    bounds = [None if bound is None else _bound(bound) for bound in (item.start, item.stop, item.step)]
+    if bounds[2] == 0:
+        raise SporaxValueError("For 'Tensor.__getitem__', the step of a slice must not be 0.")
+    return slice(*bounds)
 
 
 def _bound(bound: Any) -> int:
@@ -102,9 +154,9 @@ def _sequence(items: Any) -> Any:
         return jnp.stack([jnp.asarray(value) for value in values])
     array = np.asarray(values)
     if array.size == 0:
-        return array.astype(np.int64)
-    if array.dtype.kind not in "iub":
-        raise SporaxTypeError(f"For 'Tensor.__getitem__', a list index must hold integers or bools, but got {items!r}.")
+        raise SporaxIndexError("For 'Tensor.__getitem__', a list as index must not be empty.")
+    if array.dtype.kind not in "ib":
+        raise _no_index(items)
     return array
 
 
@@ -123,6 +175,10 @@ def _check_count(parts: list[Any], shape: tuple[int, ...]) -> None:
     if sum(part is Ellipsis for part in parts) > 1:
         raise SporaxIndexError("For 'Tensor.__getitem__', an index can have only one ellipsis.")
     wanted = sum(_width(part) for part in parts)
+    if not shape and wanted:
+        raise SporaxTypeError(
+            "For 'Tensor.__getitem__', cannot iterate over a scalar tensor: it has no dimension to index."
+        )
     if wanted > len(shape):
         raise SporaxIndexError(
             f"For 'Tensor.__getitem__', too many indices: {wanted} for a tensor with {len(shape)} dimensions {shape}."
@@ -133,7 +189,7 @@ def _checked(part: Any, dim: int, shape: tuple[int, ...]) -> Any:
     if _is_mask(part):
         expected = shape[dim : dim + part.ndim]
         if tuple(part.shape) != tuple(expected):
-            raise SporaxIndexError(
+            raise SporaxValueError(
                 f"For 'Tensor.__getitem__', the mask of shape {tuple(part.shape)} does not match {tuple(expected)} at dim {dim}."
             )
         if isinstance(part, jax.core.Tracer):

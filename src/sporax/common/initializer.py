@@ -261,9 +261,11 @@ class Uniform(Initializer):
 
 @_named()
 class TruncatedNormal(Initializer):
-    """Normal distribution around `mean`, redrawn outside ``mean + sigma * [a, b]``."""
+    """Normal distribution with deviation `sigma` around `mean`, redrawn outside [a, b]."""
 
     def __init__(self, sigma: float = 0.01, mean: float = 0.0, a: float = -2.0, b: float = 2.0) -> None:
+        if not a < b:
+            raise SporaxValueError(f"For 'TruncatedNormal', 'a' must be smaller than 'b', but got {a} and {b}.")
         self.sigma = sigma
         self.mean = mean
         self.a = a
@@ -271,7 +273,8 @@ class TruncatedNormal(Initializer):
 
     def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
         """Draw."""
-        unit = jax.random.truncated_normal(key, self.a, self.b, shape, jnp.float32)
+        low, high = ((bound - self.mean) / self.sigma for bound in (self.a, self.b))
+        unit = jax.random.truncated_normal(key, low, high, shape, jnp.float32)
         return (self.mean + self.sigma * unit).astype(dtype)
 
 

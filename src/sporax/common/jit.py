@@ -20,16 +20,8 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 from sporax.runtime.program import Program
 
-_WITHOUT_MEANING = (
-    "hash_args",
-    "jit_config",
-    "compile_once",
-    "jit_level",
-    "dynamic",
-    "backend",
-    "mode",
-    "capture_mode",
-)
+_DEFAULTS = {"capture_mode": "ast", "jit_level": "O0", "dynamic": 0, "backend": ""}
+_WITHOUT_MEANING = (*_DEFAULTS, "mode", "hash_args", "jit_config", "compile_once")
 
 
 class Compiled:
@@ -97,22 +89,33 @@ def _signature_leaves(signature: Any) -> list[Tensor] | None:
     return list(signature) if isinstance(signature, tuple | list) else [signature]
 
 
-def jit(function: Any = None, *, input_signature: Any = None, fullgraph: bool = True, **options: Any) -> Any:
+def jit(
+    function: Any = None,
+    *,
+    capture_mode: str = "ast",
+    jit_level: str = "O0",
+    dynamic: int = 0,
+    fullgraph: bool = False,
+    backend: str = "",
+    input_signature: Any = None,
+    **options: Any,
+) -> Any:
     """Compile a function, a Cell or a method; usable as ``@jit``, ``@jit(…)`` and ``jit(f)``.
 
     Args:
-        function: what to compile. A Cell comes back as a callable that runs it compiled.
+        function: what to compile. A Cell comes back as a callable that runs it compiled. (`fn`, in older versions.)
+        capture_mode, jit_level, dynamic, backend, options: settings of MindSpore's own compiler; another value than the
+            default is accepted with a warning.
+        fullgraph: accepted; the whole function is always one program here.
         input_signature: Tensor or tuple of Tensors whose shapes (-1 for any size) and dtypes calls must have.
-        fullgraph: the whole function is one program here, always; False is refused.
-        options: MindSpore's settings of its own compiler; accepted with a warning.
 
     Raises:
         SporaxTypeError: unknown option, or `function` cannot be called.
-        SporaxValueError: ``fullgraph=False``.
     """
-    if not fullgraph:
-        raise SporaxValueError("For 'jit', 'fullgraph' must be True: a compiled function is one program here.")
-    for name in options:
+    function = options.pop("fn", function)
+    settings = {"capture_mode": capture_mode, "jit_level": jit_level, "dynamic": dynamic, "backend": backend}
+    changed = [name for name, value in settings.items() if value != _DEFAULTS[name]]
+    for name in (*changed, *options):
         if name not in _WITHOUT_MEANING:
             raise SporaxTypeError(f"For 'jit', the option '{name}' is not one of {_WITHOUT_MEANING}.")
         warnings.warn(f"For 'jit', the option '{name}' has no counterpart in XLA and changes nothing.", stacklevel=2)

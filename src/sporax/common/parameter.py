@@ -7,7 +7,7 @@ running frame, outside it is the array it holds. It also carries the marks that 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -169,6 +169,14 @@ class Parameter(Tensor):
     def inited_param(self) -> Parameter:
         """The Parameter itself once it has values."""
         return self
+
+    def fingerprint(self) -> Mapping[str, Hashable]:
+        """What a compiled gradient takes as fixed."""
+        return {"requires_grad": self._requires_grad}
+
+    def describe(self) -> str:
+        """What it is called in messages about compilation."""
+        return f"Parameter '{self._name}'"
 
     # ------------------------------------------------------------------------------------------- values
 

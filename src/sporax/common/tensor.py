@@ -81,6 +81,10 @@ class Tensor:
             self.raw = jnp.array(array, copy=True) if isinstance(input_data, Tensor) else array
 
     def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
+        if not hasattr(init, "bound"):
+            raise SporaxTypeError(
+                f"For 'Tensor', 'init' must be an Initializer, but got {type(init).__name__}: {init!r}."
+            )
         if input_data is not None or dtype is None or shape is None:
             raise SporaxValueError(
                 "For 'Tensor', init, dtype and shape must have values at the same time, and input_data none; but got "
@@ -157,11 +161,6 @@ class Tensor:
         return tuple(int(np.prod(self.shape[dim + 1 :], dtype=np.int64)) * self.itemsize for dim in range(self.ndim))
 
     @property
-    def T(self) -> Tensor:  # noqa: N802 - MindSpore's name
-        """The Tensor with its dimensions reversed."""
-        return wrap(self.array.T)
-
-    @property
     def device(self) -> str:
         """Kind of device that holds the values: CPU, GPU or TPU."""
         return next(iter(self.array.devices())).platform.upper()
@@ -177,9 +176,8 @@ class Tensor:
     def __repr__(self) -> str:
         if isinstance(self.array, jax.core.Tracer):
             return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value=<traced>)"
-        text = np.array2string(_printable(self.array), separator=", ")
         gap = "\n" if self.ndim > 1 else " "
-        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{text})"
+        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{_listing(self.array)})"
 
     def __str__(self) -> str:
         if isinstance(self.array, jax.core.Tracer):
@@ -187,7 +185,11 @@ class Tensor:
         return str(_printable(self.array))
 
     def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
+        if spec:
+            raise SporaxTypeError(
+                f"For 'Tensor.__format__', the format must be empty, but got '{spec}'; format tensor.item() instead."
+            )
+        return str(self)
 
     # ------------------------------------------------------------------------------------------- conversions
 
@@ -387,6 +389,23 @@ def _as_shape(shape: Any) -> tuple[int, ...]:
 def _printable(array: jax.Array) -> np.ndarray[Any, Any]:
     values = np.asarray(array)
     return values.astype(np.float32) if values.dtype == dtypes.bfloat16.np_dtype else values
+
+
+def _listing(array: jax.Array) -> str:
+    """The values in MindSpore's notation: floats with all their digits, in columns; `` ... `` for what is left out."""
+    values = _printable(array)
+    if not values.size:
+        return ""
+    if not values.ndim or values.dtype.kind != "f":
+        return np.array2string(values, separator=", ").replace(", ...,", " ...")
+    if np.asarray(array).dtype == dtypes.bfloat16.np_dtype:
+        texts = {value: f"{value:g}" for value in values.ravel().tolist()}
+    else:
+        digits = 4 if values.dtype == np.float16 else 8
+        texts = {value: f"{value: .{digits}e}" for value in values.ravel().tolist()}
+    width = max(map(len, texts.values()))
+    formats = {"float_kind": lambda value: texts.get(float(value), "nan").rjust(width)}
+    return np.array2string(values, separator=", ", formatter=formats).replace(", ...,", " ...")
 
 
 def _concrete(array: jax.Array, what: str) -> Any:

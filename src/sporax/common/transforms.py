@@ -1,99 +1,85 @@
 """Derivatives of functions and Cells: `value_and_grad`, `grad`, `jvp`, `vjp`, `GradOperation`.
 
-Each is JAX's transformation applied to a pure function made by running the user's function in a frame: Parameters that
-are differentiated get their tracers from that frame, Parameters that are written leave as auxiliary results. Outputs that
+What differentiates is in `_pullback`; here are MindSpore's ways of asking for it and the forms it answers in. Outputs that
 are not scalars are differentiated as their sum, as MindSpore does.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from sporax import context
+from sporax.common._pullback import Call, Pullback, pushforward, zeros_like
 from sporax.common.jit import Compiled
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 
 Positions = tuple[int, ...]
+Position = int | tuple[int, ...] | None
 
 
 def value_and_grad(
     fn: Callable[..., Any],
-    grad_position: int | tuple[int, ...] | None = 0,
+    grad_position: Position = 0,
     weights: Any = None,
     has_aux: bool = False,
     return_ids: bool = False,
+    sens_param: bool = False,
 ) -> Callable[..., Any]:
     """A function that returns ``(fn's outputs, gradients)``.
 
     Args:
         fn: function or Cell of Tensors.
-        grad_position: which inputs to differentiate: one, several, or None for none.
-        weights: Parameter, or a list or tuple of them, to differentiate.
+        grad_position: which arguments to differentiate: one, several, or None for none. Arguments given by name count
+            after the others.
+        weights: Parameter, or a list or tuple of them, to differentiate. One that does not require a gradient gets zeros.
         has_aux: only the first output is differentiated; the others come back as they are.
         return_ids: each gradient comes as ``(position or name, gradient)``.
+        sens_param: the last positional argument of the call is the sensitivity (cotangent) of the output.
 
     Returns:
-        A function with the arguments of `fn`. Gradients: those of the inputs (one, or a tuple for a tuple of positions),
-        those of the weights (a tuple, or one for a single Parameter), or the pair of both.
+        A function with the arguments of `fn`. Its gradients: those of the inputs (the gradient itself when there is one,
+        else a tuple), those of the weights (a tuple, or the gradient itself for a single Parameter), or the pair of both.
 
     Raises:
         SporaxTypeError, SporaxValueError: wrong kinds of arguments, or nothing to differentiate.
+        SporaxIndexError: when called: `grad_position` is beyond the arguments.
 
     Example:
         >>> grad_fn = value_and_grad(forward, None, net.trainable_params())
         >>> loss, grads = grad_fn(x, y)
     """
-    positions = _positions(grad_position)
-    chosen, single_weight = _weights(weights)
-    if positions is None and chosen is None:
-        raise SporaxValueError("For 'value_and_grad', 'grad_position' and 'weights' can not be None at the same time.")
-    _check_flags(has_aux=has_aux, return_ids=return_ids)
-
-    def differentiate(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        outputs, input_grads, weight_grads = _pullback_of_ones(fn, args, kwargs, positions or (), chosen or (), has_aux)
-        by_input = _shaped_inputs(input_grads, grad_position, return_ids)
-        by_weight = _shaped_weights(weight_grads, chosen, single_weight, return_ids)
-        if positions is None:
-            return outputs, by_weight
-        return outputs, by_input if chosen is None else (by_input, by_weight)
-
-    return _compiled_in_graph_mode(differentiate, fn)
+    return _differentiated(fn, grad_position, weights, has_aux, return_ids, sens_param, lambda *both: both)
 
 
 def grad(
     fn: Callable[..., Any],
-    grad_position: int | tuple[int, ...] | None = 0,
+    grad_position: Position = 0,
     weights: Any = None,
     has_aux: bool = False,
     return_ids: bool = False,
+    sens_param: bool = False,
 ) -> Callable[..., Any]:
     """A function that returns the gradients of `fn`; with `has_aux` the pair of gradients and further outputs.
 
     Arguments and errors as `value_and_grad`.
     """
-    both = value_and_grad(fn, grad_position, weights, has_aux, return_ids)
 
-    def gradients(*args: Any, **kwargs: Any) -> Any:
-        outputs, grads = both(*args, **kwargs)
-        return (grads, tuple(outputs[1:])) if has_aux else grads
+    def answer(outputs: Any, gradients: Any) -> Any:
+        return (gradients, tuple(outputs[1:])) if has_aux else gradients
 
-    return gradients
+    return _differentiated(fn, grad_position, weights, has_aux, return_ids, sens_param, answer)
 
 
 def get_grad(gradients: Any, identifier: int | Parameter) -> Tensor:
     """The gradient of one input or Parameter among those computed with ``return_ids=True``.
 
     Raises:
-        SporaxTypeError: `gradients` has no ids, or `identifier` is neither an int nor a Parameter.
+        SporaxTypeError: `identifier` is neither an int nor a Parameter.
         SporaxRuntimeError: it is not among them.
     """
     if not isinstance(identifier, int | Parameter):
@@ -140,18 +126,14 @@ class GradOperation:
             raise SporaxTypeError("For 'GradOperation', 'get_by_list' needs the 'weights' as second argument.")
 
         def gradients(*args: Any, **kwargs: Any) -> Any:
-            sens = None
-            if self.sens_param:
-                *rest, sens = args
-                args = tuple(rest)
+            args, sens = _without_sens(args, self.sens_param)
             positions = tuple(index for index, arg in enumerate(args) if isinstance(arg, Tensor))
-            if self.get_by_list and not self.get_all:
-                positions = ()
-            elif not self.get_all:
-                positions = positions[:1]
-            _, by_input, by_weight = _pullback_of_ones(fn, args, kwargs, positions, chosen or (), False, sens)
-            shaped = tuple(map(wrap, by_input)) if self.get_all else next(map(wrap, by_input), None)
-            if not self.get_by_list:
+            if not self.get_all:
+                positions = () if self.get_by_list else positions[:1]
+            pullback = Pullback(Call(fn, args, kwargs, positions, chosen or ()))
+            by_input, by_weight = pullback(sens)
+            shaped = tuple(by_input) if self.get_all else next(iter(by_input), None)
+            if chosen is None:
                 return shaped
             weighted = _shaped_weights(by_weight, chosen, single, False)
             return (shaped, weighted) if self.get_all else weighted
@@ -161,6 +143,12 @@ class GradOperation:
 
 def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """Outputs of ``fn(*inputs)`` and their derivative in direction `v`; with `has_aux` further outputs third.
+
+    Args:
+        fn: function or Cell of Tensors.
+        inputs: Tensor, or tuple or list of Tensors.
+        v: directions: as many, of the same shapes.
+        has_aux: only the first output is differentiated.
 
     Raises:
         SporaxTypeError: inputs or directions are not Tensors.
@@ -174,167 +162,95 @@ def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> t
             raise SporaxValueError(
                 f"For 'jvp', v[{index}] has shape {direction.shape}, but input {index} has shape {primal.shape}."
             )
-    pure = _pure(fn, primals, {}, tuple(range(len(primals))), (), has_aux)
-    arrays = [primal.array for primal in primals]
-    tangents = [direction.array.astype(array.dtype) for direction, array in zip(directions, arrays, strict=True)]
-    outputs, slopes, (updates, tree, rest) = jax.jvp(lambda *a: pure(list(a), []), arrays, tangents, has_aux=True)
-    state.commit(updates)
-    results = jax.tree.unflatten(tree, outputs), jax.tree.unflatten(tree, slopes)
-    return (*results, rest) if has_aux else results
+    call = Call(fn, primals, {}, tuple(range(len(primals))), has_aux=has_aux)
+    outputs, slopes, rest = pushforward(call, [direction.array for direction in directions])
+    return (outputs, slopes, rest) if has_aux else (outputs, slopes)
 
 
 def vjp(fn: Callable[..., Any], *inputs: Any, weights: Any = None, has_aux: bool = False) -> tuple[Any, ...]:
     """Outputs of ``fn(*inputs)`` and the function that maps their cotangents to those of inputs (and weights).
 
+    Args:
+        fn: function or Cell of Tensors.
+        inputs: Tensors.
+        weights: Parameter, or a list or tuple of them.
+        has_aux: only the first output is differentiated; the others come third, as a tuple.
+
+    Returns:
+        ``(outputs, backward)``: ``backward(*cotangents)`` gives a tuple with one gradient per input; with `weights` the
+        pair of that and the gradients of the weights.
+
     Raises:
         SporaxTypeError: an input is not a Tensor, or `weights` holds something else than Parameters.
+        SporaxValueError: when called back: cotangents that do not match the outputs.
     """
     primals = _tensor_tuple("vjp", inputs)
     chosen, single = _weights(weights)
-    pure = _pure(fn, primals, {}, tuple(range(len(primals))), chosen or (), has_aux)
-    arrays = [primal.array for primal in primals]
-    values = [state.read(weight) for weight in chosen or ()]
-    outputs, pull, (updates, tree, rest) = jax.vjp(pure, arrays, values, has_aux=True)
-    state.commit(updates)
+    pullback = Pullback(Call(fn, primals, {}, tuple(range(len(primals))), chosen or (), has_aux))
 
     def backward(*cotangents: Any) -> Any:
-        given = jax.tree.leaves(cotangents)
-        matched = [jnp.asarray(c, o.dtype) for c, o in zip(given, outputs, strict=True)]
-        by_input, by_weight = pull(matched)
-        first = tuple(wrap(_dense(g, a)) for g, a in zip(by_input, arrays, strict=True))
-        if chosen is None:
-            return first
-        return first, _shaped_weights(
-            [_dense(g, a) for g, a in zip(by_weight, values, strict=True)], chosen, single, False
-        )
+        by_input, by_weight = pullback(cotangents)
+        first = tuple(by_input)
+        return first if chosen is None else (first, _shaped_weights(by_weight, chosen, single, False))
 
-    out = jax.tree.unflatten(tree, outputs)
-    return (out, backward, rest) if has_aux else (out, backward)
+    results = pullback.outputs, backward
+    return (*results, pullback.rest) if has_aux else results
 
 
-# ------------------------------------------------------------------------------------------------------------ machinery
+# --------------------------------------------------------------------------------------------------- asking, answering
 
 
-def _pure(
+def _differentiated(
     fn: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: dict[str, Any],
-    positions: Positions,
-    weights: Sequence[Parameter],
+    grad_position: Position,
+    weights: Any,
     has_aux: bool,
+    return_ids: bool,
+    sens_param: bool,
+    answer: Callable[[Any, Any], Any],
 ) -> Callable[..., Any]:
-    """`fn` as a function of the arrays that are differentiated.
+    """The function behind `value_and_grad` and `grad`; `answer` makes its result of the outputs and the gradients."""
+    positions = _positions(grad_position)
+    chosen, single = _weights(weights)
+    if positions is None and chosen is None:
+        raise SporaxValueError("For 'grad', 'grad_position' and 'weights' can not be None at the same time.")
+    _check_flags(has_aux=has_aux, return_ids=return_ids, sens_param=sens_param)
 
-    Returns the differentiated outputs (a list of arrays), and beside them what was written, the structure of the
-    outputs, and the outputs that are not differentiated.
-    """
+    def differentiate(*args: Any, **kwargs: Any) -> Any:
+        args, sens = _without_sens(args, sens_param)
+        call = Call(fn, args, kwargs, positions or (), chosen or (), has_aux)
+        pullback = Pullback(call)
+        input_grads, weight_grads = pullback(sens)
+        outputs = (pullback.outputs, *pullback.rest) if has_aux else pullback.outputs
+        by_input = _shaped_inputs(input_grads, call.positions, return_ids)
+        by_weight = None if chosen is None else _shaped_weights(weight_grads, chosen, single, return_ids)
+        if positions is None:
+            return answer(outputs, by_weight)
+        return answer(outputs, by_input if chosen is None else (by_input, by_weight))
 
-    def pure(inputs: list[jax.Array], values: list[jax.Array]) -> tuple[list[jax.Array], Any]:
-        full = list(args)
-        for position, value in zip(positions, inputs, strict=True):
-            full[position] = wrap(value)
-        outputs, updates = state.isolate(lambda: fn(*full, **kwargs), dict(zip(weights, values, strict=True)))
-        rest: tuple[Any, ...] = ()
-        if has_aux:
-            if not isinstance(outputs, tuple) or len(outputs) < 2:
-                raise SporaxValueError("For 'has_aux', the function must return at least two outputs.")
-            outputs, rest = outputs[0], tuple(outputs[1:])
-        leaves, tree = jax.tree.flatten(outputs)
-        return leaves, (_Updates(updates), _Static(tree), rest)
-
-    return pure
-
-
-class _Static:
-    """A value that passes a JAX transformation untouched: part of the structure, and itself again afterwards."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    return _compiled_in_graph_mode(differentiate, fn)
 
 
-class _Updates(dict[Any, Any]):
-    """Written variables and their values; a pytree whose structure keeps the order of writing."""
+def _without_sens(args: tuple[Any, ...], present: bool) -> tuple[tuple[Any, ...], Any]:
+    if not present:
+        return args, None
+    if not args:
+        raise SporaxTypeError("For 'sens_param', the last argument must be the sensitivity, but the call has none.")
+    return args[:-1], args[-1]
 
 
-jax.tree_util.register_pytree_node(_Static, lambda static: ((), static.value), lambda value, _: value)
-jax.tree_util.register_pytree_node(
-    _Updates,
-    lambda updates: (tuple(updates.values()), tuple(updates)),
-    lambda keys, values: _Updates(zip(keys, values, strict=True)),
-)
+def _shaped_inputs(gradients: Sequence[Tensor], positions: Positions, ids: bool) -> Any:
+    """One gradient itself, several as a tuple."""
+    labelled = tuple(zip(positions, gradients, strict=True)) if ids else tuple(gradients)
+    return labelled[0] if len(labelled) == 1 else labelled
 
 
-def _pullback_of_ones(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    positions: Positions,
-    weights: Sequence[Parameter],
-    has_aux: bool,
-    sens: Any = None,
-) -> tuple[Any, list[jax.Array], list[jax.Array]]:
-    """Outputs, and gradients of their sum (or of their product with `sens`) for inputs at `positions` and `weights`."""
-    for position in positions:
-        if position >= len(args):
-            raise SporaxIndexError(
-                f"For 'grad', 'grad_position' is {position}, but the call has {len(args)} arguments."
-            )
-    positions = tuple(position for position in positions if isinstance(args[position], Tensor))
-    inputs = [args[position].array for position in positions]
-    values = [state.read(weight) for weight in weights]
-    pure = _pure(fn, args, kwargs, positions, weights, has_aux)
-    leaves, pull, (updates, tree, rest) = jax.vjp(pure, inputs, values, has_aux=True)
-    state.commit(updates)
-    by_input, by_weight = pull(_cotangents(leaves, sens))
-    out = jax.tree.unflatten(tree, leaves)
-    outputs = (out, *rest) if has_aux else out
-    return (
-        outputs,
-        [_dense(g, a) for g, a in zip(by_input, inputs, strict=True)],
-        [_dense(g, a) for g, a in zip(by_weight, values, strict=True)],
-    )
-
-
-def _cotangents(outputs: Sequence[Any], sens: Any) -> list[Any]:
-    given = [None] * len(outputs) if sens is None else jax.tree.leaves(sens)
-    if len(given) != len(outputs):
-        raise SporaxValueError(
-            f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(given)}."
-        )
-
-    def one(output: Any, value: Any) -> Any:
-        if not jnp.issubdtype(jnp.result_type(output), jnp.inexact):
-            return np.zeros(jnp.shape(output), jax.dtypes.float0)
-        if value is None:
-            return jnp.ones_like(output)
-        if jnp.shape(value) != jnp.shape(output):
-            raise SporaxValueError(
-                f"For 'grad', the sensitivity must have the output's shape {jnp.shape(output)}, but got {jnp.shape(value)}."
-            )
-        return jnp.asarray(value, output.dtype)
-
-    return [one(output, value) for output, value in zip(outputs, given, strict=True)]
-
-
-def _dense(gradient: Any, like: jax.Array) -> jax.Array:
-    """Integers have no tangent space in JAX; MindSpore answers with zeros of their dtype."""
-    return jnp.zeros(like.shape, like.dtype) if gradient.dtype == jax.dtypes.float0 else gradient
-
-
-def _shaped_inputs(gradients: list[jax.Array], position: Any, ids: bool) -> Any:
-    tensors = [wrap(gradient) for gradient in gradients]
-    if isinstance(position, tuple):
-        return tuple(zip(position, tensors, strict=False)) if ids else tuple(tensors)
-    if not tensors:
-        return ()
-    return (position, tensors[0]) if ids else tensors[0]
-
-
-def _shaped_weights(gradients: list[jax.Array], weights: Sequence[Parameter] | None, single: bool, ids: bool) -> Any:
-    tensors: list[Any] = [wrap(gradient) for gradient in gradients]
-    if ids and weights is not None:
-        tensors = [(weight.name, tensor) for weight, tensor in zip(weights, tensors, strict=True)]
-    return tensors[0] if single else tuple(tensors)
+def _shaped_weights(
+    gradients: Mapping[Parameter, Tensor], weights: Sequence[Parameter], single: bool, ids: bool
+) -> Any:
+    tensors = [gradients[weight] if weight in gradients else zeros_like(weight) for weight in weights]
+    labelled = tuple(zip((weight.name for weight in weights), tensors, strict=True)) if ids else tuple(tensors)
+    return labelled[0] if single else labelled
 
 
 def _positions(value: Any) -> Positions | None:
@@ -375,8 +291,9 @@ def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:
 
 def _compiled_in_graph_mode(differentiate: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
     """Compile the whole gradient in GRAPH_MODE, or when `fn` is compiled; run it eagerly otherwise."""
-    name = f"grad_of_{getattr(fn, '__name__', type(fn).__name__)}"
-    differentiate.__name__ = name
+    if not callable(fn):
+        raise SporaxTypeError(f"For 'grad', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    differentiate.__name__ = f"grad_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(differentiate)
 
     @functools.wraps(differentiate)

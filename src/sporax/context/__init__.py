@@ -1,7 +1,7 @@
 """The global context: every switch and setting that MindSpore keeps for the whole process.
 
     set_context                 mode, device, and MindSpore's own compiler            _global
-    set_auto_parallel_context   how a step is spread over devices                     _parallel, _fusion
+    set_auto_parallel_context   how a step is spread over devices                     _parallel, _nested, _fusion
     set_algo_parameters, …      how cuts are searched for                             _search
     set_ps_context              parameter servers                                     _ps
     set_offload_context         host memory                                           _offload

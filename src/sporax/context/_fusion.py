@@ -88,7 +88,7 @@ def _rule(function: str, kind: str, setting: Any) -> FusionRule:
             )
     if extra := setting.keys() - {"mode", "config"}:
         warnings.warn(
-            f"For '{function}', the keys {sorted(map(str, extra))} of '{name}' have no meaning.", stacklevel=5
+            f"For '{function}', the keys {sorted(map(str, extra))} of '{name}' have no meaning.", stacklevel=7
         )
     mode, value = setting["mode"], setting["config"]
     if mode not in _MODES[kind]:

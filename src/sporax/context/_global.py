@@ -7,6 +7,7 @@ warning when they are moved from their default, so scripts run unchanged and nob
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -85,9 +86,9 @@ def set_context(**kwargs: Any) -> None:
         SporaxTypeError: a value of the wrong type.
         SporaxRuntimeError: ``device_target`` names hardware this process does not have.
     """
-    _settings.set(
-        dict(sorted(kwargs.items(), key=lambda item: item[0] != "device_target"))
-    )  # the id is one of that kind
+    if "device_target" in kwargs:  # first, since the number of the device is one of that kind
+        kwargs = {"device_target": kwargs["device_target"]} | kwargs
+    _settings.set(kwargs)
     if "device_target" in kwargs or "device_id" in kwargs:
         _use_device()
 
@@ -133,18 +134,18 @@ def _present_target() -> str:
     return _PLATFORMS.get(jax.default_backend(), "CPU")
 
 
-def _check_target(function: str, key: str, target: Any) -> str:
-    one_of(*_TARGETS)(function, key, target)
+def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
+    one_of(*_TARGETS)(_SET, "device_target", target)
     if target == "Ascend":
         _warn_once(
             "device_target='Ascend'", "is accepted for compatibility; this process runs on what JAX finds instead."
         )
     elif target != "CPU" and target != _present_target():
         raise SporaxRuntimeError(
-            f"For '{function}', 'device_target' is '{target}', but JAX found only {_present_target()} in this process. "
+            f"For '{_SET}', 'device_target' is '{target}', but JAX found only {_present_target()} in this process. "
             f"Install JAX for {target}, or choose '{_present_target()}'."
         )
-    return str(target)
+    return {**values, "device_target": target}
 
 
 def _set_device_id(values: dict[str, Any], index: Any) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def _use_device() -> None:
 def _warn_once(name: str, text: str) -> None:
     if name not in _warned:
         _warned.add(name)
-        warnings.warn(f"'{name}' {text}", UserWarning, stacklevel=7)
+        warnings.warn(f"{name} {text}", UserWarning, stacklevel=6)  # the line that called set_context
 
 
 def _switch(key: str, check: Check) -> Setter:
@@ -189,14 +190,24 @@ def _idle_switch(key: str, default: Any, check: Check) -> Setter:
     def setter(values: dict[str, Any], value: Any) -> dict[str, Any]:
         checked = check(_SET, key, value)
         if checked != default:
-            _warn_once(key, "is accepted for compatibility; it has no counterpart in XLA and changes nothing here.")
+            _warn_once(
+                f"'{key}'", "is accepted for compatibility; it has no counterpart in XLA and changes nothing here."
+            )
         return {**values, key: checked}
 
     return setter
 
 
+def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
+    one_of("ON", "OFF")(_SET, "deterministic", value)
+    missing = "xla_gpu_deterministic_ops=true" not in os.environ.get("XLA_FLAGS", "")
+    if value == "ON" and values["device_target"] == "GPU" and missing:
+        _warn_once("deterministic='ON'", "needs XLA_FLAGS=--xla_gpu_deterministic_ops=true before the program starts.")
+    return {**values, "deterministic": value}
+
+
 def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
-    _warn_once("max_device_memory", "is stored; nothing limits device memory by it yet.")
+    _warn_once("'max_device_memory'", "is stored; nothing limits device memory by it yet.")
     return {**values, "max_device_memory": gigabytes(_SET, "max_device_memory", value)}
 
 
@@ -211,9 +222,9 @@ _DEFAULTS: dict[str, Any] = {
 }
 _SETTERS: dict[str, Setter] = {
     "mode": _switch("mode", number(GRAPH_MODE, PYNATIVE_MODE)),
-    "device_target": _switch("device_target", _check_target),
+    "device_target": _set_target,
     "device_id": _set_device_id,
-    "deterministic": _switch("deterministic", one_of("ON", "OFF")),
+    "deterministic": _set_deterministic,
     "memory_offload": _switch("memory_offload", one_of("ON", "OFF")),
     "max_device_memory": _set_max_memory,
     **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},

@@ -13,18 +13,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from sporax.context._fusion import as_dict, check_positions, check_sizes, set_comm_fusion
+from sporax.context._nested import (
+    check_dataset_strategy,
+    set_optimizer_config,
+    set_pipeline_config,
+    set_shard_size,
+    set_strategy_files,
+)
 from sporax.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
-from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
-from sporax.ir.layout import HasLayout
+from sporax.ir.errors import SporaxValueError
 from sporax.ir.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,
-    OPTIMIZER_LEVELS,
-    PIPELINE_SCHEDULERS,
     SEARCH_MODES,
     ParallelConfig,
     ParallelMode,
 )
+from sporax.runtime import state
 
 _SET = "set_auto_parallel_context"
 _DEFAULT_SEARCH = ParallelConfig().search_mode
@@ -54,6 +59,7 @@ def set_world(num_ranks: int, rank: int) -> None:
     if not 0 <= rank < num_ranks:
         raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
     _world = (num_ranks, rank)
+    state.touch()
 
 
 def world_size() -> int:
@@ -171,117 +177,11 @@ def _set_dataset_strategy(context: _Context, value: Any) -> _Context:
     return dataclasses.replace(context, config=config, layouts=layouts)
 
 
-def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, ...] | None]:
-    """The dataset strategy for the config, and the Layouts it was given in (None when it was not).
-
-    Raises:
-        SporaxTypeError: neither a string nor a tuple; entries that are neither tuples of ints nor Layouts, or both mixed.
-        SporaxValueError: an unknown string; a Layout without tensor map, or with interleaved_parallel.
-    """
-    if isinstance(value, str):
-        return one_of("full_batch", "data_parallel")(function, "dataset_strategy", value), None
-    kind(str, tuple)(function, "dataset_strategy", value)
-    if value and all(isinstance(entry, HasLayout) for entry in value):
-        layouts = tuple(entry.__layout__() for entry in value)
-        if any(layout.device_matrix.interleaved for layout in layouts):
-            raise SporaxValueError(
-                f"For '{function}', a Layout in 'dataset_strategy' must not use 'interleaved_parallel', but got {value}."
-            )
-        return layouts, value
-    for entry in value:
-        if not isinstance(entry, tuple):
-            raise SporaxTypeError(
-                f"For '{function}', the entries of 'dataset_strategy' must be all tuples or all Layouts, but got {entry!r}."
-            )
-        for cut in entry:
-            kind(int)(function, "a cut in dataset_strategy", cut)
-            number(1)(function, "a cut in dataset_strategy", cut)
-    return value, None
-
-
 def _set_sharding_propagation(config: ParallelConfig, value: Any) -> ParallelConfig:
     kind(bool)(_SET, "sharding_propagation", value)
     if value:
         return dataclasses.replace(config, search_mode="sharding_propagation")
     return dataclasses.replace(config, search_mode=_DEFAULT_SEARCH) if config.sharding_propagation else config
-
-
-def _set_strategy_files(config: ParallelConfig, value: Any) -> ParallelConfig:
-    kind(dict)(_SET, "strategy_ckpt_config", value)
-    fields = {"load_file": str, "save_file": str, "only_trainable_params": bool}
-    for key, setting in value.items():
-        if key not in fields:
-            raise SporaxValueError(
-                f"For '{_SET}', the keys of 'strategy_ckpt_config' must be among {list(fields)}, but got {key!r}."
-            )
-        kind(fields[key])(_SET, f"strategy_ckpt_config['{key}']", setting)
-    return dataclasses.replace(config, **{f"strategy_ckpt_{key}": setting for key, setting in value.items()})
-
-
-def _set_pipeline_config(config: ParallelConfig, value: Any) -> ParallelConfig:
-    kind(dict)(_SET, "pipeline_config", value)
-    keys = ("pipeline_interleave", "pipeline_scheduler")
-    for key in value:
-        if key not in keys:
-            raise SporaxValueError(f"For '{_SET}', the keys of 'pipeline_config' must be {keys}, but got {key!r}.")
-    for key in keys:
-        if key not in value:
-            raise SporaxKeyError(f"For '{_SET}', 'pipeline_config' must have the keys {keys}, '{key}' is missing.")
-    interleave = kind(bool)(_SET, keys[0], value[keys[0]])
-    scheduler = one_of(*PIPELINE_SCHEDULERS, type_error=False)(_SET, keys[1], value[keys[1]])
-    if not interleave and scheduler != "1f1b":
-        raise SporaxTypeError(
-            f"For '{_SET}', 'pipeline_scheduler' must be '1f1b' when 'pipeline_interleave' is False, but got '{scheduler}'."
-        )
-    return dataclasses.replace(config, pipeline_interleave=interleave, pipeline_scheduler=scheduler)
-
-
-def _set_shard_size(config: ParallelConfig, value: Any) -> ParallelConfig:
-    kind(int)(_SET, "optimizer_weight_shard_size", value)
-    if value <= 1 and value != -1:
-        warnings.warn(
-            f"For '{_SET}', 'optimizer_weight_shard_size' must be larger than 1 to have a meaning; {value} is ignored.",
-            stacklevel=5,
-        )
-        return config
-    return dataclasses.replace(config, optimizer_weight_shard_size=value)
-
-
-def _set_optimizer_config(config: ParallelConfig, value: Any) -> ParallelConfig:
-    kind(dict)(_SET, "parallel_optimizer_config", value)
-    keys = (
-        "gradient_accumulation_shard",
-        "parallel_optimizer_threshold",
-        "optimizer_weight_shard_size",
-        "optimizer_level",
-    )
-    for key in value:
-        if key not in keys:
-            raise SporaxValueError(
-                f"For '{_SET}', the keys of 'parallel_optimizer_config' are {keys}, but got {key!r}."
-            )
-    changes: dict[str, Any] = {}
-    if "gradient_accumulation_shard" in value:
-        changes[keys[0]] = kind(bool)(_SET, keys[0], value[keys[0]])
-    if "parallel_optimizer_threshold" in value:
-        changes[keys[1]] = number(0)(_SET, keys[1], value[keys[1]])
-    if value.get("optimizer_weight_shard_size", -1) != -1:
-        changes[keys[2]] = number(1)(_SET, keys[2], value[keys[2]])
-    if "optimizer_level" in value:
-        changes[keys[3]] = one_of(*OPTIMIZER_LEVELS, type_error=False)(_SET, keys[3], value[keys[3]])
-    return _consistent_level(dataclasses.replace(config, **changes), changes)
-
-
-def _consistent_level(config: ParallelConfig, changes: Mapping[str, Any]) -> ParallelConfig:
-    """Level 2 shards accumulated gradients, the others must not; the flag stays from one call to the next."""
-    if changes.get("optimizer_level") == "level2":
-        return dataclasses.replace(config, gradient_accumulation_shard=True)
-    if "optimizer_level" in changes and config.gradient_accumulation_shard:
-        raise SporaxValueError(
-            f"For '{_SET}', 'optimizer_level' must be 'level2' while 'gradient_accumulation_shard' is True, but got "
-            f"'{config.optimizer_level}'. Set 'gradient_accumulation_shard' to False with it."
-        )
-    return config
 
 
 def _set_accumulation(config: ParallelConfig, value: Any) -> ParallelConfig:
@@ -300,7 +200,7 @@ def _set_communi_mode(config: ParallelConfig, value: Any) -> ParallelConfig:
         warnings.warn(
             "'communi_parallel_mode' is accepted for compatibility; it is about hardware streams of MindSpore and "
             "changes nothing here.",
-            stacklevel=5,
+            stacklevel=6,
         )
     return dataclasses.replace(config, communi_parallel_mode=value)
 
@@ -369,16 +269,16 @@ _SETTERS: dict[str, Setter] = {
         stored(_SET, "auto_parallel_search_mode", one_of(*SEARCH_MODES), "search_mode")
     ),
     "sharding_propagation": _on_config(_set_sharding_propagation),
-    "optimizer_weight_shard_size": _on_config(_set_shard_size),
-    "parallel_optimizer_config": _on_config(_set_optimizer_config),
+    "optimizer_weight_shard_size": _on_config(set_shard_size),
+    "parallel_optimizer_config": _on_config(set_optimizer_config),
     "pipeline_stages": _plain("pipeline_stages", number(1)),
     "pipeline_segments": _plain("pipeline_segments", number(1)),
-    "pipeline_config": _on_config(_set_pipeline_config),
+    "pipeline_config": _on_config(set_pipeline_config),
     "comm_fusion": _on_config(set_comm_fusion),
     "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
     "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),
     "communi_parallel_mode": _on_config(_set_communi_mode),
-    "strategy_ckpt_config": _on_config(_set_strategy_files),
+    "strategy_ckpt_config": _on_config(set_strategy_files),
     "grad_accumulation_step": _on_config(_set_accumulation),
 }
 _SETTERS = {key: _saying_so(key, setter) for key, setter in _SETTERS.items()}

@@ -275,7 +275,7 @@ def _fill_value(fill: Any, dtype: Any) -> Array:
         return jnp.asarray(jnp.nan, dtype)
     if dtype == jnp.bool_:
         return jnp.asarray(True)
-    limits = jnp.iinfo(dtype)
+    limits = np.iinfo(dtype)
     return jnp.asarray(limits.min if jnp.issubdtype(dtype, jnp.signedinteger) else limits.max, dtype)
 
 
@@ -344,7 +344,7 @@ def _convolution(task: Task, local: Operation, position: Position, slices: list[
 def _window(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Fetch borders of the dimensions that windows slide over, and leave out what no window of this slice sees."""
     padding = list(local.params["padding"])
-    edge = _EDGES.get(local.name, lambda dtype: 0)(slices[0].dtype)
+    edge = _EDGES.get(local.name, _zero)(slices[0].dtype)
     for dim in range(len(padding)):
         border, axes = _border(task, 0, dim)
         if border is None:
@@ -356,12 +356,16 @@ def _window(task: Task, local: Operation, position: Position, slices: list[Array
     return task.bind(slices, {**local.params, "padding": tuple(padding)})
 
 
+def _zero(_: Any) -> Any:
+    return 0
+
+
 def _lowest(dtype: Any) -> Any:
-    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
+    return -np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).min
 
 
 def _highest(dtype: Any) -> Any:
-    return np.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).max
+    return np.inf if jnp.issubdtype(dtype, jnp.floating) else np.iinfo(dtype).max
 
 
 _EDGES: dict[str, Callable[[Any], Any]] = {"reduce_window_max": _lowest, "reduce_window_min": _highest}

@@ -2,16 +2,35 @@
 
 from sporax.nn import utils
 from sporax.nn.activation import (
+    CELU,
     ELU,
     GELU,
+    GLU,
+    LRN,
+    FastGelu,
+    Hardtanh,
+    HShrink,
+    HSigmoid,
+    HSwish,
     LeakyReLU,
+    LogSigmoid,
     LogSoftmax,
+    Mish,
+    PReLU,
     ReLU,
     ReLU6,
+    RReLU,
+    SeLU,
     Sigmoid,
     SiLU,
     Softmax,
+    Softmax2d,
+    Softmin,
+    SoftShrink,
+    Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
     get_activation,
 )
 from sporax.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
@@ -28,6 +47,7 @@ from sporax.nn.dynamic_lr import (
     polynomial_decay_lr,
     warmup_lr,
 )
+from sporax.nn.grad_reducer import DistributedGradReducer
 from sporax.nn.learning_rate_schedule import (
     CosineDecayLR,
     ExponentialDecayLR,
@@ -36,6 +56,18 @@ from sporax.nn.learning_rate_schedule import (
     NaturalExpDecayLR,
     PolynomialDecayLR,
     WarmUpLR,
+)
+from sporax.nn.likelihood_loss import (
+    BCELoss,
+    CTCLoss,
+    DiceLoss,
+    FocalLoss,
+    GaussianNLLLoss,
+    KLDivLoss,
+    MultiClassDiceLoss,
+    MultiLabelSoftMarginLoss,
+    NLLLoss,
+    PoissonNLLLoss,
 )
 from sporax.nn.loss import (
     BCEWithLogitsLoss,
@@ -46,14 +78,38 @@ from sporax.nn.loss import (
     MSELoss,
     SoftmaxCrossEntropyWithLogits,
 )
-from sporax.nn.normalization import BatchNorm1d, BatchNorm2d, LayerNorm
+from sporax.nn.margin_loss import (
+    CosineEmbeddingLoss,
+    HingeEmbeddingLoss,
+    HuberLoss,
+    MarginRankingLoss,
+    MultilabelMarginLoss,
+    MultiMarginLoss,
+    RMSELoss,
+    SmoothL1Loss,
+    SoftMarginLoss,
+    TripletMarginLoss,
+    TripletMarginWithDistanceLoss,
+)
+from sporax.nn.normalization import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
+    RMSNorm,
+    SyncBatchNorm,
+)
 from sporax.nn.optim import (
     ASGD,
     FTRL,
     LARS,
     SGD,
-    AdaFactor,
     Adadelta,
+    AdaFactor,
     Adagrad,
     Adam,
     AdaMax,
@@ -85,6 +141,15 @@ from sporax.nn.pooling import (
     MaxUnpool1d,
     MaxUnpool2d,
     MaxUnpool3d,
+)
+from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from sporax.nn.transformer import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
 )
 from sporax.nn.wrap import ForwardValueAndGrad, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithLossCell
 

@@ -1,13 +1,18 @@
-"""Activation layers, each a Cell around the function of the same name."""
+"""Activation layers, each a Cell around a function of the same name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from sporax import ops
+from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxKeyError, SporaxTypeError
+from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 
 
@@ -24,6 +29,14 @@ ReLU6 = _layer("ReLU6", ops.relu6, "The input limited to [0, 6].")
 Sigmoid = _layer("Sigmoid", ops.sigmoid, "1 / (1 + exp(-x)).")
 Tanh = _layer("Tanh", ops.tanh, "Hyperbolic tangent.")
 SiLU = _layer("SiLU", ops.silu, "x · sigmoid(x).")
+SeLU = _layer("SeLU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).")
+Mish = _layer("Mish", ops.mish, "x · tanh(softplus(x)) (Misra 2019).")
+HSwish = _layer("HSwish", ops.hardswish, "x · relu6(x + 3) / 6.")
+HSigmoid = _layer("HSigmoid", ops.hardsigmoid, "(x + 3) / 6 limited to [0, 1].")
+LogSigmoid = _layer("LogSigmoid", ops.logsigmoid, "Logarithm of sigmoid, without overflow.")
+Softsign = _layer("Softsign", ops.softsign, "x / (1 + |x|).")
+Tanhshrink = _layer("Tanhshrink", ops.tanhshrink, "x - tanh(x).")
+FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GELU.")
 
 
 class GELU(Cell):
@@ -49,7 +62,7 @@ class LeakyReLU(Cell):
 
     def __init__(self, alpha: float = 0.2) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha = argument.number("LeakyReLU", "alpha", alpha)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
@@ -62,11 +75,134 @@ class ELU(Cell):
 
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
-        self.alpha = alpha
+        self.alpha = argument.number("ELU", "alpha", alpha)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
         return ops.elu(x, self.alpha)
+
+
+class CELU(Cell):
+    """The input where it is positive, ``alpha * (exp(x / alpha) - 1)`` elsewhere (Barron 2017).
+
+    Raises:
+        SporaxValueError: `alpha` is 0.
+    """
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.alpha = argument.number("CELU", "alpha", alpha)
+        if self.alpha == 0:
+            raise SporaxValueError("For 'CELU', 'alpha' must not be 0.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.celu(x, self.alpha)
+
+
+class Hardtanh(Cell):
+    """The input limited to [min_val, max_val].
+
+    Raises:
+        SporaxValueError: `min_val` is not below `max_val`.
+    """
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0) -> None:
+        super().__init__()
+        self.min_val = argument.number("Hardtanh", "min_val", min_val)
+        self.max_val = argument.number("Hardtanh", "max_val", max_val)
+        if self.min_val >= self.max_val:
+            raise SporaxValueError(f"For 'Hardtanh', 'min_val' {min_val} must be below 'max_val' {max_val}.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.hardtanh(x, self.min_val, self.max_val)
+
+
+class HShrink(Cell):
+    """Zero on [-lambd, lambd], the input elsewhere."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = argument.number("HShrink", "lambd", lambd)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.hardshrink(x, self.lambd)
+
+
+class SoftShrink(Cell):
+    """The input moved by `lambd` towards zero, and zero on [-lambd, lambd]."""
+
+    def __init__(self, lambd: float = 0.5) -> None:
+        super().__init__()
+        self.lambd = argument.number("SoftShrink", "lambd", lambd)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.softshrink(x, self.lambd)
+
+
+class Threshold(Cell):
+    """The input where it is above `threshold`, `value` elsewhere."""
+
+    def __init__(self, threshold: float, value: float) -> None:
+        super().__init__()
+        self.threshold = argument.number("Threshold", "threshold", threshold)
+        self.value = argument.number("Threshold", "value", value)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.threshold(x, self.threshold, self.value)
+
+
+class RReLU(Cell):
+    """The input where it is positive; elsewhere the input times a number drawn uniformly from [lower, upper].
+
+    Numbers are drawn whether the Cell is training or not, as in MindSpore.
+
+    Raises:
+        SporaxValueError: `lower` is above `upper`.
+    """
+
+    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3) -> None:
+        super().__init__()
+        self.lower = argument.number("RReLU", "lower", lower)
+        self.upper = argument.number("RReLU", "upper", upper)
+        if self.lower > self.upper:
+            raise SporaxValueError(f"For 'RReLU', 'lower' {lower} must not be above 'upper' {upper}.")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.rrelu(x, self.lower, self.upper)
+
+
+class PReLU(Cell):
+    """The input where it is positive, `w` times the input elsewhere, with learned `w`.
+
+    Args:
+        channel: 1 for a single slope, or the size of dimension 1 for one per channel.
+        w: first value: a float, a list of floats, or a Tensor (channel,).
+
+    Raises:
+        SporaxTypeError, SporaxValueError: `w` is something else.
+    """
+
+    def __init__(self, channel: int = 1, w: Any = 0.25) -> None:
+        super().__init__()
+        argument.positive_int("PReLU", "channel", channel)
+        if isinstance(w, float):
+            w = Tensor(np.full((channel,), w, np.float32))
+        elif isinstance(w, list):
+            w = Tensor(w, dtypes.float32)
+        elif not isinstance(w, Tensor):
+            raise SporaxTypeError(f"For 'PReLU', 'w' must be a float, list or Tensor, but got {type(w).__name__}.")
+        argument.initial_shape("PReLU", "w", w, (channel,))
+        self.w = Parameter(w, name="a")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, …)."""
+        return ops.prelu(x, self.w.astype(x.dtype))
 
 
 class Softmax(Cell):
@@ -81,6 +217,24 @@ class Softmax(Cell):
         return ops.softmax(x, self.axis)
 
 
+class Softmin(Softmax):
+    """Softmax of the negative input along `axis`."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.softmin(x, self.axis)
+
+
+class Softmax2d(Cell):
+    """Softmax over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Raises SporaxValueError for another number of dimensions."""
+        if x.ndim not in (3, 4):
+            raise SporaxValueError(f"For 'Softmax2d', the input must have 3 or 4 dimensions, but got shape {x.shape}.")
+        return ops.softmax(x, -3)
+
+
 class LogSoftmax(Cell):
     """Logarithm of softmax along `axis`."""
 
@@ -93,17 +247,77 @@ class LogSoftmax(Cell):
         return ops.log_softmax(x, self.axis)
 
 
+class GLU(Cell):
+    """One half of the input along `axis` times sigmoid of the other (Dauphin et al. 2016)."""
+
+    def __init__(self, axis: int = -1) -> None:
+        super().__init__()
+        self.axis = axis
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` with an even size along `axis`."""
+        return ops.glu(x, self.axis)
+
+
+class LRN(Cell):
+    """Local response normalisation across channels (Krizhevsky et al. 2012).
+
+    x / (bias + alpha · sum of x² over the 2 · depth_radius + 1 nearest channels) ** beta.
+
+    Args:
+        depth_radius: see above.
+        bias, alpha, beta: see above.
+        norm_region: ``"ACROSS_CHANNELS"``; there is no other.
+    """
+
+    def __init__(
+        self,
+        depth_radius: int = 5,
+        bias: float = 1.0,
+        alpha: float = 1.0,
+        beta: float = 0.5,
+        norm_region: str = "ACROSS_CHANNELS",
+    ) -> None:
+        super().__init__()
+        argument.one_of("LRN", "norm_region", norm_region, ("ACROSS_CHANNELS",))
+        self.depth_radius = argument.ints("LRN", "depth_radius", depth_radius, 1, 0)[0]
+        self.bias, self.alpha, self.beta = bias, alpha, beta
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, H, W)."""
+        if x.ndim != 4:
+            raise SporaxValueError(f"For 'LRN', the input must have 4 dimensions, but got shape {x.shape}.")
+        return ops.lrn(x, self.depth_radius, self.bias, self.alpha, self.beta)
+
+
 _BY_NAME: dict[str, Callable[[], Cell]] = {
+    "softmin": Softmin,
+    "softmax": Softmax,
+    "softmax2d": Softmax2d,
+    "logsoftmax": LogSoftmax,
     "relu": ReLU,
     "relu6": ReLU6,
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    "gelu": GELU,
+    "rrelu": RReLU,
     "silu": SiLU,
+    "tanh": Tanh,
+    "tanhshrink": Tanhshrink,
+    "hardtanh": Hardtanh,
+    "gelu": GELU,
+    "fast_gelu": FastGelu,
     "elu": ELU,
+    "sigmoid": Sigmoid,
+    "softsign": Softsign,
+    "prelu": PReLU,
     "leakyrelu": LeakyReLU,
-    "softmax": Softmax,
-    "logsoftmax": LogSoftmax,
+    "hswish": HSwish,
+    "hsigmoid": HSigmoid,
+    "logsigmoid": LogSigmoid,
+    "softshrink": SoftShrink,
+    "hshrink": HShrink,
+    "mish": Mish,
+    "glu": GLU,
+    "selu": SeLU,
+    "celu": CELU,
 }
 
 

@@ -13,7 +13,6 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
-from sporax.nn import _windows as windows
 from sporax.nn.cell import Cell
 from sporax.ops.convolution import pair
 
@@ -62,7 +61,9 @@ class _Convolution(Cell):
         self, weight_init: Any, bias_init: Any, dtype: DType, extra: tuple[int, ...] = (), channels_last: bool = False
     ) -> None:
         """`extra`: dimensions of size 1 before those of the kernel."""
-        outer, inner = (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
+        outer, inner = (
+            (self.in_channels, self.out_channels) if self.transposed else (self.out_channels, self.in_channels)
+        )
         kernel = (*extra, *self.kernel_size)
         shape = (outer, *kernel, inner // self.group) if channels_last else (outer, inner // self.group, *kernel)
         weight_init = HeUniform(math.sqrt(5)) if weight_init is None else weight_init
@@ -77,10 +78,8 @@ class _Convolution(Cell):
             self.bias = Parameter(initializer(bias_init, (self.out_channels,), dtype), name="bias")
 
     @property
-    def _pads(self) -> Any:
-        """As the kernels in `_windows` want it."""
-        if self.pad_mode != "pad":
-            return self.pad_mode.upper()
+    def _sides(self) -> tuple[tuple[int, int], ...]:
+        """Padding before and after each spatial dimension, where `pad_mode` is ``"pad"``."""
         sides = self.padding if isinstance(self.padding, tuple) else (self.padding,) * (2 * self.spatial)
         return tuple(zip(sides[::2], sides[1::2], strict=True))
 
@@ -145,7 +144,7 @@ class Conv1d(_Convolution):
             in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
         )
         self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
-        sides = self._pads[0] if self.pad_mode == "pad" else (0, 0)
+        (sides,) = self._sides
         self.conv2d = ops.Conv2D(
             out_channel=out_channels,
             kernel_size=(1, *self.kernel_size),
@@ -220,7 +219,9 @@ class Conv2d(_Convolution):
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
         if what == "kernel_size" and isinstance(value, tuple) and len(value) != 2:
-            raise SporaxTypeError(f"For 'Conv2d', 'kernel_size' must be an int or a tuple of two ints, but got {value}.")
+            raise SporaxTypeError(
+                f"For 'Conv2d', 'kernel_size' must be an int or a tuple of two ints, but got {value}."
+            )
         return pair("Conv2d", value, what)
 
     def construct(self, x: Tensor) -> Tensor:
@@ -262,13 +263,21 @@ class Conv3d(_Convolution):
             in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
         )
         self._make_parameters(weight_init, bias_init, dtype)
+        self.conv3d = ops.Conv3D(
+            out_channel=out_channels,
+            kernel_size=self.kernel_size,
+            pad_mode=pad_mode,
+            pad=padding,
+            stride=self.stride,
+            dilation=self.dilation,
+            group=group,
+        )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""
         self._check_rank(x)
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        result = windows.convolve(x, weight, self.stride, self._pads, self.dilation, self.group, "Conv3d")
-        return self._biased(result, bias)
+        return self._biased(self.conv3d(x, weight), bias)
 
 
 def checked_padding(layer: str, pad_mode: str, padding: Any, spatial: int) -> tuple[str, Any]:
@@ -282,9 +291,7 @@ def checked_padding(layer: str, pad_mode: str, padding: Any, spatial: int) -> tu
     if not isinstance(sides, tuple) or any(not isinstance(side, int) for side in sides):
         raise SporaxTypeError(f"For '{layer}', 'padding' must be an int or a tuple of ints, but got {padding!r}.")
     if min(sides) < 0 or len(sides) not in (1, 2 * spatial):
-        raise SporaxValueError(
-            f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}."
-        )
+        raise SporaxValueError(f"For '{layer}', 'padding' must be one or {2 * spatial} ints >= 0, but got {padding}.")
     if pad_mode != "pad" and any(sides):
         raise SporaxValueError(
             f"For '{layer}', 'padding' must be 0 when 'pad_mode' is '{pad_mode}', but got {padding}."

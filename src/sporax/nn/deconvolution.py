@@ -10,7 +10,6 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxValueError
 from sporax.nn import _arguments as argument
-from sporax.nn import _windows as windows
 from sporax.nn.convolution import _Convolution
 
 
@@ -20,10 +19,9 @@ class _Transposed(_Convolution):
     def _output_size(self, x: Tensor) -> tuple[int, ...]:
         """Spatial shape of the result: what the convolution with these settings maps to the shape of `x`."""
         self._check_rank(x)
-        pads = self._pads if self.pad_mode == "pad" else ((0, 0),) * self.spatial
         sizes = []
         for size, kernel, step, spread, (before, after) in zip(
-            x.shape[2:], self.kernel_size, self.stride, self.dilation, pads, strict=True
+            x.shape[2:], self.kernel_size, self.stride, self.dilation, self._sides, strict=True
         ):
             extent = spread * (kernel - 1) + 1
             if self.pad_mode == "same":
@@ -48,9 +46,18 @@ class _Transposed(_Convolution):
             )
         return extra
 
-    def _back(self, x: Tensor, weight: Any, size: tuple[int, ...]) -> Tensor:
-        return windows.convolve_back(
-            x, weight, size, self.stride, self._pads, self.dilation, self.group, type(self).__name__
+    def _make_operator(self) -> None:
+        """The primitive; a signal is an image of height 1, and `out_channel` is that of the convolution forwards."""
+        height: tuple[int, ...] = (1,) * (2 - self.spatial)
+        sides = tuple(side for pair in ((0, 0),) * len(height) + self._sides for side in pair)
+        self.conv2d_transpose = ops.Conv2DTranspose(
+            out_channel=self.in_channels,
+            kernel_size=height + self.kernel_size,
+            pad_mode=self.pad_mode,
+            pad=sides if self.pad_mode == "pad" else 0,
+            stride=height + self.stride,
+            dilation=height + self.dilation,
+            group=self.group,
         )
 
 
@@ -94,11 +101,13 @@ class Conv1dTranspose(_Transposed):
             in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias
         )
         self._make_parameters(weight_init, bias_init, dtype, extra=(1,))
+        self._make_operator()
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, L)."""
+        size = (x.shape[0], self.out_channels, 1, *self._output_size(x))
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        return self._biased(self._back(x, ops.squeeze(weight, 2), self._output_size(x)), bias)
+        return self._biased(ops.squeeze(self.conv2d_transpose(ops.expand_dims(x, 2), weight, size), 2), bias)
 
 
 class Conv2dTranspose(_Transposed):
@@ -131,13 +140,15 @@ class Conv2dTranspose(_Transposed):
         )
         self.output_padding = self._check_output_padding(output_padding)
         self._make_parameters(weight_init, bias_init, dtype)
+        self._make_operator()
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, H, W)."""
+        size = (x.shape[0], self.out_channels, *self._output_size(x))
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        result = self._biased(self._back(x, weight, self._output_size(x)), bias)
+        result = self._biased(self.conv2d_transpose(x, weight, size), bias)
         down, right = self.output_padding
-        return windows.pad_edges(result, ((0, 0), (0, 0), (0, down), (0, right))) if down or right else result
+        return ops.pad(result, (0, right, 0, down)) if down or right else result
 
 
 class Conv3dTranspose(_Transposed):
@@ -175,9 +186,20 @@ class Conv3dTranspose(_Transposed):
         )
         self.output_padding = self._check_output_padding(output_padding)
         self._make_parameters(weight_init, bias_init, dtype)
+        self.conv3d_transpose = ops.Conv3DTranspose(
+            in_channel=in_channels,
+            out_channel=out_channels,
+            kernel_size=self.kernel_size,
+            pad_mode=pad_mode,
+            pad=padding,
+            stride=self.stride,
+            dilation=self.dilation,
+            group=group,
+            output_padding=self.output_padding,
+        )
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, in_channels, D, H, W)."""
+        self._check_rank(x)
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        size = tuple(map(sum, zip(self._output_size(x), self.output_padding, strict=True)))
-        return self._biased(self._back(x, weight, size), bias)
+        return self._biased(self.conv3d_transpose(x, weight), bias)

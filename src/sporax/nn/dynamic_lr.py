@@ -58,7 +58,13 @@ def _epochs(name: str, total_step: Any, step_per_epoch: Any, **others: Any) -> l
 
 
 def _decaying(
-    name: str, learning_rate: Any, decay_rate: Any, total_step: Any, step_per_epoch: Any, decay_epoch: Any, is_stair: Any
+    name: str,
+    learning_rate: Any,
+    decay_rate: Any,
+    total_step: Any,
+    step_per_epoch: Any,
+    decay_epoch: Any,
+    is_stair: Any,
 ) -> list[float]:
     """Progress at each step, in units of `decay_epoch`."""
     epochs = _epochs(name, total_step, step_per_epoch, decay_epoch=decay_epoch)
@@ -69,7 +75,12 @@ def _decaying(
 
 
 def exponential_decay_lr(
-    learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int, decay_epoch: int, is_stair: bool = False
+    learning_rate: float,
+    decay_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    is_stair: bool = False,
 ) -> list[float]:
     """``learning_rate * decay_rate ** (epoch / decay_epoch)``; `is_stair` rounds the exponent down."""
     name = "exponential_decay_lr"
@@ -78,7 +89,12 @@ def exponential_decay_lr(
 
 
 def natural_exp_decay_lr(
-    learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int, decay_epoch: int, is_stair: bool = False
+    learning_rate: float,
+    decay_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    is_stair: bool = False,
 ) -> list[float]:
     """``learning_rate * exp(-decay_rate * epoch)``; `is_stair` rounds the epoch down to a multiple of `decay_epoch`."""
     name = "natural_exp_decay_lr"
@@ -89,7 +105,12 @@ def natural_exp_decay_lr(
 
 
 def inverse_decay_lr(
-    learning_rate: float, decay_rate: float, total_step: int, step_per_epoch: int, decay_epoch: int, is_stair: bool = False
+    learning_rate: float,
+    decay_rate: float,
+    total_step: int,
+    step_per_epoch: int,
+    decay_epoch: int,
+    is_stair: bool = False,
 ) -> list[float]:
     """``learning_rate / (1 + decay_rate * epoch / decay_epoch)``; `is_stair` rounds the quotient down."""
     name = "inverse_decay_lr"

@@ -6,6 +6,7 @@ from typing import Any
 
 from sporax import ops
 from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
@@ -44,7 +45,8 @@ class LossBase(Cell):
         return ops.reduce_mean(weighted) if self.reduction == "mean" else ops.reduce_sum(weighted)
 
 
-def _same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
+def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
+    """Raise SporaxValueError unless both are Tensors of one shape."""
     argument_is_tensor(name, logits=logits, labels=labels)
     if logits.shape != labels.shape:
         raise SporaxValueError(
@@ -145,7 +147,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
                 "For 'SoftmaxCrossEntropyWithLogits', 'logits' and 'labels' must have one dtype, "
                 f"but got {logits.dtype} and {labels.dtype}."
             )
-        _same_shape("SoftmaxCrossEntropyWithLogits", logits, labels)
+        same_shape("SoftmaxCrossEntropyWithLogits", logits, labels)
         return self.get_loss(ops.SoftmaxCrossEntropyWithLogits()(logits, labels)[0])
 
 
@@ -160,10 +162,13 @@ class BCEWithLogitsLoss(LossBase):
 
     def __init__(self, reduction: str = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None) -> None:
         super().__init__(reduction)
+        for name, value in (("weight", weight), ("pos_weight", pos_weight)):
+            if isinstance(value, Parameter):
+                raise SporaxTypeError(f"For 'BCEWithLogitsLoss', '{name}' must be a Tensor, but got a Parameter.")
         self.weight = weight
         self.pos_weight = pos_weight
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits` and `labels` of one shape."""
-        _same_shape("BCEWithLogitsLoss", logits, labels)
+        same_shape("BCEWithLogitsLoss", logits, labels)
         return ops.binary_cross_entropy_with_logits(logits, labels, self.weight, self.pos_weight, self.reduction)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from sporax import ops
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
+from sporax.ops import _check as check
+from sporax.ops._operator import Array, operator
 from sporax.ops.normalization import batch_norm_eval, batch_norm_train
 
 
@@ -62,6 +67,115 @@ class LayerNorm(Cell):
         return f"normalized_shape={self.normalized_shape}"
 
 
+class RMSNorm(Cell):
+    """Divides by the root mean square over the last dimensions (Zhang & Sennrich 2019); not among MindSpore 2.10's layers.
+
+    Args:
+        normalized_shape: shape of `gamma`: the last dimensions; an int for one.
+        gamma_init: initializer.
+        epsilon: added to the mean square.
+        dtype: element type of the Parameter.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        gamma_init: Any = "ones",
+        epsilon: float = 1e-6,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        if not isinstance(shape, tuple | list):
+            raise SporaxTypeError(
+                f"For 'RMSNorm', 'normalized_shape' must be an int, tuple or list, but got {type(shape).__name__}."
+            )
+        self.normalized_shape = tuple(argument.positive_int("RMSNorm", "normalized_shape", size) for size in shape)
+        self.epsilon = argument.number("RMSNorm", "epsilon", epsilon)
+        self.gamma = Parameter(initializer(gamma_init, self.normalized_shape, dtype), name="gamma")
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape that ends with normalized_shape."""
+        if x.shape[x.ndim - len(self.normalized_shape) :] != self.normalized_shape:
+            raise SporaxValueError(
+                f"For 'RMSNorm', the input must end with {self.normalized_shape}, but its shape is {x.shape}."
+            )
+        (gamma,) = argument.cast_like(self, x, self.gamma)
+        return ops.rms_norm(x, gamma, self.epsilon)[0]
+
+    def extend_repr(self) -> str:
+        """Shape."""
+        return f"normalized_shape={self.normalized_shape}"
+
+
+class GroupNorm(Cell):
+    """Normalises each group of channels of each sample over channels and space (Wu & He 2018).
+
+    Args:
+        num_groups: number of groups.
+        num_channels: number of channels, a multiple of it.
+        eps: added to the variance.
+        affine: whether `gamma` and `beta` are trained.
+        gamma_init, beta_init: initializers.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxValueError: the groups do not divide the channels, or the input has other channels.
+    """
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        self.num_groups = argument.positive_int("GroupNorm", "num_groups", num_groups)
+        self.num_channels = argument.positive_int("GroupNorm", "num_channels", num_channels)
+        if num_channels % num_groups:
+            raise SporaxValueError(
+                f"For 'GroupNorm', 'num_channels' must be a multiple of 'num_groups', but got {num_channels} and {num_groups}."
+            )
+        self.eps = argument.number("GroupNorm", "eps", eps)
+        self.affine = argument.boolean("GroupNorm", "affine", affine)
+        self.gamma = Parameter(initializer(gamma_init, (num_channels,), dtype), name="gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, (num_channels,), dtype), name="beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, num_channels, …)."""
+        return normalize_groups(x, self.gamma, self.beta, self.num_groups, self.eps, "GroupNorm")[0]
+
+    def extend_repr(self) -> str:
+        """Sizes."""
+        return f"num_groups={self.num_groups}, num_channels={self.num_channels}"
+
+
+@operator(function="")
+def normalize_groups(
+    x: Array, gamma: Array, beta: Array, groups: int, epsilon: float, layer: str
+) -> tuple[Array, Array, Array]:
+    """`x` (N, C, …) normalised over each of `groups` groups of channels of each sample.
+
+    Also gives mean and unbiased variance of each group, averaged over the samples.
+    """
+    check.floating(layer, x=x)
+    if x.ndim < 2 or x.shape[1] != gamma.shape[0]:
+        raise SporaxValueError(
+            f"For '{layer}', the input must have {gamma.shape[0]} channels, but its shape is {x.shape}."
+        )
+    values = x.astype(jnp.promote_types(x.dtype, jnp.float32)).reshape(x.shape[0], groups, -1)
+    mean, variance = jnp.mean(values, -1, keepdims=True), jnp.var(values, -1, keepdims=True)
+    normed = ((values - mean) * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape)
+    spread = (-1,) + (1,) * (x.ndim - 2)
+    scaled = normed * gamma.reshape(spread) + beta.reshape(spread)
+    count = values.shape[-1]
+    return scaled.astype(x.dtype), jnp.mean(mean, (0, 2)), jnp.mean(variance, (0, 2)) * (count / max(count - 1, 1))
+
+
 class _BatchNorm(Cell):
     """Normalises each channel: by the batch while training, by moving statistics otherwise.
 
@@ -97,6 +211,7 @@ class _BatchNorm(Cell):
     ) -> None:
         super().__init__()
         name = type(self).__name__
+        argument.one_of(name, "data_format", data_format, ("NCHW", "NHWC"))
         self.num_features = argument.positive_int(name, "num_features", num_features)
         self.eps = argument.number(name, "eps", eps)
         self.momentum = argument.number(name, "momentum", momentum)
@@ -149,3 +264,168 @@ class BatchNorm2d(_BatchNorm):
     """Batch normalisation of (N, C, H, W)."""
 
     ranks = (4,)
+
+
+class _VolumeNorm(_BatchNorm):
+    """Batch normalisation without a choice of `data_format`."""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__(
+            num_features,
+            eps,
+            momentum,
+            affine,
+            gamma_init,
+            beta_init,
+            moving_mean_init,
+            moving_var_init,
+            use_batch_statistics,
+            dtype=dtype,
+        )
+
+
+class BatchNorm3d(_VolumeNorm):
+    """Batch normalisation of (N, C, D, H, W)."""
+
+    ranks = (5,)
+
+
+class SyncBatchNorm(_VolumeNorm):
+    """Batch normalisation of (N, C) or (N, C, H, W) with the statistics of all ranks' batches.
+
+    Args:
+        process_groups: lists of ranks that share statistics; None for all. Only a single process is offered yet, where this
+            is `BatchNorm2d`.
+
+    Raises:
+        SporaxNotImplementedError: there is more than one process.
+    """
+
+    ranks = (2, 4)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.9,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        moving_mean_init: Any = "zeros",
+        moving_var_init: Any = "ones",
+        use_batch_statistics: bool | None = None,
+        process_groups: list[list[int]] | None = None,
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__(
+            num_features,
+            eps,
+            momentum,
+            affine,
+            gamma_init,
+            beta_init,
+            moving_mean_init,
+            moving_var_init,
+            use_batch_statistics,
+            dtype,
+        )
+        if process_groups is not None and not isinstance(process_groups, list):
+            raise SporaxTypeError(
+                f"For 'SyncBatchNorm', 'process_groups' must be a list, but got {type(process_groups).__name__}."
+            )
+        if jax.process_count() > 1:
+            raise SporaxNotImplementedError(
+                f"For 'SyncBatchNorm', statistics over several processes are not offered yet, but there are "
+                f"{jax.process_count()}; use BatchNorm2d, or semi-automatic parallelism, where a batch is a whole."
+            )
+
+
+class _InstanceNorm(Cell):
+    """Normalises each channel of each sample over space (Ulyanov et al. 2016).
+
+    The moving statistics are kept for checkpoints, as MindSpore does; the result never depends on them. They move while
+    training.
+
+    Args:
+        num_features: number of channels.
+        eps: added to the variance.
+        momentum: share of the new statistics in the moving ones.
+        affine: whether `gamma` and `beta` are trained.
+        gamma_init, beta_init: initializers.
+        dtype: element type of the Parameters.
+
+    Raises:
+        SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
+    """
+
+    rank = 0
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        gamma_init: Any = "ones",
+        beta_init: Any = "zeros",
+        dtype: DType = dtypes.float32,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.num_features = argument.positive_int(name, "num_features", num_features)
+        self.eps = argument.number(name, "eps", eps)
+        self.momentum = argument.within(name, "momentum", momentum, 0.0, 1.0)
+        argument.boolean(name, "affine", affine)
+        shape = (num_features,)
+        self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="moving_mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer("ones", shape, dtype), name="moving_variance", requires_grad=False)
+        self.gamma = Parameter(initializer(gamma_init, shape, dtype), name="gamma", requires_grad=affine)
+        self.beta = Parameter(initializer(beta_init, shape, dtype), name="beta", requires_grad=affine)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, num_features, spatial…)."""
+        name = type(self).__name__
+        if x.ndim != self.rank:
+            raise SporaxValueError(
+                f"For '{name}', the input must have {self.rank} dimensions, but got shape {x.shape}."
+            )
+        result, mean, variance = normalize_groups(x, self.gamma, self.beta, self.num_features, self.eps, name)
+        if self.training:
+            for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
+                kept = (1 - self.momentum) * moving + self.momentum * now.astype(moving.dtype)
+                ops.assign(moving, ops.stop_gradient(kept))
+        return result
+
+    def extend_repr(self) -> str:
+        """Settings."""
+        return f"num_features={self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Instance normalisation of (N, C, L)."""
+
+    rank = 3
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Instance normalisation of (N, C, H, W)."""
+
+    rank = 4
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Instance normalisation of (N, C, D, H, W)."""
+
+    rank = 5

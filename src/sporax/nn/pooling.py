@@ -29,9 +29,7 @@ class _Windowed(Cell):
         self.kernel_size = self._sizes("kernel_size", kernel_size)
         self.stride = self._sizes("stride", stride)
         if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
-            raise SporaxValueError(
-                f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'."
-            )
+            raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'.")
         self.pad_mode = pad_mode.lower()
         self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
         if self.pad_mode != "pad" and any(self.padding):
@@ -262,7 +260,6 @@ def _batched(pool: Any, x: Tensor) -> Tensor:
 
 class _Adaptive(Cell):
     spatial = 2
-    largest = False
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
@@ -279,12 +276,9 @@ class _Adaptive(Cell):
 
     def construct(self, x: Tensor) -> Any:
         """`x`: (N, C, spatial…) or (C, spatial…)."""
-        if x.ndim not in (self.spatial + 1, self.spatial + 2):
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', the input must have {self.spatial + 1} or {self.spatial + 2} dimensions, "
-                f"but got shape {x.shape}."
-            )
-        return windows.adapt_window(x, self.output_size, self.largest)
+        return self.pool(x, self.output_size)
+
+    pool: Any = None
 
     def extend_repr(self) -> str:
         """Output size."""
@@ -295,23 +289,27 @@ class AdaptiveAvgPool1d(_Adaptive):
     """Means that bring the last dimension to `output_size`."""
 
     spatial = 1
+    pool = staticmethod(ops.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_Adaptive):
     """Means that bring height and width to `output_size`; None keeps a size."""
+
+    pool = staticmethod(ops.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_Adaptive):
     """Means that bring depth, height and width to `output_size`; None keeps a size."""
 
     spatial = 3
+    pool = staticmethod(ops.adaptive_avg_pool3d)
 
 
 class AdaptiveMaxPool1d(_Adaptive):
     """Maxima that bring the last dimension to `output_size`."""
 
     spatial = 1
-    largest = True
+    pool = staticmethod(ops.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_Adaptive):
@@ -322,7 +320,7 @@ class AdaptiveMaxPool2d(_Adaptive):
         return_indices: also give the places of the maxima in the flattened image (int64).
     """
 
-    largest = True
+    pool = staticmethod(ops.adaptive_max_pool2d)
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None:
         super().__init__(output_size)
@@ -330,14 +328,14 @@ class AdaptiveMaxPool2d(_Adaptive):
 
     def construct(self, x: Tensor) -> Any:
         """`x`: (N, C, spatial…) or (C, spatial…)."""
-        largest = super().construct(x)
-        return (largest, windows.adapt_window_places(x, self.output_size)) if self.return_indices else largest
+        return self.pool(x, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool3d(AdaptiveMaxPool2d):
     """Maxima that bring depth, height and width to `output_size`; arguments as `AdaptiveMaxPool2d`."""
 
     spatial = 3
+    pool = staticmethod(ops.adaptive_max_pool3d)
 
 
 class _LPPool(Cell):
@@ -355,11 +353,10 @@ class _LPPool(Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, spatial…) or (C, spatial…)."""
-        none = ((0, 0),) * self.spatial
-        total = windows.mean_window(
-            ops.pow(x, self.norm_type), self.kernel_size, self.stride, none, self.ceil_mode, True, 1, type(self).__name__
-        )
-        return ops.pow(total, 1.0 / self.norm_type)
+        pool = ops.lp_pool1d if self.spatial == 1 else ops.lp_pool2d
+        one = self.spatial == 1
+        window, stride = (self.kernel_size[0], self.stride[0]) if one else (self.kernel_size, self.stride)
+        return pool(x, self.norm_type, window, stride, self.ceil_mode)
 
     def extend_repr(self) -> str:
         """Settings."""
@@ -394,16 +391,8 @@ class _MaxUnpool(Cell):
 
     def construct(self, x: Tensor, indices: Tensor, output_size: tuple[int, ...] | None = None) -> Tensor:
         """`x` and `indices` as a max pool gave them; `output_size`: shape before pooling, computed when None."""
-        if output_size is None:
-            settings = zip(x.shape[-self.spatial :], self.kernel_size, self.stride, self.padding, strict=True)
-            size = tuple((cells - 1) * step - 2 * pad + window for cells, window, step, pad in settings)
-        else:
-            size = tuple(output_size)[-self.spatial :]
-        if x.shape != indices.shape:
-            raise SporaxValueError(
-                f"For '{type(self).__name__}', 'x' and 'indices' must have one shape, but got {x.shape} and {indices.shape}."
-            )
-        return windows.scatter_window(x, indices, size)
+        pool = (ops.max_unpool1d, ops.max_unpool2d, ops.max_unpool3d)[self.spatial - 1]
+        return pool(x, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
 class MaxUnpool1d(_MaxUnpool):

@@ -9,6 +9,8 @@ from sporax.common.tensor import Tensor
 from sporax.common.transforms import value_and_grad
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
+from sporax.nn.grad_reducer import broadcast_parameters, broadcast_wanted, reducer_for
+from sporax.runtime import state
 
 
 class WithLossCell(Cell):
@@ -107,6 +109,9 @@ class ForwardValueAndGrad(Cell):
 class TrainOneStepCell(Cell):
     """One training step: loss, gradients, optimizer. In GRAPH_MODE all of it is one compiled program.
 
+    In data and hybrid parallel mode the gradients of all ranks are combined, and with ``parameter_broadcast`` the first
+    call gives all ranks the Parameters of rank 0.
+
     Args:
         network: gives the loss.
         optimizer: updates its Parameters.
@@ -133,9 +138,18 @@ class TrainOneStepCell(Cell):
         self.weights = optimizer.parameters
         self.sens = 1.0 if sens is None else float(sens)
         self.return_grad = return_grad
+        self.grad_reducer = reducer_for(self.weights)
+        self._to_broadcast = broadcast_wanted()
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Train on one batch; gives the loss."""
+        if self._to_broadcast and state.current_frame() is None:
+            broadcast_parameters(list(self.get_parameters()))
+            self._to_broadcast = False
+        return super().__call__(*inputs, **kwargs)
 
     def construct(self, *inputs: Any) -> Any:
-        """Train on one batch; gives the loss."""
+        """See `__call__`."""
 
         def scaled(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
@@ -143,6 +157,8 @@ class TrainOneStepCell(Cell):
             return (first if self.sens == 1.0 else first * self.sens), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
+        if self.grad_reducer is not None:
+            grads = self.grad_reducer(grads)
         self.optimizer(grads)
         if self.return_grad:
             return loss, {weight.name: grad for weight, grad in zip(self.weights, grads, strict=True)}

@@ -91,7 +91,9 @@ class Operator:
     def usage(self) -> str:
         """How it is called, without annotations."""
         bare = [each.replace(annotation=inspect.Parameter.empty) for each in self.__signature__.parameters.values()]
-        return f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
+        return (
+            f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator.
@@ -124,10 +126,9 @@ class Operator:
         except SporaxError as error:
             raise error.with_traceback(None) from None
         except (TypeError, ValueError, IndexError, NotImplementedError) as error:
-            raise self._explain(error, args, {**kwargs, **{name: value for name, (_, value) in constants}}) from None
-        if isinstance(result, tuple | list):
-            return tuple(map(wrap, result))
-        return wrap(result)
+            raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
+        kind = type(result)
+        return tuple(map(wrap, result)) if kind is tuple or kind is list else wrap(result)
 
     def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
         """Put `arg` among the arrays, or return it as part of the key."""
@@ -173,9 +174,7 @@ class Operator:
         try:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as mismatch:
-            return SporaxTypeError(
-                f"For '{self.name}', {mismatch}; the signature is {self.usage}."
-            )
+            return SporaxTypeError(f"For '{self.name}', {mismatch}; the signature is {self.usage}.")
         given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
         kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError
         reason = str(error).split("\n")[0].rstrip(".")
@@ -248,7 +247,7 @@ def operator(
             PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
         for each in filter(None, _COMMA.split(method or "")):
             own, renames = _parse(each.strip())
-            setattr(Tensor, own, as_method(renamed(result, _pairs(renames)), own))
+            setattr(Tensor, own, as_method(result, own, _pairs(renames)))
         for each in filter(None, (mint or "").split(";")):
             dotted, renames = _parse(each.strip())
             MINT[dotted] = renamed(result, _pairs(renames))
@@ -304,14 +303,18 @@ def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
     return twin
 
 
-def as_method(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`function` as a method whose first argument is the Tensor."""
+def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """`function` as a method whose first argument is the Tensor; `names` as for `renamed`."""
+    target = function
+    if names:
+        target = renamed(function, names)
+        target.__name__ = f"_{name}"
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return function(self, *args, **kwargs)
+        return target(self, *args, **kwargs)
 
     method.__name__, method.__doc__ = name, function.__doc__
-    others = list(inspect.signature(function).parameters.values())[1:]
+    _, *others = inspect.signature(target).parameters.values()
     method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]
     return method
 

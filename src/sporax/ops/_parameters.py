@@ -86,9 +86,13 @@ class Parameters:
             return
         if value is parameter.default:
             return
-        choices = [choice for part in _parts(hint) if typing.get_origin(part) is Literal for choice in typing.get_args(part)]
+        choices = [
+            choice for part in _parts(hint) if typing.get_origin(part) is Literal for choice in typing.get_args(part)
+        ]
         if choices and isinstance(value, str):
-            raise SporaxValueError(f"For '{self.operator}', '{name}' must be one of {tuple(choices)}, but got {value!r}.")
+            raise SporaxValueError(
+                f"For '{self.operator}', '{name}' must be one of {tuple(choices)}, but got {value!r}."
+            )
         raise SporaxTypeError(
             f"For '{self.operator}', the type of '{name}' must be {describe_hint(hint)}, but got {_describe_value(value)}."
         )

@@ -1,9 +1,9 @@
 """Which dtype a result has when the operands' differ: MindSpore's implicit conversion.
 
 Between tensors: bool < integers < floats < complex; an integer and a float give that float; float16 and bfloat16 give
-float32; uint8 and int8 give int16. Unsigned types wider than 8 bits mix with nothing. Python numbers bend to the tensor:
-a float turns bool and integer tensors into float32, an int turns bool tensors into int64. Every case was observed on
-MindSpore 2.10 (tests/golden/facts.json).
+float32; uint8 and int8 give int16. Unsigned types wider than 8 bits mix with hardly anything. Python numbers bend to the
+tensor: a float turns bool and integer tensors into float32, an int turns bool tensors into int64; complex numbers are
+refused. Every case was observed on MindSpore 2.10 (tests/golden/promotion.json).
 """
 
 from __future__ import annotations
@@ -67,16 +67,19 @@ def _number_dtype(value: Any) -> np.dtype[Any]:
 
 
 def _with_number(operator: str, dtype: np.dtype[Any], number: Any) -> np.dtype[Any]:
-    kind = _number_dtype(number).kind
-    if kind == "f" and dtype in _WIDE_UNSIGNED:
-        _refuse(operator, dtype, np.dtype(np.float32))
-    if kind == "f" and not jnp.issubdtype(dtype, jnp.inexact):
+    kind = _number_dtype(number)
+    if kind.kind == "c" or (dtype in _WIDE_UNSIGNED and kind.kind in "if" and not _meets(operator, kind)):
+        _refuse(operator, dtype, kind)
+    if kind.kind == "f" and not jnp.issubdtype(dtype, jnp.inexact):
         return np.dtype(np.float32)
-    if kind == "i" and dtype == np.bool_:
+    if kind.kind == "i" and dtype == np.bool_:
         return np.dtype(np.int64)
-    if kind == "c" and not jnp.issubdtype(dtype, jnp.complexfloating):
-        return np.dtype(np.complex128 if dtype == np.float64 else np.complex64)
     return dtype
+
+
+def _meets(operator: str, number: np.dtype[Any]) -> bool:
+    """Whether `operator` takes a number of this kind with a wide unsigned type."""
+    return operator in ("Div", "RealDiv") or (operator in ("Mul", "Equal") and number.kind == "i")
 
 
 def _between(operator: str, left: np.dtype[Any], right: np.dtype[Any]) -> np.dtype[Any]:

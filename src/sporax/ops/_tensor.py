@@ -65,7 +65,7 @@ def _reflected(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any
 
 def _equality(function: Callable[..., Any], otherwise: bool) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
-        if not isinstance(other, Tensor | int | float | complex | list | tuple):
+        if not isinstance(other, Tensor | int | float | list | tuple):
             return otherwise
         return function(self, other)
 
@@ -82,7 +82,8 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: array.deepcopy(self)  # type: ignore[attr-defined]
+Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[attr-defined]
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
 Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
 

@@ -16,7 +16,9 @@ from sporax.ops._operator import Array, operator
 def not_in_place(name: str, inplace: bool) -> None:
     """Raise SporaxNotImplementedError when `inplace` is asked for: a value may be shared, so it never changes."""
     if inplace:
-        raise SporaxNotImplementedError(f"For '{name}', 'inplace' must be False, but got True; assign the result instead.")
+        raise SporaxNotImplementedError(
+            f"For '{name}', 'inplace' must be False, but got True; assign the result instead."
+        )
 
 
 @operator("ReLU", function="", method="relu")
@@ -101,7 +103,7 @@ def _softmax(input: Array, axis: int | tuple[int, ...] = -1) -> Array:
     return _softmax_of(input, axis)
 
 
-@operator(function="softmax", mint="softmax(dim=axis)")
+@operator(function="softmax")
 def softmax(input: Array, axis: int | tuple[int, ...] = -1, *, dtype: DType | None = None) -> Array:
     """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
     return _softmax_of(input, axis, dtype)
@@ -111,6 +113,12 @@ def softmax(input: Array, axis: int | tuple[int, ...] = -1, *, dtype: DType | No
 def _softmax_method(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
     """Exponentials divided by their sum along `axis`, computed in `dtype` if given."""
     return _softmax_of(input, axis, dtype)
+
+
+@operator(function="", mint="softmax")
+def _mint_softmax_along(input: Array, dim: int, *, dtype: DType | None = None) -> Array:
+    """Exponentials divided by their sum along `dim`, computed in `dtype` if given."""
+    return _softmax_of(input, dim, dtype)
 
 
 def _guessed(dim: int | None, ndim: int) -> int:

@@ -161,13 +161,25 @@ def _matching(name: str, input: Array, left: Array, right: Array, value: Any) ->
     return jnp.asarray(value, input.dtype)
 
 
-@operator("Addcdiv()", function="addcdiv", method="addcdiv", mint="addcdiv")
+@operator("Addcdiv()", function="")
+def _addcdiv_primitive(input: Array, tensor1: Array, tensor2: Array, value: Operand) -> Array:
+    """``input + value * tensor1 / tensor2``."""
+    return addcdiv.kernel(input, tensor1, tensor2, value)
+
+
+@operator("Addcmul()", function="")
+def _addcmul_primitive(input: Array, tensor1: Array, tensor2: Array, value: Operand) -> Array:
+    """``input + value * tensor1 * tensor2``."""
+    return addcmul.kernel(input, tensor1, tensor2, value)
+
+
+@operator(function="addcdiv", method="addcdiv", mint="addcdiv")
 def addcdiv(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) -> Array:
     """``input + value * tensor1 / tensor2``."""
     return input + _matching("Addcdiv", input, tensor1, tensor2, value) * (tensor1 / tensor2)
 
 
-@operator("Addcmul()", function="addcmul", method="addcmul")
+@operator(function="addcmul", method="addcmul")
 def addcmul(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) -> Array:
     """``input + value * tensor1 * tensor2``."""
     return input + _matching("Addcmul", input, tensor1, tensor2, value) * (tensor1 * tensor2)
@@ -176,7 +188,7 @@ def addcmul(input: Array, tensor1: Array, tensor2: Array, value: Operand = 1) ->
 # ---------------------------------------------------------------------------------------------------------- closeness
 
 
-@operator("ApproximateEqual", function="approximate_equal", method="approximate_equal(other=y)")
+@operator("ApproximateEqual", function="approximate_equal", method="approximate_equal(input=x, other=y)")
 def approximate_equal(x: Array, y: Array, tolerance: float = 1e-5) -> Array:
     """Whether two tensors of one shape and dtype differ by less than `tolerance`, element by element."""
     check.tensor("ApproximateEqual", x=x, y=y)

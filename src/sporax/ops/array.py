@@ -360,26 +360,26 @@ def strided_slice(
 
 
 @operator("Slice()", function="slice")
-def slice_(input: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
+def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
     """The block that starts at `begin` and has sizes `size`; a size of -1 reaches to the end.
 
     Raises:
         SporaxValueError: the block leaves the tensor, or the numbers of dimensions differ.
     """
-    if not len(begin) == len(size) == input.ndim:
+    if not len(begin) == len(size) == input_x.ndim:
         raise SporaxValueError(
-            f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input.shape}, but got {begin}, {size}."
+            f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input_x.shape}, but got {begin}, {size}."
         )
     sizes = tuple(
         whole - start if length == -1 else length
-        for whole, start, length in zip(input.shape, begin, size, strict=True)
+        for whole, start, length in zip(input_x.shape, begin, size, strict=True)
     )
-    for dim, (whole, start, length) in enumerate(zip(input.shape, begin, sizes, strict=True)):
+    for dim, (whole, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
         if start < 0 or length < 0 or start + length > whole:
             raise SporaxValueError(
                 f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {whole}."
             )
-    return jax.lax.slice(input, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
+    return jax.lax.slice(input_x, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
 
 
 # ------------------------------------------------------------------------------------------------------- picking, counting

@@ -17,6 +17,7 @@ import numpy as np
 
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ops import _check as check
 from sporax.ops._operator import PRIMITIVES, export
 from sporax.runtime import state
 
@@ -94,7 +95,7 @@ def while_loop(cond_func: Callable[[Any], Any], loop_func: Callable[[Any], Any],
 
 
 def scan(
-    loop_func: Callable[[Any, Any], Any], init: Any, xs: Any = None, length: int | None = None, unroll: bool = True
+    loop_func: Callable[[Any, Any], Any], init: Any, xs: Any, length: int | None = None, unroll: bool = True
 ) -> Any:
     """``for x in xs: init, y = loop_func(init, x)``; returns the last `init` and all `y`, stacked.
 
@@ -127,9 +128,7 @@ def scan(
     return last, outputs
 
 
-def fori_loop(
-    lower: Any, upper: Any, loop_func: Callable[[Any, Any], Any], init_val: Any, unroll: bool = True
-) -> Any:
+def fori_loop(lower: Any, upper: Any, loop_func: Callable[[Any, Any], Any], init_val: Any, unroll: bool = True) -> Any:
     """``for i in range(lower, upper): val = loop_func(i, val)``, inside a compiled step too.
 
     Args:
@@ -218,8 +217,8 @@ def _next(name: str, before: Any, after: Any) -> Any:
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         if was.shape != now.shape or was.dtype != now.dtype:
             raise SporaxTypeError(
-                f"For '{name}', the value must keep its shapes and dtypes, but got {now.dtype}{list(now.shape)} "
-                f"after {was.dtype}{list(was.shape)}."
+                f"For '{name}', the value must keep its shapes and dtypes, but got {check.describe(now)} "
+                f"after {check.describe(was)}."
             )
     return after
 

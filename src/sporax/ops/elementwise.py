@@ -38,7 +38,7 @@ def sub(input: Operand, other: Operand) -> Array:
     return jnp.logical_xor(left, right) if left.dtype == np.bool_ else jnp.subtract(left, right)
 
 
-@operator("Mul", method="mul, multiply", mint="mul")
+@operator("Mul", method="mul, multiply(value=other)", mint="mul")
 def mul(input: Operand, other: Operand) -> Array:
     """Product of two tensors, element by element, broadcast against each other."""
     left, right = _operands("Mul", input, other)
@@ -87,7 +87,7 @@ export(true_divide)
 def floor_div(x: Operand, y: Operand) -> Array:
     """Quotient rounded towards minus infinity."""
     left, right = _operands("FloorDiv", x, y)
-    return jnp.floor_divide(left, right)
+    return jnp.floor_divide(left, right).astype(left.dtype)
 
 
 @operator("FloorMod")
@@ -321,7 +321,9 @@ def masked_fill(input_x: Array, mask: Array, value: Operand) -> Array:
             f"For 'MaskedFill', 'mask' must be Tensor[Bool], but got {dtypes.from_numpy(mask.dtype)}."
         )
     if np.ndim(value):
-        raise SporaxValueError(f"For 'MaskedFill', 'value' must be a number or a 0-D Tensor, but got {np.shape(value)}.")
+        raise SporaxValueError(
+            f"For 'MaskedFill', 'value' must be a number or a 0-D Tensor, but got {np.shape(value)}."
+        )
     check.broadcast("MaskedFill", input_x, mask)
     return jnp.where(mask, jnp.asarray(value, input_x.dtype), input_x)
 

@@ -226,7 +226,13 @@ def addmv(input: Array, mat: Array, vec: Array, *, beta: Operand = 1, alpha: Ope
     return _addmv(input, mat, vec, beta, alpha)
 
 
-@operator(function="addr", method="addr")
+@operator(function="", method="addr")
+def _addr_method(x: Array, vec1: Array, vec2: Array, beta: Operand = 1, alpha: Operand = 1) -> Array:
+    """``beta * x + alpha * outer(vec1, vec2)``."""
+    return _addr(x, vec1, vec2, beta, alpha)
+
+
+@operator(function="addr")
 def addr(x: Array, vec1: Array, vec2: Array, *, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * x + alpha * outer(vec1, vec2)``."""
     return _addr(x, vec1, vec2, beta, alpha)
@@ -473,6 +479,12 @@ def _trace_method(input: Array, offset: int = 0, axis1: int = 0, axis2: int = 1,
     """Sum of a diagonal in the plane of two dimensions."""
     values = input if dtype is None else input.astype(dtype.np_dtype)
     return jnp.trace(values, offset, axis1, axis2).astype(values.dtype)
+
+
+@operator(function="")
+def transposed(x: Array) -> Array:
+    """The last two dimensions exchanged."""
+    return jnp.swapaxes(x, -1, -2)
 
 
 @operator(function="adjoint", method="adjoint")

@@ -172,7 +172,10 @@ for _dims in (1, 2, 3):
     _avg_pool(_dims)
 
 
-@operator("AvgPool3D(kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, data_format)", function="")  # fmt: skip
+@operator(
+    "AvgPool3D(kernel_size, strides, pad_mode, pad, ceil_mode, count_include_pad, divisor_override, data_format)",
+    function="",
+)
 def _avg_pool3d(
     x: Array,
     kernel_size: Setting = 1,
@@ -184,12 +187,11 @@ def _avg_pool3d(
     divisor_override: int = 0,
     data_format: Literal["NCDHW"] = "NCDHW",
 ) -> Array:
-    """Means over windows of volumes (n, c, d, h, w). With ``"same"`` padding only real cells count."""
+    """Means over windows of volumes (n, c, d, h, w)."""
     check.rank("AvgPool3D", 5, x=x)
     window, step = per_dim("AvgPool3D", "kernel_size", kernel_size, 3), per_dim("AvgPool3D", "strides", strides, 3)
     around = resolved_edges("AvgPool3D", pad_mode, pad, x.shape[2:], window, step)
-    include = count_include_pad and pad_mode.lower() != "same"
-    return _mean("AvgPool3D", x, window, step, around, ceil_mode, include, divisor_override)
+    return _mean("AvgPool3D", x, window, step, around, ceil_mode, count_include_pad, divisor_override)
 
 
 def _lp_pool(dims: int) -> None:

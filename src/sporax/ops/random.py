@@ -13,7 +13,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
-from sporax.ops._operator import PRIMITIVES, Array, Primitive, export, operator
+from sporax.ops._operator import FUNCTIONS, PRIMITIVES, Array, Primitive, export, operator
 from sporax.runtime.random import Generator
 
 
@@ -49,7 +49,7 @@ class Dropout(Primitive):
     attribute_names = ("keep_prob",)
     defaults = {"keep_prob": 0.5}
 
-    def __init__(self, keep_prob: float = 0.5, Seed0: int = 0, Seed1: int = 0) -> None:
+    def __init__(self, keep_prob: float = 0.5, Seed0: int = 0, Seed1: int = 0) -> None:  # noqa: N803 - MindSpore's names
         super().__init__(keep_prob=_checked_probability("Dropout", "keep_prob", keep_prob, zero=False))
         self._stream = Generator((Seed1 << 32) + Seed0) if Seed0 or Seed1 else seeds.operators
 
@@ -74,7 +74,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, seed: int | None 
     if not training or p == 0:
         return input
     if p == 1:
-        return input * 0
+        return FUNCTIONS["zeros_like"](input)
     stream = seeds.operators if seed is None else Generator(seed)
     return _dropout(input, wrap(stream.next_key()), 1.0 - p)[0]
 
@@ -115,9 +115,7 @@ def normal(shape: Any, mean: Any, stddev: Any, seed: int | None = None) -> Tenso
     return standard_normal(shape, seed) * stddev + mean
 
 
-def uniform(
-    shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType = dtypes.float32
-) -> Tensor:
+def uniform(shape: Any, minval: Any, maxval: Any, seed: int | None = None, dtype: DType = dtypes.float32) -> Tensor:
     """Uniform numbers in [minval, maxval)."""
     unit = _draw_uniform(_key(seed), check.shape("uniform", _sizes((shape,))), dtype)
     return unit * (maxval - minval) + minval

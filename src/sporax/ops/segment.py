@@ -10,7 +10,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
-from sporax.ops.scatter import scattered
+from sporax.ops.scattering import scattered
 from sporax.ops.sorting import known
 
 

@@ -33,14 +33,19 @@ def _lin_space(start: Array, stop: Array, num: int) -> Array:
 
 
 @operator(function="logspace")
-def logspace(start: Operand, end: Operand, steps: int, base: int = 10, *, dtype: DType | None = None) -> Array:
+def logspace(start: Operand, end: Operand, steps: int, base: int = 10, *, dtype: DType = dtypes.float32) -> Array:
     """`steps` numbers from base^start to base^end, whose logarithms are at equal distances."""
-    kind = jnp.float32 if dtype is None else dtype.np_dtype
     exponents = jnp.linspace(jnp.asarray(start, jnp.float64), jnp.asarray(end, jnp.float64), steps)
-    return jnp.power(float(base), exponents).astype(kind)
+    return jnp.power(float(base), exponents).astype(dtype.np_dtype)
 
 
-@operator("Fill()", function="fill", composed=True)
+@operator("Fill()", function="", composed=True)
+def _fill_primitive(dtype: DType, dims: Any, x: Any) -> Tensor:
+    """A tensor of the shape `dims` and dtype `dtype` that holds one value `x`."""
+    return fill(dtype, dims, x)
+
+
+@operator(function="fill", composed=True)
 def fill(type: DType, shape: Any, value: Any) -> Tensor:
     """A tensor of `shape` and dtype `type` that holds one value."""
     sizes = check.shape("Fill", tuple(shape) if isinstance(shape, list) else shape)
@@ -183,7 +188,13 @@ def rot90(input: Array, k: int, dims: tuple[int, ...]) -> Array:
     return jnp.rot90(input, k, planes)
 
 
-@operator("ReverseSequence", function="reverse_sequence", method="reverse_sequence")
+@operator(function="", method="reverse_sequence")
+def _reverse_sequence_method(x: Array, seq_lengths: Array, seq_dim: int = 0, batch_dim: int = 0) -> Array:
+    """As `ops.reverse_sequence`."""
+    return reverse_sequence.kernel(x, seq_lengths, seq_dim, batch_dim)
+
+
+@operator("ReverseSequence", function="reverse_sequence")
 def reverse_sequence(x: Array, seq_lengths: Array, seq_dim: int, batch_dim: int = 0) -> Array:
     """The first `seq_lengths` elements along `seq_dim` of each sample (along `batch_dim`) reversed."""
     check.integral("ReverseSequence", seq_lengths=seq_lengths)
@@ -436,20 +447,21 @@ def diag_embed(input: Array, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
 
 # ----------------------------------------------------------------------------------------------------- facts as values
 
-for _name, _compute, _doc in (
-    ("Shape", lambda x: x.shape, "Sizes of the dimensions."),
-    ("Rank", lambda x: x.ndim, "Number of dimensions."),
-    ("Size", lambda x: x.size, "Number of elements."),
-    ("DType", lambda x: x.dtype, "Element type."),
-):
 
-    def _fact(x: Any, compute: Callable[[Any], Any] = _compute, name: str = _name) -> Any:
+def _fact(name: str, compute: Callable[[Any], Any], doc: str) -> None:
+    def kernel(x: Any) -> Any:
         if not isinstance(x, Tensor):
             raise SporaxTypeError(f"For '{name}', the input must be a Tensor, but got {type(x).__name__}.")
         return compute(x)
 
-    _fact.__doc__ = _doc
-    operator(f"{_name}()", function="", composed=True)(_fact)
+    kernel.__name__, kernel.__doc__ = f"_{name.lower()}", doc
+    operator(f"{name}()", function="", composed=True)(kernel)
+
+
+_fact("Shape", lambda x: x.shape, "Sizes of the dimensions.")
+_fact("Rank", lambda x: x.ndim, "Number of dimensions.")
+_fact("Size", lambda x: x.size, "Number of elements.")
+_fact("DType", lambda x: x.dtype, "Element type.")
 
 
 @operator(function="dtype", composed=True)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, wrap_numpy
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -191,12 +192,12 @@ def _search_sorted_primitive(
     sorted_sequence: Array,
     values: Array,
     sorter: Array | None = None,
-    dtype: DType | None = None,
+    dtype: DType = dtypes.int64,
     right: bool = False,
 ) -> Array:
-    """As `ops.searchsorted`, with positions in `dtype` (int64 by default)."""
+    """As `ops.searchsorted`, with positions in `dtype`."""
     sequence = sorted_sequence if sorter is None else jnp.take_along_axis(sorted_sequence, sorter, -1)
-    return _search(sequence, values, right, jnp.int64 if dtype is None else dtype.np_dtype)
+    return _search(sequence, values, right, dtype.np_dtype)
 
 
 @operator(function="", method="searchsorted")

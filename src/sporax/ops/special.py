@@ -42,7 +42,13 @@ for _primitive, _compute, _names, _mint, _doc in (
     )
 
 
-@operator("Logit", method="logit")
+@operator("Logit(eps)", function="")
+def _logit_primitive(input: Array, eps: float = -1.0) -> Array:
+    """log(x / (1 - x)), after limiting the input to [eps, 1 - eps] unless `eps` is negative."""
+    return logit.kernel(input, eps)
+
+
+@operator(function="logit", method="logit")
 def logit(input: Array, eps: float | None = None) -> Array:
     """log(x / (1 - x)), the inverse of the sigmoid.
 

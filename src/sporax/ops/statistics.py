@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
@@ -20,7 +21,7 @@ Axes = int | tuple[int, ...] | None
 # ----------------------------------------------------------------------------------------------------------- extremes
 
 
-def _extreme(name: str, function: Callable[..., Array], doc: str) -> Any:
+def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
     def kernel(
         input: Array,
         axis: Axes = None,
@@ -35,13 +36,18 @@ def _extreme(name: str, function: Callable[..., Array], doc: str) -> Any:
         start = None if initial is None else jnp.asarray(initial, input.dtype)
         return function(input, check.axes(name, axis, input.ndim), keepdims=keepdims, initial=start, where=where)
 
-    kernel.__name__ = name
+    def torch_like(input: Array, dim: Axes = (), keepdim: bool = False) -> Array:
+        return kernel(input, dim, keepdim)
+
+    kernel.__name__ = torch_like.__name__ = name
+    torch_like.__doc__ = f"{doc} over `dim`."
     kernel.__doc__ = doc + " over `axis`; not less extreme than `initial`; only of the elements in the mask `where`."
-    return operator(function=name, method=name, mint=f"{name}(dim=axis, keepdim=keepdims)")(kernel)
+    operator(function="", mint=name)(torch_like)
+    operator(function=name, method=name)(kernel)
 
 
-amax = _extreme("amax", jnp.max, "Largest element")
-amin = _extreme("amin", jnp.min, "Smallest element")
+_extreme("amax", jnp.max, "Largest element")
+_extreme("amin", jnp.min, "Smallest element")
 
 
 @operator(function="aminmax", method="aminmax")
@@ -60,10 +66,10 @@ def ptp(input: Array, axis: Axes = None, keepdims: bool = False) -> Array:
 
 
 @operator("Argmin(axis, output_type)", function="")
-def _argmin_primitive(x: Array, axis: int = -1, output_type: DType | None = None) -> Array:
-    """Position of the smallest element along `axis`; int32 unless `output_type` says otherwise."""
+def _argmin_primitive(x: Array, axis: int = -1, output_type: DType = dtypes.int32) -> Array:
+    """Position of the smallest element along `axis`; in `output_type`."""
     positions = jnp.argmin(x, axis=check.axis("Argmin", axis, x.ndim))
-    return positions.astype(jnp.int32 if output_type is None else output_type.np_dtype)
+    return positions.astype(output_type.np_dtype)
 
 
 # ------------------------------------------------------------------------------------------------ medians and quantiles
@@ -210,10 +216,10 @@ def cov(input: Array, *, correction: int = 1, fweights: Array | None = None, awe
 
 
 @operator(function="count_nonzero", method="count_nonzero(dim=axis)")
-def count_nonzero(x: Array, axis: Axes = (), keep_dims: bool = False, dtype: DType | None = None) -> Array:
-    """Number of elements over `axis` that are not zero; int32 unless `dtype` says otherwise."""
+def count_nonzero(x: Array, axis: Axes = (), keep_dims: bool = False, dtype: DType = dtypes.int32) -> Array:
+    """Number of elements over `axis` that are not zero, in `dtype`."""
     counts = jnp.count_nonzero(x, check.axes("count_nonzero", axis, x.ndim), keepdims=keep_dims)
-    return counts.astype(jnp.int32 if dtype is None else dtype.np_dtype)
+    return counts.astype(dtype.np_dtype)
 
 
 @operator(function="", mint="count_nonzero")
@@ -251,7 +257,13 @@ def _weighed(input: Array, weights: Array, size: int) -> Array:
     return jnp.zeros((size,), weights.dtype).at[input].add(weights)
 
 
-@operator("Histogram(bins, min, max)", function="histc", method="histc", mint="histc")
+@operator(function="", mint="histc")
+def _mint_histc(input: Array, bins: int = 100, min: float = 0, max: float = 0) -> Array:
+    """As `ops.histc`."""
+    return histc.kernel(input, bins, min, max)
+
+
+@operator("Histogram(bins, min, max)", function="histc", method="histc")
 def histc(input: Array, bins: int = 100, min: float = 0.0, max: float = 0.0) -> Array:
     """Number of elements in each of `bins` equal intervals of [min, max], or of the input's range when both are 0.
 

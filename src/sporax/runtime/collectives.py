@@ -10,6 +10,8 @@ Inside a program of all ranks the members of a group are told apart by XLA's rep
 into groups of equal size. Where a group does not fit that (3 of 8), the exchange goes round the members in rotations.
 Only the members of a group take part: the programs of other ranks need not contain the collective at all.
 
+Programs of different ranks may differ (``x[rank]``); `sporax.runtime.order` sees to it that they exchange data in one order.
+
 Derivatives are MindSpore's: an all-reduced sum has an all-reduced sum as derivative, so a loss that is summed over ranks
 and not divided counts once for each of them.
 """
@@ -27,6 +29,7 @@ from jax import lax
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import joint, state
 from sporax.runtime.groups import Group
+from sporax.runtime.order import AXIS, follow, happened
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
@@ -166,15 +169,20 @@ def _own_program(collective: Collective, method: str, tree: Any, devices: joint.
 # ------------------------------------------------------------------------------------------------------- building blocks
 
 
+def permute(array: jax.Array, pairs: list[tuple[int, int]]) -> jax.Array:
+    """What came along one of the pairs (from, to) of places; zeros where nothing came."""
+    return happened(lax.ppermute(follow(array), AXIS, pairs))
+
+
 def gather(axis: Axis, array: jax.Array) -> jax.Array:
     """The members' arrays, one after another along dim 0."""
     if axis.count == 1:
         return array
     if axis.divides:
-        return lax.all_gather(array, joint.AXIS, axis_index_groups=axis.cover, tiled=True)
+        return happened(lax.all_gather(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     pieces = [array] * axis.count
     for distance in range(1, axis.count):
-        pieces[axis.position - distance] = lax.ppermute(array, joint.AXIS, axis.rotation(distance))
+        pieces[axis.position - distance] = permute(array, axis.rotation(distance))
     return jnp.concatenate(pieces)
 
 
@@ -183,12 +191,14 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
     if axis.count == 1:
         return array
     if axis.divides:
-        return lax.all_to_all(array, joint.AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True)
+        return happened(
+            lax.all_to_all(follow(array), AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True)
+        )
     own = jnp.split(array, axis.count, split_dim)
     pieces = [own[axis.position]] * axis.count
     for distance in range(1, axis.count):
         outgoing = own[(axis.position + distance) % axis.count]
-        pieces[axis.position - distance] = lax.ppermute(outgoing, joint.AXIS, axis.rotation(distance))
+        pieces[axis.position - distance] = permute(outgoing, axis.rotation(distance))
     return jnp.concatenate(pieces, concat_dim)
 
 
@@ -203,8 +213,7 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
     combine = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
-    result: jax.Array = combine(array, joint.AXIS, axis_index_groups=axis.cover)
-    return result
+    return happened(combine(follow(array), AXIS, axis_index_groups=axis.cover))
 
 
 def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
@@ -212,7 +221,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     if axis.count == 1:
         return array
     if op == "sum" and axis.divides and array.dtype != jnp.bool_:
-        return lax.psum_scatter(array, joint.AXIS, axis_index_groups=axis.cover, tiled=True)
+        return happened(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
         return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)

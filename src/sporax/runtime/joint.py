@@ -13,6 +13,7 @@ whose step is a joint program thus converts nothing but its batch and its loss.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -23,10 +24,8 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import distributed, failure
+from sporax.runtime.order import AXIS, in_order
 from sporax.runtime.state import Variable
-
-AXIS = "rank"
-"""Name of the mesh axis along which ranks lie."""
 
 # XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
 # and hides what a fusion setting asked for.
@@ -70,9 +69,14 @@ def to_local(array: jax.Array) -> jax.Array:
 
 def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
     """`function`, written for one rank's local arrays, as a function of joint arrays."""
-    return jax.shard_map(
-        function, mesh=mesh(devices), in_specs=PartitionSpec(), out_specs=PartitionSpec(), check_vma=False
-    )
+
+    @functools.wraps(function)
+    def ordered(*arrays: Any) -> Any:
+        with in_order():
+            return function(*arrays)
+
+    everywhere = PartitionSpec()
+    return jax.shard_map(ordered, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
 
 
 def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequence[int] = ()) -> Any:

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import collectives, groups, joint, state
@@ -120,7 +119,6 @@ _differentiable_send.defvjp(_send_forward, _send_backward)
 
 def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
     received: dict[int, jax.Array] = {}
-    previous: jax.Array | None = None
     for step in _steps(exchange):
         payload = arrays[step.send] if step.send is not None else None
         if step.source == step.destination:
@@ -129,21 +127,19 @@ def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Arr
             continue
         if payload is None:
             payload = jnp.zeros(step.message.shape, step.message.dtype)
-        previous = _transfer(step, payload, previous)
-        if step.receive is not None:
-            received[step.receive] = previous
-    if previous is not None:
-        collectives.keep(previous)
+        arrived = _transfer(step, payload)
+        if step.receive is None:
+            collectives.keep(arrived)
+        else:
+            received[step.receive] = arrived
     return tuple(received[index] for index in range(len(exchange.receives)))
 
 
-def _transfer(step: _Step, payload: jax.Array, previous: jax.Array | None) -> jax.Array:
+def _transfer(step: _Step, payload: jax.Array) -> jax.Array:
     """Carry one message; gives what arrived (zeros at the source)."""
     if state.compiling():
         state.note_communication()
-        if previous is not None:
-            payload = _after(previous, payload)
-        return lax.ppermute(payload, joint.AXIS, [(step.source, step.destination)])
+        return collectives.permute(payload, [(step.source, step.destination)])
     if isinstance(payload, jax.core.Tracer):
         raise SporaxRuntimeError(
             "For 'Send', messages must be sent step by step or in a program compiled by Sporax (GRAPH_MODE, @jit), but "
@@ -156,18 +152,9 @@ def _transfer(step: _Step, payload: jax.Array, previous: jax.Array | None) -> ja
 @cache
 def _message_program(devices: joint.Devices) -> Any:
     def message(payload: jax.Array) -> jax.Array:
-        return lax.ppermute(payload, joint.AXIS, [(0, 1)])
+        return collectives.permute(payload, [(0, 1)])
 
     return joint.compile_jointly(message, devices)
-
-
-def _after(previous: jax.Array, payload: jax.Array) -> jax.Array:
-    """`payload`, computed after `previous`: messages that do not depend on each other might otherwise be carried in
-    different orders on different ranks. The condition is always true, which the compiler cannot know."""
-    if not previous.size:
-        return payload
-    always = lax.axis_index(joint.AXIS) < jnp.int32(2**30)
-    return jnp.where(always, payload, previous.ravel()[0].astype(payload.dtype))
 
 
 def _steps(exchange: Exchange) -> list[_Step]:

@@ -1,8 +1,9 @@
 """Training tools: `Model`, callbacks, metrics and checkpoints (`mindspore.train`)."""
 
 from sporax.ir.missing import missing_names
-from sporax.train import callback, metrics, model, serialization, summary
+from sporax.train import callback, interop, metrics, model, serialization, summary
 from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
+from sporax.train.interop import load_torch_weights, torch_names
 from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
 from sporax.train.model import Model
 from sporax.train.serialization import (
@@ -16,5 +17,5 @@ from sporax.train.serialization import (
 )
 from sporax.train.summary import SummaryRecord
 
-__all__ = ["Model", *callback.__all__, *metrics.__all__, *serialization.__all__, *summary.__all__]
+__all__ = ["Model", *callback.__all__, *interop.__all__, *metrics.__all__, *serialization.__all__, *summary.__all__]
 __getattr__ = missing_names(__name__)

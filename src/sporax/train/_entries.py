@@ -87,6 +87,19 @@ def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
     return found
 
 
+def merged(parameters: list[Entry], further: list[Entry]) -> list[Entry]:
+    """Both lists; where a name is in both, the further entry wins, with a warning."""
+    found = {entry.name: entry for entry in parameters}
+    for entry in further:
+        if entry.name in found:
+            warnings.warn(
+                f"For 'save_checkpoint', '{entry.name}' of 'append_dict' takes the place of the parameter of that name.",
+                stacklevel=3,
+            )
+        found[entry.name] = entry
+    return list(found.values())
+
+
 def _named(save_obj: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(save_obj, Cell):
         for parameter in save_obj.get_parameters():

@@ -41,7 +41,7 @@ _MAX_HEADER_BYTES = 100_000_000
 
 
 def write(file: BinaryIO, entries: list[Entry], *, with_crc: bool, metadata: dict[str, str]) -> None:
-    """Write `entries`, sorted by name.
+    """Write `entries`, wide types first, so that each array begins at a multiple of its element's size.
 
     Args:
         file: open for writing.
@@ -52,7 +52,7 @@ def write(file: BinaryIO, entries: list[Entry], *, with_crc: bool, metadata: dic
     Raises:
         SporaxTypeError: a string, or a dtype the format does not have.
     """
-    ordered = sorted(entries, key=lambda entry: entry.name)
+    ordered = sorted(entries, key=lambda entry: (-_array(entry).itemsize, entry.name))
     header: dict[str, Any] = {"__metadata__": {"format": "ms", **metadata}}
     place = 0
     for entry in ordered:

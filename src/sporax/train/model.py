@@ -6,23 +6,30 @@ Here the networks are put together and the arguments checked; `_loop` runs the s
 
 from __future__ import annotations
 
-import warnings
+import contextlib
 from typing import Any
 
 from sporax import context, nn
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.context import get_auto_parallel_context
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn import Cell
-from sporax.parallel import get_auto_parallel_context
+from sporax.parallel.auto_parallel import AutoParallel
 from sporax.train import _precision
-from sporax.train._checks import check_bool, check_count, check_integer, check_text
+from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train._feed import Batch, check_dataset
 from sporax.train._loop import TrainLoop, check_two_columns, evaluate
-from sporax.train.callback._callback import CallbackManager, InternalCallbackParam, as_callbacks, check_events
+from sporax.train._model_arguments import check_epochs, check_options, check_parts, first_batch, layouts
+from sporax.train.callback._callback import (
+    Callback,
+    CallbackManager,
+    InternalCallbackParam,
+    RunContext,
+    as_callbacks,
+    check_events,
+)
 from sporax.train.callback._model_checkpoint import save_on_exception
 from sporax.train.metrics import Loss, Metric, get_metrics
-
-_OPTIONS = ("loss_scale_manager", "keep_batchnorm_fp32", "boost_config_dict", "acc_level")
 
 
 class Model:
@@ -62,8 +69,8 @@ class Model:
         boost_level: str = "O0",
         **options: Any,
     ) -> None:
-        _check_parts(network, loss_fn, optimizer)
-        _check_options(options, boost_level)
+        check_parts(network, loss_fn, optimizer)
+        check_options(options, boost_level)
         self._network: Cell = network
         self._loss_fn = loss_fn
         self._optimizer = optimizer
@@ -184,11 +191,11 @@ class Model:
         valid: tuple[Any, Any] | None = None,
     ) -> None:
         check_bool(where, "dataset_sink_mode", sink_mode)
-        _check_epochs(where, epoch, initial_epoch, sink_size)
+        check_epochs(where, epoch, initial_epoch, sink_size)
         num_batches = check_dataset(where, dataset)
         if num_batches == 0:
             raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
-        given = as_callbacks(callbacks)
+        given = [*self._scale_follower(), *as_callbacks(callbacks)]
         steps = num_batches if sink_size == -1 else sink_size
         facts = self._facts = InternalCallbackParam(
             mode="train",
@@ -205,8 +212,6 @@ class Model:
             dataset_sink_mode=sink_mode,
             sink_size=steps if sink_mode else -1,
             list_callback=given,
-            parallel_mode=get_auto_parallel_context("parallel_mode"),
-            device_number=1,
             last_save_ckpt_step=None,
             latest_ckpt_file=None,
         )
@@ -219,8 +224,20 @@ class Model:
             check_batch=check_two_columns if self._loss_fn is not None else _accept,
             after_epoch=lambda manager: self._validate(valid, manager),
         )
-        with CallbackManager(given) as manager, save_on_exception(given, facts):
+        with self._parallel_settings(), CallbackManager(given) as manager, save_on_exception(given, facts):
+            facts.parallel_mode = get_auto_parallel_context("parallel_mode")
+            facts.device_number = get_auto_parallel_context("device_num")
             loop.run(range(initial_epoch, epoch), manager)
+
+    def _parallel_settings(self) -> contextlib.AbstractContextManager[Any]:
+        """A network with parallel settings of its own brings them for the whole step, optimizer and all."""
+        if isinstance(self._network, AutoParallel):
+            return context.using(self._network.parallel_config)
+        return contextlib.nullcontext()
+
+    def _scale_follower(self) -> list[Callback]:
+        manager = self._loss_scale_manager
+        return [_ScaleFollower(manager)] if manager is not None and manager.get_drop_overflow_update() else []
 
     def _validate(self, valid: tuple[Any, Any] | None, manager: CallbackManager) -> None:
         """The evaluation inside `fit`: callbacks of users and TimeMonitor hear of it, others are about training."""
@@ -277,7 +294,7 @@ class Model:
             ),
         )
         try:
-            with CallbackManager(given) as manager:
+            with self._parallel_settings(), CallbackManager(given) as manager:
                 return self._evaluate(valid_dataset, manager, None)
         finally:
             self._facts = outer  # a callback may evaluate in the middle of training
@@ -369,19 +386,21 @@ class Model:
             SporaxRuntimeError: not in GRAPH_MODE, or `valid_dataset` without metrics.
         """
         check_bool("Model.build", "sink_mode", sink_mode)
-        _check_epochs("Model.build", epoch, 0, sink_size)
+        check_epochs("Model.build", epoch, 0, sink_size)
         if train_dataset is None and valid_dataset is None:
             raise SporaxValueError("For 'Model.build', 'train_dataset' and 'valid_dataset' must not both be None.")
         if not context.graph_mode():
             raise SporaxRuntimeError("For 'Model.build', the mode must be GRAPH_MODE, but it is PYNATIVE_MODE.")
-        if train_dataset is not None:
-            self._train_network.set_train(True)
-            self._train_network.compile(*_first_batch("Model.build", train_dataset))
-        if valid_dataset is not None:
-            if not self._metric_fns:
-                raise SporaxRuntimeError("For 'Model.build', 'valid_dataset' needs 'metrics', but the model has none.")
-            self._eval_network.set_train(False)
-            self._eval_network.compile(*_first_batch("Model.build", valid_dataset))
+        if valid_dataset is not None and not self._metric_fns:
+            raise SporaxRuntimeError("For 'Model.build', 'valid_dataset' needs 'metrics', but the model has none.")
+        for network, dataset, training in (
+            (self._train_network, train_dataset, True),
+            (self._eval_network, valid_dataset, False),
+        ):
+            if dataset is not None:
+                network.set_train(training)
+                with self._parallel_settings():
+                    network.compile(*first_batch("Model.build", dataset))
 
     def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
         """How the Parameters of the training step are cut over devices.
@@ -390,7 +409,7 @@ class Model:
             SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
         """
         check_dataset("Model.infer_train_layout", train_dataset)
-        return _layouts("Model.infer_train_layout")
+        return layouts("Model.infer_train_layout")
 
     def infer_predict_layout(self, *predict_data: Any, skip_backend_compile: bool = False) -> Any:
         """How the Parameters of the network are cut over devices for prediction.
@@ -398,63 +417,26 @@ class Model:
         Raises:
             SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
         """
-        return _layouts("Model.infer_predict_layout")
+        return layouts("Model.infer_predict_layout")
 
     def _check_metrics(self, where: str) -> None:
         if not self._metric_fns:
             raise SporaxValueError(f"For '{where}', the model must have 'metrics' to evaluate, but it has none.")
 
 
+class _ScaleFollower(Callback):
+    """Tells the loss scale manager after every step whether it overflowed; the step has acted on it by itself."""
+
+    hears_evaluation_in_fit = False
+
+    def __init__(self, manager: Any) -> None:
+        self._manager = manager
+
+    def on_train_step_end(self, run_context: RunContext) -> None:
+        """Read the step's second output."""
+        outputs = run_context.original_args().net_outputs
+        self._manager.update_loss_scale(bool(outputs[1].asnumpy().all()))
+
+
 def _accept(batch: Batch) -> None:
     """Any number of columns will do."""
-
-
-def _check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
-    if not isinstance(network, Cell):
-        raise SporaxTypeError(f"For 'Model', 'network' must be a Cell, but got {type(network).__name__}.")
-    if loss_fn is not None and not callable(loss_fn):
-        raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
-    if optimizer is not None and not isinstance(optimizer, Cell):
-        raise SporaxTypeError(f"For 'Model', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
-
-
-def _check_options(options: dict[str, Any], boost_level: str) -> None:
-    for name in options:
-        if name not in _OPTIONS:
-            raise SporaxValueError(f"For 'Model', further options must be among {list(_OPTIONS)}, but got '{name}'.")
-    level = check_text("Model", "boost_level", options.get("acc_level", boost_level), ("O0", "O1", "O2"))
-    if level != "O0":
-        raise SporaxNotImplementedError(
-            f"For 'Model', 'boost_level' must be 'O0': speed-ups that change the training result are not offered, "
-            f"but got '{level}'."
-        )
-    if "boost_config_dict" in options:
-        warnings.warn("'boost_config_dict' changes nothing while 'boost_level' is 'O0'.", stacklevel=3)
-
-
-def _check_epochs(where: str, epoch: int, initial_epoch: int, sink_size: int) -> None:
-    check_integer(where, "sink_size", sink_size)
-    check_count(where, "epoch", epoch, minimum=1)
-    check_count(where, "initial_epoch", initial_epoch, minimum=0)
-    if initial_epoch >= epoch:
-        raise SporaxValueError(
-            f"For '{where}', 'epoch' must be greater than 'initial_epoch', but got {epoch} and {initial_epoch}."
-        )
-    if sink_size < -1 or sink_size == 0:
-        raise SporaxValueError(f"For '{where}', 'sink_size' must be -1 or positive, but got {sink_size}.")
-
-
-def _first_batch(where: str, dataset: Any) -> Batch:
-    check_dataset(where, dataset)
-    for batch in dataset.create_tuple_iterator(num_epochs=1):
-        return tuple(batch)
-    raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
-
-
-def _layouts(where: str) -> Any:
-    mode = get_auto_parallel_context("parallel_mode")
-    if mode not in ("semi_auto_parallel", "auto_parallel"):
-        raise SporaxRuntimeError(
-            f"For '{where}', the parallel mode must be 'semi_auto_parallel' or 'auto_parallel', but got '{mode}'."
-        )
-    raise SporaxNotImplementedError(f"For '{where}', layouts of Parameters can be asked for once plans are lowered.")

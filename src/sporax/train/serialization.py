@@ -24,7 +24,7 @@ from sporax.train._apply import load_param_into_net
 from sporax.train._atomic import atomic_write
 from sporax.train._background import writer
 from sporax.train._checks import check_bool
-from sporax.train._entries import Choice, CorruptCheckpointError, Entry, appended, entries_of, to_parameter
+from sporax.train._entries import Choice, CorruptCheckpointError, Entry, appended, entries_of, merged, to_parameter
 
 __all__ = [
     "async_ckpt_thread_status",
@@ -84,7 +84,7 @@ def save_checkpoint(
     check_async("save_checkpoint", async_save)
     path, kind = _target(ckpt_file_name, format)
     metadata = _metadata(kwargs)
-    entries = [*entries_of(save_obj, choice_func, integrated_save), *appended(append_dict)]
+    entries = merged(entries_of(save_obj, choice_func, integrated_save), appended(append_dict))
     if kind == "safetensors":
         _safetensors_format.check(entries)
     work = partial(_write, path, kind, entries, crc_check, metadata)

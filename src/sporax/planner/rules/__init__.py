@@ -16,3 +16,34 @@ from sporax.planner.rules.derive import (
 from sporax.planner.rules.language import Border, Factor, Kind, Operation, Rule, TensorSpec, Window, replicate
 from sporax.planner.rules.statement import Statement
 from sporax.planner.rules.table import TABLE, Behaviour, Entry, entry_for, known, register, rule_for, unregister
+
+__all__ = [
+    "Assignment",
+    "Behaviour",
+    "Border",
+    "Entry",
+    "Factor",
+    "Kind",
+    "Operation",
+    "Rule",
+    "Statement",
+    "TABLE",
+    "TensorSpec",
+    "Window",
+    "assignments",
+    "entry_for",
+    "exchanged_bytes",
+    "is_legal",
+    "known",
+    "local_bytes",
+    "local_flops",
+    "local_operation",
+    "nothing_cut",
+    "placements",
+    "problem",
+    "propagate",
+    "register",
+    "replicate",
+    "rule_for",
+    "unregister",
+]

@@ -124,6 +124,10 @@ class Core:
         across = self.pool[self.pool_starts + first * self.pool_columns + second]
         return float(self.costs[self.offsets[:-1] + positions].sum() + across.sum()) + self.constant
 
+    def strategies(self, node: int) -> Ints:
+        """The network's numbers of a core node's strategies."""
+        return _ids(self.network, int(self.nodes[node]))
+
     def memory_of(self, node: int, ends: Ints) -> Memory:
         """A node's memory with its rows counted as stretches between `ends` (which hold all its spans' ends)."""
         memory = self.network.memory[int(self.nodes[node])]

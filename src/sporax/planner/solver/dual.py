@@ -7,11 +7,33 @@ minimization", PAMI 2006) bounds from below, in sweeps of linear cost. Prices fo
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.descent import Ledger
 from sporax.planner.solver.graph import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """What one pass does at one node: its messages' place, and what it needs to send messages ahead.
+
+    `tables` [strategies of all neighbours ahead, own strategies]; `which` tells each of these rows' neighbour (its
+    number among those ahead), `firsts` where each neighbour's rows begin, `target` where its messages go.
+    """
+
+    node: int
+    begin: int
+    end: int
+    shape: tuple[int, int]
+    ahead: slice
+    weight: float
+    tables: Floats | None
+    which: Ints
+    firsts: Ints
+    target: Ints
 
 
 class MessagePassing:
@@ -26,28 +48,26 @@ class MessagePassing:
         self._steps = (self._plan(sizes, forward=True), self._plan(sizes, forward=False))
         self.marginals = [np.zeros(size) for size in sizes.tolist()]
 
-    def _plan(self, sizes: Ints, *, forward: bool) -> list[tuple]:
+    def _plan(self, sizes: Ints, *, forward: bool) -> list[_Visit]:
         core = self.core
         slot = [{other: index for index, (other, _) in enumerate(link)} for link in core.links]
+        none = np.zeros(0, np.int64)
         plan = []
-        nodes = range(core.num_nodes) if forward else range(core.num_nodes - 1, -1, -1)
-        for v in nodes:
+        for v in range(core.num_nodes) if forward else range(core.num_nodes - 1, -1, -1):
             link = core.links[v]
             before = sum(other < v for other, _ in link)
+            ahead = slice(before, len(link)) if forward else slice(0, before)
             weight = 1.0 / max(before, len(link) - before, 1)
-            rows = slice(before, None) if forward else slice(0, before)
-            ahead = link[rows]
+            tables, which, firsts, target = None, none, none, none
+            if link[ahead]:
+                tables = np.concatenate([table.T for _, table in link[ahead]])
+                counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
+                which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
+                places = [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in link[ahead]]
+                target = np.concatenate(places)
+            begin, end = int(self._starts[v]), int(self._starts[v + 1])
             shape = (len(link), int(sizes[v]))
-            block = (int(self._starts[v]), int(self._starts[v + 1]))
-            if not ahead:
-                plan.append((v, block, shape, rows, weight, None, None, None, None))
-                continue
-            tables = np.concatenate([table.T for _, table in ahead])
-            counts = np.array([table.shape[1] for _, table in ahead])
-            target = np.concatenate([self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in ahead])
-            which = np.repeat(np.arange(len(ahead)), counts)
-            firsts = np.cumsum(counts) - counts
-            plan.append((v, block, shape, rows, weight, tables, which, firsts, target))
+            plan.append(_Visit(v, begin, end, shape, ahead, weight, tables, which, firsts, target))
         return plan
 
     def sweep(self, costs: Floats) -> tuple[float, float]:
@@ -60,20 +80,21 @@ class MessagePassing:
         offsets = self.core.offsets.tolist()
         for backward in (False, True):
             bound = 0.0
-            for v, (begin, end), shape, rows, weight, tables, which, firsts, target in self._steps[backward]:
-                incoming = self.messages[begin:end].reshape(shape)
+            for visit in self._steps[backward]:
+                v = visit.node
+                incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
                 belief = costs[offsets[v] : offsets[v + 1]] + incoming.sum(axis=0)
-                least = belief.min()
+                least = float(belief.min())
                 belief -= least
                 bound += least
                 self.marginals[v] = belief
-                if tables is None:
+                if visit.tables is None:
                     continue
-                out = ((belief * weight - incoming[rows])[which] + tables).min(axis=1)
-                shift = np.minimum.reduceat(out, firsts)
-                bound += shift.sum()
-                self.messages[target] = out - shift[which]
-            bounds.append(float(bound))
+                out = ((belief * visit.weight - incoming[visit.ahead])[visit.which] + visit.tables).min(axis=1)
+                shift = np.minimum.reduceat(out, visit.firsts)
+                bound += float(shift.sum())
+                self.messages[visit.target] = out - shift[visit.which]
+            bounds.append(bound)
         return bounds[0], bounds[1]
 
     def guess(self) -> Ints:
@@ -86,9 +107,10 @@ class MessagePassing:
         ledger = Ledger(core)
         positions = np.zeros(core.num_nodes, dtype=np.int64)
         offsets = core.offsets.tolist()
-        for v, (begin, end), shape, rows, *_ in self._steps[0]:
-            incoming = self.messages[begin:end].reshape(shape)
-            scores = costs[offsets[v] : offsets[v + 1]] + incoming[rows].sum(axis=0)
+        for visit in self._steps[0]:
+            v = visit.node
+            incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
+            scores = costs[offsets[v] : offsets[v + 1]] + incoming[visit.ahead].sum(axis=0)
             for other, table in core.links[v]:
                 if other >= v:
                     break

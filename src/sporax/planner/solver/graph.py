@@ -60,7 +60,7 @@ class CostGraph:
     def build(
         cls,
         node_costs: Sequence[Sequence[float]],
-        node_usages: Sequence[Sequence[int]],
+        node_usages: Sequence[Sequence[float]],
         intervals: Iterable[tuple[int, int]],
         edges: Iterable[tuple[int, int, Sequence[float] | Floats]],
         limit: int | None,
@@ -80,6 +80,8 @@ class CostGraph:
         Raises:
             SporaxValueError: a list has the wrong length, an index does not exist, a value is not a number.
         """
+        if limit is not None and limit < 0:
+            raise SporaxValueError(f"For '{name}', the limit must not be negative, but got {limit}.")
         sizes = np.array([len(c) for c in node_costs], dtype=np.int64)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         _check_nodes(sizes, node_usages, name)
@@ -129,7 +131,7 @@ class CostGraph:
         )
 
 
-def _check_nodes(sizes: Ints, usages: Sequence[Sequence[int]], name: str) -> None:
+def _check_nodes(sizes: Ints, usages: Sequence[Sequence[float]], name: str) -> None:
     if len(usages) != len(sizes):
         raise SporaxValueError(
             f"For '{name}', costs and usages must have one entry per node, but got {len(sizes)} and {len(usages)}."

@@ -32,12 +32,17 @@ class Compressed:
 
 
 def compress(table: Floats) -> Compressed:
-    """Groups rows, then columns, that are equal up to a constant. No row or column may be all infinite."""
-    first_costs = table.min(axis=1)
+    """Groups rows, then columns, that are equal up to a constant."""
+    first_costs = _finite(table.min(axis=1))
     core, first = _distinct_rows(table - first_costs[:, None])
-    second_costs = core.min(axis=0)
+    second_costs = _finite(core.min(axis=0))
     columns, second = _distinct_rows((core - second_costs).T)
     return Compressed(first, second, np.ascontiguousarray(columns.T), first_costs, second_costs)
+
+
+def _finite(costs: Floats) -> Floats:
+    """Zero in the place of ``inf``: rows without a finite entry keep their infinite entries in the core."""
+    return np.where(np.isfinite(costs), costs, 0.0)
 
 
 def _distinct_rows(table: Floats) -> tuple[Floats, Ints]:
@@ -85,7 +90,8 @@ def build_program(network: Network) -> Program:
                 continue
             if id(table) not in known:
                 packed = compress(table)
-                known[id(table)] = (packed, *(index.astype(np.int64) for index in np.nonzero(np.isfinite(packed.core))))
+                p, q = np.nonzero(np.isfinite(packed.core))
+                known[id(table)] = (packed, p.astype(np.int64), q.astype(np.int64))
             packed, p, q = known[id(table)]
             here, there = place[node], place[other]
             costs[0][here : here + len(packed.first)] += packed.first_costs

@@ -11,7 +11,7 @@ import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Booleans, Ints
-from sporax.planner.solver.network import Memory, Network
+from sporax.planner.solver.network import Network
 
 
 def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None = None) -> Network:

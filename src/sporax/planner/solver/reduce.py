@@ -122,7 +122,7 @@ class Reducer:
         if oversized.all():
             self.network.infeasible = True
         elif oversized.any():
-            self._shrink(node, ~oversized)
+            self._shrink(node, np.logical_not(oversized))
         return bool(oversized.any())
 
     def _drop_dominated(self, node: int) -> None:
@@ -134,14 +134,14 @@ class Reducer:
             if gain is None:
                 return
             worse = worse + gain
-        never_better = worse >= 0
+        never_better: Booleans = np.asarray(worse >= 0)
         for usage in network.memory[node].usages:
             if not never_better.any():
                 return
-            never_better &= usage[:, None] >= usage[None, :]
+            np.logical_and(never_better, usage[:, None] >= usage[None, :], out=never_better)
         size = len(costs)
         earlier = np.arange(size)[None, :] < np.arange(size)[:, None]
-        loses = (never_better & (earlier | ~never_better.T)).any(axis=1)
+        loses: Booleans = np.any(never_better & (earlier | ~never_better.T), axis=1)
         if loses.any():
             self._shrink(node, ~loses)
 
@@ -254,7 +254,7 @@ def _oversized(network: Network, node: int) -> Booleans:
     """Strategies of `node` that break a capacity even when all others use the least they can."""
     memory = network.memory[node]
     room = [int((network.capacity[a:b] - network.base[a:b]).min()) for a, b in memory.spans.tolist()]
-    oversized: Booleans = (memory.usages > np.array(room)[:, None]).any(axis=0)
+    oversized: Booleans = np.any(memory.usages > np.array(room)[:, None], axis=0)
     return oversized
 
 

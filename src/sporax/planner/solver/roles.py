@@ -15,7 +15,7 @@ import numpy as np
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.descent import descend
 from sporax.planner.solver.exact import solve_exactly
-from sporax.planner.solver.graph import Booleans, Floats, Ints
+from sporax.planner.solver.graph import Floats, Ints
 from sporax.planner.solver.prices import PriceAscent
 from sporax.planner.solver.reduce import reduce
 from sporax.planner.solver.search import Neighbourhoods
@@ -25,10 +25,12 @@ _SLOW_GAIN = 2e-4
 """Relative rise of the bound in one step under which prices count as settled."""
 _EXACT_ENTRIES = 300_000
 """Table entries up to which a settled core goes to the integer program as a whole."""
+_ANY_GAP = 1e9
+"""A gap at which the integer program stops with the first choice it finds."""
+_EXACT_SHARE = 0.4
+"""Share of the time left that one attempt to finish may take; the next waits for a core of 0.7 times the size."""
 _WORTH_SHRINKING = 0.1
 """Share of useless strategies that is worth reducing the core again."""
-_KEPT_GAP = 0.03
-"""Strategies whose marginal is above this share of the gap are left out of neighbourhoods, most of the time."""
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ class Bounder:
     finished: bool = False
     _cores: list[Core] = field(init=False)
     _ascent: PriceAscent = field(init=False)
+    _tried: int = _EXACT_ENTRIES
 
     def __post_init__(self) -> None:
         self._cores = [self.core]
@@ -102,13 +105,27 @@ class Bounder:
             if time.monotonic() > deadline:
                 return
         self.settled = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
-        whole = len(self._cores) == 1
-        self.board.bounded(min(self._ascent.bound, self.board.cost), self._ascent.marginals if whole else None)
+        self.board.bounded(min(self._ascent.bound, self.board.cost), self._marginals())
         self._offer(descend(core, self._ascent.decode(), deadline=deadline))
         if self.settled:
             self._shrink()
-            if sum(table.size for table in self._cores[-1].tables) <= _EXACT_ENTRIES:
+            if not self.finished and self._entries() <= self._tried:
                 self._finish(deadline)
+
+    def _entries(self) -> int:
+        return sum(table.size for table in self._cores[-1].tables)
+
+    def _marginals(self) -> tuple[float, Floats]:
+        """The bound and marginals on the shared core; of nodes that the present core keeps, dropped strategies are inf."""
+        bound, marginals = self._ascent.marginals
+        for core, outer in zip(reversed(self._cores[1:]), reversed(self._cores[:-1]), strict=True):
+            spread = np.zeros(len(outer.costs))
+            for number, node in enumerate(core.nodes.tolist()):
+                part = np.full(int(outer.offsets[node + 1] - outer.offsets[node]), np.inf)
+                part[core.strategies(number)] = marginals[core.offsets[number] : core.offsets[number + 1]]
+                spread[outer.offsets[node] : outer.offsets[node + 1]] = part
+            marginals = spread
+        return bound, marginals
 
     def _offer(self, positions: Ints) -> None:
         core = self._cores[-1]
@@ -140,10 +157,11 @@ class Bounder:
         self.settled = False
 
     def _finish(self, deadline: float) -> None:
-        core = self._cores[-1]
+        core, now = self._cores[-1], time.monotonic()
+        self._tried = int(0.7 * self._entries())
         outcome = solve_exactly(
             core,
-            deadline,
+            min(deadline, now + max(30.0, _EXACT_SHARE * (deadline - now))),
             rows=np.flatnonzero(self._ascent.best_prices),
             report=lambda bound: self.board.bounded(min(bound, self.board.cost)),
         )
@@ -151,7 +169,6 @@ class Bounder:
             self._offer(outcome.positions)
         if outcome.optimal or outcome.bound >= self.board.cost:
             self._close()
-        self.finished = True
 
     def _close(self) -> None:
         """Every choice cheaper than the best has been ruled out."""
@@ -167,6 +184,7 @@ class Searcher:
     board: Board
     seed: int
     _search: Neighbourhoods | None = None
+    _attempts: int = 0
     _generator: np.random.Generator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -177,28 +195,30 @@ class Searcher:
         if self._search is None:
             positions = self.board.positions
             if positions is None:
-                positions = first_positions(self.core, deadline)
-                if positions is None:
-                    return
+                positions = self._first(deadline)
+            if positions is None:
+                return
             self._search = Neighbourhoods(self.core, positions, self._generator)
         search = self._search
         if self.board.positions is not None and self.board.cost < self.core.cost(search.positions):
             search.positions = self.board.positions
-        search.allowed = self._allowed()
+        search.marginals = self.board.marginals
         search.step(deadline)
         cost = self.core.cost(search.positions)
         self.board.found(cost, search.positions)
         if search.complete:
             self.board.bounded(cost)
 
-    def _allowed(self) -> Booleans | None:
-        """Strategies for the next neighbourhood: now and then all that could help, mostly the promising."""
-        if self.board.marginals is None:
-            return None
-        bound, marginals = self.board.marginals
-        share = 1.0 if self._generator.random() < 0.2 else _KEPT_GAP
-        allowed: Booleans = marginals <= share * max(self.board.cost - bound, 0.0)
-        return allowed
+    def _first(self, deadline: float) -> Ints | None:
+        """A choice to begin with: by descent, or else any that the integer program finds, in ever longer attempts."""
+        self._attempts += 1
+        if self._attempts == 1:
+            return first_positions(self.core, deadline)
+        limit = time.monotonic() + 10.0 * 2**self._attempts
+        outcome = solve_exactly(self.core, min(deadline, limit), gap=_ANY_GAP)
+        if outcome.bound == np.inf:
+            self.board.bounded(np.inf)
+        return outcome.positions
 
 
 def first_positions(core: Core, deadline: float) -> Ints | None:

@@ -2,7 +2,8 @@
 
 A neighbourhood frees some nodes of the best choice and solves them exactly (`neighbourhood`). Where to free: a ball
 around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
-apart, so that memory saved in one place can be spent in another. Each kind keeps its own size: it grows while the
+apart, so that memory saved in one place can be spent in another. And the nodes, wherever
+they are, on which the bound is undecided. Each kind keeps its own size: it grows while the
 sub-problems are solved with ease and shrinks when time runs out.
 """
 
@@ -16,12 +17,16 @@ import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.exact import Outcome, peaks, solve_exactly
-from sporax.planner.solver.graph import Booleans, Ints
+from sporax.planner.solver.graph import Booleans, Floats, Ints
 from sporax.planner.solver.neighbourhood import subproblem
 from sporax.planner.solver.reduce import reduce
 
 _FANOUT = 12
 """Neighbours that a ball follows from one node, so that a hub does not fill it."""
+_UNLIMITED_SHARE = 0.2
+"""Share of neighbourhoods that offer all strategies."""
+_PROMISING_GAP = 0.03
+"""Otherwise only strategies with a marginal up to this share of the gap are offered."""
 _EASY_SECONDS, _HARD_SECONDS = 2.0, 12.0
 
 
@@ -41,6 +46,7 @@ class Neighbourhoods:
         core: the problem.
         positions: the best choice known; must fit. Replace it when a better one comes from elsewhere.
         generator: source of randomness.
+        marginals: a bound and what it rises by when a strategy is forced [K]: which strategies look promising.
         complete: the last neighbourhood was the whole core and was solved, so `positions` is optimal.
     """
 
@@ -48,7 +54,7 @@ class Neighbourhoods:
     positions: Ints
     generator: np.random.Generator
     complete: bool = False
-    allowed: Booleans | None = None
+    marginals: tuple[float, Floats] | None = None
     kinds: list[_Kind] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,14 +63,16 @@ class Neighbourhoods:
             _Kind(lambda size: self._ball(size, 3)),
             _Kind(lambda size: self._stretch(size, 1)),
             _Kind(lambda size: self._stretch(size, 3)),
+            _Kind(self._undecided),
         ]
 
     def step(self, deadline: float) -> bool:
         """Tries one neighbourhood; returns whether the choice became cheaper."""
         kind = self.kinds[int(self.generator.integers(len(self.kinds)))]
         free = kind.pick(int(kind.size))
+        allowed = self._allowed()
         start = time.monotonic()
-        outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS), self.allowed)
+        outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS), allowed)
         taken = time.monotonic() - start
         if not outcome.optimal:
             kind.size = max(10.0, kind.size * 0.75)
@@ -75,8 +83,28 @@ class Neighbourhoods:
         before, after = self.core.cost(self.positions), self.core.cost(chosen)
         if after <= before:
             self.positions = chosen
-        self.complete = outcome.optimal and len(free) == self.core.num_nodes and self.allowed is None
+        self.complete = outcome.optimal and len(free) == self.core.num_nodes and allowed is None
         return after < before
+
+    def _allowed(self) -> Booleans | None:
+        """Strategies for the next neighbourhood: now and then all, mostly those the bound finds promising."""
+        if self.marginals is None or self.generator.random() < _UNLIMITED_SHARE:
+            return None
+        bound, marginals = self.marginals
+        allowed: Booleans = marginals <= _PROMISING_GAP * max(self.core.cost(self.positions) - bound, 0.0)
+        return allowed
+
+    def _undecided(self, size: int) -> Ints:
+        """Nodes, anywhere, whose second-best strategy is nearly as good as the best (with some chance in it)."""
+        if self.marginals is None:
+            return self._stretch(size, 5)
+        core, marginals = self.core, self.marginals[1]
+        regret = np.full(core.num_nodes, np.inf)
+        for node, (begin, end) in enumerate(zip(core.offsets[:-1].tolist(), core.offsets[1:].tolist(), strict=True)):
+            if end - begin > 1:
+                regret[node] = np.partition(marginals[begin:end], 1)[1]
+        scores = (regret + 1e-9) * self.generator.uniform(0.2, 1.0, core.num_nodes)
+        return np.sort(np.argsort(scores)[:size])
 
     def _ball(self, size: int, parts: int) -> Ints:
         """Nodes reached first from `parts` random nodes, following at most a few links of each."""

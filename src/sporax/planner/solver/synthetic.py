@@ -29,7 +29,8 @@ class _Layouts:
     def parts(self) -> Floats:
         """[ways] into how many slices each way cuts the tensor."""
         cut = [[size if dim >= 0 else 1 for size, dim in zip(self.mesh, way, strict=True)] for way in self.ways]
-        return np.prod(np.array(cut, dtype=np.float64), axis=1)
+        parts: Floats = np.prod(np.array(cut, dtype=np.float64), axis=1)
+        return parts
 
 
 @dataclass(slots=True)
@@ -140,11 +141,11 @@ def training_step(
         kept.append(saved)
     for layer in reversed(range(layers)):
         for part in reversed(range(4)):
-            saved = kept[layer][part]
-            gradient = step.add(2, step.volumes[weights[layer][part]], None, [flow, saved], role=5 + part)
+            source = kept[layer][part]
+            gradient = step.add(2, step.volumes[weights[layer][part]], None, [flow, source], role=5 + part)
             step.add(2, step.volumes[weights[layer][part]], None, [gradient, states[layer][part]])
             flow = step.add(3, hidden, None, [flow, weights[layer][part]], role=9 + part)
-            flow = step.add(3, hidden, None, [flow, saved])
+            flow = step.add(3, hidden, None, [flow, source])
     graph = CostGraph.build(step.costs, step.usages, step.intervals, step.edges, None, f"step{mesh}x{layers}")
     return _with_limit(graph, 1.1)
 

@@ -30,7 +30,7 @@ class OnRequestExit(Callback):
 
     Args:
         save_ckpt: save ``directory/rank_<n>/<file_name>_train.ckpt`` (or ``_eval``) before leaving, with ``epoch_num``,
-            ``step_num``, ``batch_num`` and ``global_step`` in it, and load it at the next start.
+            ``step_num``, ``batch_num`` (and ``loss_scale``) in it, and load it at the next start.
         save_mindir: accepted for compatibility; MindSpore's graph format cannot be written here, which is said when it
             would be.
         file_name: first part of the file's name.
@@ -122,9 +122,14 @@ class OnRequestExit(Callback):
         self._leaving = True
         run_context.request_stop()
         facts = run_context.original_args()
-        info = {"epoch_num": facts.cur_epoch_num, "step_num": facts.cur_step_num, "batch_num": facts.batch_num}
-        if facts.get("optimizer") is not None:
-            info["global_step"] = int(facts.optimizer.global_step.asnumpy()[0])
+        info: dict[str, Any] = {
+            "epoch_num": facts.cur_epoch_num,
+            "step_num": facts.cur_step_num,
+            "batch_num": facts.batch_num,
+        }
+        manager = facts.get("loss_scale_mananger")
+        if manager is not None:
+            info["loss_scale"] = manager.get_loss_scale()
         self._save("train", facts.train_network, info)
 
     def on_train_end(self, run_context: RunContext) -> None:

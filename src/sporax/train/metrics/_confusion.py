@@ -158,8 +158,9 @@ class ConfusionMatrixMetric(Metric):
         skip_channel: count class 0 (the background) too. (MindSpore's name says the opposite of what it does.)
         metric_name: which rate; see the table in this module for all names.
         calculation_method: average the rates of samples and classes, instead of one rate from all counts.
-        decrease: how rates are averaged: ``"mean"``, ``"sum"``, either of them over ``"_batch"`` or ``"_channel"`` only,
-            or ``"none"``. The results of several batches are then averaged, which needs a single number per batch.
+        decrease: how rates of samples and classes become one number: ``"mean"`` or ``"sum"``. MindSpore also takes
+            ``"none"`` and ``"mean_batch"``, ``"mean_channel"`` and the like, which give several numbers; they are
+            accepted where rates are not averaged at all.
 
     Raises:
         SporaxTypeError, SporaxValueError: an argument is not valid.
@@ -179,13 +180,17 @@ class ConfusionMatrixMetric(Metric):
         self._formula = _formula(metric_name)
         self.calculation_method = check_bool(name, "calculation_method", calculation_method)
         self.decrease = check_text(name, "decrease", decrease, _DECREASES)
+        if calculation_method and decrease not in ("mean", "sum"):
+            raise SporaxValueError(
+                f"For '{name}', 'decrease' must be 'mean' or 'sum' when 'calculation_method' is True, but got '{decrease}'."
+            )
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
         self._counts = np.zeros(4)
         self._sum = 0.0
-        self._weight = 0.0
+        self._weight = 0
 
     @rearrange_inputs
     def update(self, *inputs: Any) -> None:
@@ -205,9 +210,9 @@ class ConfusionMatrixMetric(Metric):
         counts = self._counted(y_pred.astype(float), y.astype(float))
         per_sample = self.calculation_method and not (y.ndim == 2 or (y.ndim == 3 and y.shape[-1] == 1))
         if per_sample:
-            value, weight = _decreased(self._formula(*np.moveaxis(counts, -1, 0)), self.decrease)
-            self._sum += float(value.item()) * int(weight.item())
-            self._weight += int(weight.item())
+            value, weight = (_mean if self.decrease == "mean" else _total)(self._formula(*np.moveaxis(counts, -1, 0)))
+            self._sum += value * weight
+            self._weight += weight
         else:
             self._counts += counts.sum(axis=(0, 1))
 
@@ -236,16 +241,17 @@ class ConfusionMatrixMetric(Metric):
         return self._formula(*self._counts[:, None])
 
 
-def _decreased(rates: Array, decrease: str) -> tuple[Array, Array]:
-    """Rates ``[N, C]`` reduced, and how many of them were numbers."""
+def _total(rates: Array) -> tuple[float, int]:
+    """Sum of all rates ``[N, C]`` that are numbers, and how many they are."""
     valid = ~np.isnan(rates)
-    rates, weights = np.where(valid, rates, 0.0), valid.astype(float)
-    for dim in {"none": (), "mean": (1, 0), "sum": (1, 0)}.get(decrease, (0,) if decrease.endswith("batch") else (1,)):
-        total, count = rates.sum(axis=dim), weights.sum(axis=dim)
-        if decrease.startswith("mean"):
-            rates, weights = np.divide(total, count, out=np.zeros_like(total), where=count > 0), count
-            if decrease == "mean" and dim == 1:
-                weights = (count > 0).astype(float)
-        else:
-            rates, weights = total, count
-    return rates, weights
+    return float(rates[valid].sum()), int(valid.sum())
+
+
+def _mean(rates: Array) -> tuple[float, int]:
+    """Mean over samples of each sample's mean over classes, and how many samples have a class that is a number."""
+    valid = ~np.isnan(rates)
+    counted = valid.any(axis=1)
+    if not counted.any():
+        return 0.0, 0
+    means = np.where(valid, rates, 0.0).sum(axis=1)[counted] / valid.sum(axis=1)[counted]
+    return float(means.mean()), int(counted.sum())

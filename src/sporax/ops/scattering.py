@@ -95,8 +95,8 @@ _DONE = {
 # ------------------------------------------------------------------------------------------------ Parameters, in place
 
 
-def written(name: str, variable: Any, new: Tensor) -> Any:
-    """Give a Parameter the new value; returns the Parameter.
+def written(name: str, variable: Any, new: Tensor) -> Tensor:
+    """Give a Parameter the new value, and return that.
 
     Raises:
         SporaxTypeError: `variable` is not a Parameter.
@@ -104,7 +104,7 @@ def written(name: str, variable: Any, new: Tensor) -> Any:
     if not isinstance(variable, Parameter):
         raise SporaxTypeError(f"For '{name}', 'input_x' must be a Parameter, but got {type(variable).__name__}.")
     variable._replace(new.array)
-    return variable
+    return new
 
 
 def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: bool) -> None:
@@ -124,7 +124,7 @@ def _in_place(name: str, own: str, how: str, update: Any, locking: bool, extra: 
 
     where = "rows" if update is _rows else "elements or slices"
     for each in (kernel, short):
-        each.__name__, each.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the Parameter."
+        each.__name__, each.__doc__ = own, f"{_DONE[how]} {where} of a Parameter in place; returns the new value."
     operator(f"{name}(use_locking)", function=own if extra else "", composed=True)(kernel)
     if not extra:
         operator(function=own, composed=True)(short)
@@ -255,7 +255,7 @@ def _index_add_new(input: Array, dim: int, index: Array, source: Array, *, alpha
 
 @operator("IndexAdd(axis, use_lock, check_index_bound)", function="index_add", composed=True)
 def index_add(x: Any, indices: Any, y: Any, axis: int, use_lock: bool = True, check_index_bound: bool = True) -> Any:
-    """Adds the slices of `y` to those of a Parameter at `indices` along `axis`, in place; returns the Parameter.
+    """Adds the slices of `y` to those of a Parameter at `indices` along `axis`, in place; returns the new value.
 
     `use_lock` and `check_index_bound` have no meaning here: writes never race, and positions out of range are left out.
     """

@@ -101,8 +101,14 @@ def _pad_v3(
     return _pad(x, flat, "replicate" if mode == "edge" else mode, value)
 
 
-@operator("MirrorPad(mode)", function="mirror_pad", composed=True)
-def mirror_pad(input_x: Any, paddings: Any, mode: str = "REFLECT") -> Any:
+@operator("MirrorPad(mode)", function="", composed=True)
+def _mirror_pad_primitive(input_x: Any, paddings: Any, mode: str = "REFLECT") -> Any:
+    """Mirror images added at the ends; see `ops.mirror_pad`."""
+    return mirror_pad(input_x, paddings, mode)
+
+
+@operator(function="mirror_pad", composed=True)
+def mirror_pad(input_x: Any, paddings: Any, mode: str) -> Any:
     """Mirror images added at the ends: ``"REFLECT"`` without the edge, ``"SYMMETRIC"`` with it.
 
     `paddings` has a row (before, after) for each dim.

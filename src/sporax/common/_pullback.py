@@ -1,0 +1,239 @@
+"""The user's function as a pure function of what is differentiated, and its pullback.
+
+A function of Tensors may read Parameters, write them, and return numbers, strings and containers beside Tensors. JAX
+differentiates functions from arrays to arrays. `Pure` is the bridge: it runs the function in a frame of its own, in which
+the differentiated Parameters have their tracers; what was written leaves as an auxiliary result, and everything that is
+not an array becomes part of the structure of the result.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import state
+
+
+class Call:
+    """A call of the user's function, with the inputs and weights that are differentiated.
+
+    Args:
+        fn: function of Tensors.
+        args, kwargs: what it is called with.
+        positions: which arguments to differentiate, counted over `args` and then `kwargs`; only Tensors among them are.
+        weights: Parameters to differentiate; those that do not require a gradient are not.
+        has_aux: only the first output is differentiated.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        positions: Sequence[int],
+        weights: Sequence[Parameter] = (),
+        has_aux: bool = False,
+    ) -> None:
+        self.fn = fn
+        self.names = tuple(kwargs)
+        self.values = [*args, *kwargs.values()]
+        _check_positions(fn, args, kwargs, positions)
+        self.positions = tuple(position for position in positions if isinstance(self.values[position], Tensor))
+        self.weights = tuple(weight for weight in weights if weight.requires_grad)
+        for weight in weights:
+            state.depend_on(weight)
+        self.has_aux = has_aux
+
+    @property
+    def inputs(self) -> list[jax.Array]:
+        """Arrays of the differentiated inputs."""
+        return [self.values[position].array for position in self.positions]
+
+    @property
+    def parameters(self) -> list[jax.Array]:
+        """Arrays of the differentiated weights."""
+        return [state.read(weight) for weight in self.weights]
+
+    def pure(self, inputs: Sequence[jax.Array], parameters: Sequence[jax.Array]) -> tuple[list[jax.Array], Any]:
+        """Run the function on these arrays.
+
+        Returns:
+            The arrays among the differentiated outputs; and what was written, the structure of these outputs, and the
+            outputs that are not differentiated (arrays and their structure).
+        """
+        values = list(self.values)
+        frame = dict(zip(self.weights, parameters, strict=True))
+        for position, array in zip(self.positions, inputs, strict=True):
+            given = values[position]
+            if isinstance(given, Parameter) and given not in frame:
+                frame[given] = array  # the function may also read it by another way
+            else:
+                values[position] = wrap(array)
+        split = len(values) - len(self.names)
+        kwargs = dict(zip(self.names, values[split:], strict=True))
+        result, updates = state.isolate(lambda: self.fn(*values[:split], **kwargs), frame)
+        rest: tuple[Any, ...] = ()
+        if self.has_aux:
+            if not isinstance(result, tuple) or len(result) < 2:
+                raise SporaxValueError(
+                    f"For 'has_aux', the function must return at least two outputs, but got {type(result).__name__}."
+                )
+            result, rest = result[0], tuple(result[1:])
+        arrays, structure = take_apart(result)
+        return arrays, (_Updates(updates), structure, take_apart(rest))
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What a result looks like around its arrays: containers, and leaves that are not arrays."""
+
+    tree: Any
+    leaves: tuple[Any, ...]
+
+    def fill(self, arrays: Sequence[jax.Array]) -> Any:
+        """The result with these arrays in it, as Tensors."""
+        remaining = iter(arrays)
+        leaves = [wrap(next(remaining)) if leaf is _ARRAY else leaf for leaf in self.leaves]
+        return jax.tree.unflatten(self.tree, leaves)
+
+
+_ARRAY = object()
+
+
+def take_apart(result: Any) -> tuple[list[jax.Array], Structure]:
+    """The arrays of a result, and the rest of it."""
+    leaves, tree = jax.tree.flatten(result, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    arrays = [
+        leaf.array if isinstance(leaf, Tensor) else leaf for leaf in leaves if isinstance(leaf, Tensor | jax.Array)
+    ]
+    marked = tuple(_ARRAY if isinstance(leaf, Tensor | jax.Array) else leaf for leaf in leaves)
+    return arrays, Structure(tree, marked)
+
+
+class _Updates(dict[Any, Any]):
+    """Written variables and their values; a pytree whose structure keeps the order of writing."""
+
+
+# Both pass a JAX transformation untouched: as structure, not as data.
+jax.tree_util.register_pytree_node(Structure, lambda structure: ((), structure), lambda structure, _: structure)
+jax.tree_util.register_pytree_node(
+    _Updates,
+    lambda updates: (tuple(updates.values()), tuple(updates)),
+    lambda keys, values: _Updates(zip(keys, values, strict=True)),
+)
+
+
+class Pullback:
+    """The outputs of a call, and the map from their cotangents to those of inputs and weights.
+
+    Attributes:
+        outputs: what the function returned; without the others, if only the first is differentiated.
+        rest: the outputs that are not differentiated.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self._inputs, self._parameters = call.inputs, call.parameters
+        with _explained():
+            self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
+                call.pure, self._inputs, self._parameters, has_aux=True
+            )
+        state.commit(updates)
+        self.outputs = structure.fill(self._leaves)
+        self.rest = rest[1].fill(rest[0])
+
+    def __call__(self, cotangents: Any = None) -> tuple[list[Tensor], dict[Parameter, Tensor]]:
+        """Gradients of the inputs, and of the weights, for these cotangents of the outputs; ones when there are none."""
+        with _explained():
+            by_input, by_parameter = self._pull(_matched(self._leaves, cotangents))
+        inputs = [wrap(_dense(g, a)) for g, a in zip(by_input, self._inputs, strict=True)]
+        parameters = [wrap(_dense(g, a)) for g, a in zip(by_parameter, self._parameters, strict=True)]
+        return inputs, dict(zip(self.call.weights, parameters, strict=True))
+
+
+def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, Any]:
+    """Outputs of a call, their derivative in the direction of its inputs, and the outputs not differentiated."""
+    inputs = call.inputs
+    tangents = [_tangent(array, direction) for array, direction in zip(inputs, directions, strict=True)]
+    outputs, slopes, (updates, structure, rest) = jax.jvp(
+        lambda *arrays: call.pure(arrays, []), inputs, tangents, has_aux=True
+    )
+    state.commit(updates)
+    dense = [_dense(slope, output) for slope, output in zip(slopes, outputs, strict=True)]
+    return structure.fill(outputs), structure.fill(dense), rest[1].fill(rest[0])
+
+
+def zeros_like(parameter: Parameter) -> Tensor:
+    """The gradient of a Parameter nothing depends on."""
+    return wrap(jnp.zeros(parameter.shape, parameter.dtype.np_dtype))
+
+
+def _check_positions(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], positions: Sequence[int]
+) -> None:
+    count = len(args) + len(kwargs)
+    wrong = next((position for position in positions if position >= count), None)
+    if wrong is None:
+        return
+    try:  # too few arguments for the function itself is the first thing to say
+        inspect.signature(getattr(fn, "construct", fn)).bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise SporaxTypeError(f"For 'grad', the function '{name}' cannot be called like this: {error}.") from None
+    raise SporaxIndexError(f"For 'grad', 'grad_position' is {wrong}, but the call has {count} arguments.")
+
+
+def _is_inexact(array: Any) -> bool:
+    return bool(jnp.issubdtype(array.dtype, jnp.inexact))
+
+
+def _matched(outputs: Sequence[jax.Array], cotangents: Any) -> list[Any]:
+    """Cotangents in the dtypes JAX wants: those of integers are of no dtype."""
+    given = [None] * len(outputs) if cotangents is None else take_apart(cotangents)[0]
+    if len(given) != len(outputs):
+        raise SporaxValueError(
+            f"For 'grad', the sensitivities must match the {len(outputs)} outputs, but got {len(given)}."
+        )
+
+    def one(output: jax.Array, value: Any) -> Any:
+        if value is not None and value.shape != output.shape:
+            raise SporaxValueError(
+                f"For 'grad', the sensitivity must have the output's shape {output.shape}, but got {value.shape}."
+            )
+        if not _is_inexact(output):
+            return np.zeros(output.shape, jax.dtypes.float0)
+        return jnp.ones_like(output) if value is None else jnp.asarray(value, output.dtype)
+
+    return [one(output, value) for output, value in zip(outputs, given, strict=True)]
+
+
+def _tangent(array: jax.Array, direction: jax.Array) -> Any:
+    return direction.astype(array.dtype) if _is_inexact(array) else np.zeros(array.shape, jax.dtypes.float0)
+
+
+def _dense(gradient: Any, like: jax.Array) -> jax.Array:
+    """Integers have no tangent space in JAX; they get zeros of their dtype."""
+    return jnp.zeros(like.shape, like.dtype) if gradient.dtype == jax.dtypes.float0 else gradient
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Reverse-mode differentiation does not work for lax.while_loop"):
+            raise
+        raise SporaxRuntimeError(
+            "For 'while_loop', the gradient of a loop inside a compiled step needs a number of rounds that is known, "
+            "but its condition depends on values. Use ops.fori_loop or ops.scan, or run in PYNATIVE_MODE without @jit."
+        ) from None

@@ -1,0 +1,115 @@
+"""A planned redistribution, written out inside `shard_map`.
+
+One lax collective per move, so that the compiled program has the collectives of the plan. Everything between them is local
+reshaping and slicing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.planner.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
+
+Array = Any
+"""A jax.Array or a tracer."""
+
+
+def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, ...]) -> Array:
+    """Bring one rank's slice from the plan's source to its target.
+
+    Args:
+        x: the slice, of shape `plan.local_source`.
+        plan: what to do.
+        axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
+
+    Returns:
+        The slice of shape `plan.local_target`; a part of it where the target is partial.
+    """
+    if not plan.moves:
+        return x
+    x = jnp.reshape(x, plan.stretched)
+    for move in plan.moves:
+        x = _MOVES[move.kind](x, move, tuple(axis_names[axis] for axis in move.axes))
+    return jnp.reshape(x, plan.local_target)
+
+
+def _slice(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    size = x.shape[move.target] // jax.lax.axis_size(names)
+    start = jax.lax.axis_index(names) * size
+    return jax.lax.dynamic_slice_in_dim(x, start, size, axis=move.target)
+
+
+def _all_gather(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    return jax.lax.all_gather(x, names, axis=move.source, tiled=True)
+
+
+def _all_to_all(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    return jax.lax.all_to_all(x, names, split_axis=move.target, concat_axis=move.source, tiled=True)
+
+
+def _reduce_scatter(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    """XLA scatters sums only; for other reductions the parts are traded and combined here, for the same bytes."""
+    if move.reduction == "sum":
+        return jax.lax.psum_scatter(x, names, scatter_dimension=move.target, tiled=True)
+    members = jax.lax.axis_size(names)
+    parts = jnp.stack(jnp.split(x, members, axis=move.target))
+    return _fold(jax.lax.all_to_all(parts, names, split_axis=0, concat_axis=0, tiled=True), move.reduction)
+
+
+def _all_reduce(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    if move.reduction not in NATIVE_REDUCTIONS:
+        return _fold(jax.lax.all_gather(x, names), move.reduction)
+    return _NATIVE[move.reduction](x, names)
+
+
+def _permute(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    return jax.lax.ppermute(x, names, move.pairs)
+
+
+def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
+    """Copies become parts: the first rank keeps its copy, the others hold what adds nothing (or the same extreme)."""
+    if move.reduction in ("max", "min", "and", "or"):
+        return x
+    neutral = jnp.full_like(x, 1 if move.reduction == "prod" else 0)
+    return jnp.where(jax.lax.axis_index(names) == 0, x, neutral)
+
+
+def _fold(parts: Array, reduction: str) -> Array:
+    """Combine parts that are stacked along dimension 0."""
+    return _FOLDS[reduction](parts)
+
+
+def _bitwise(function: Callable[[Array, Array], Array]) -> Callable[[Array], Array]:
+    def fold(parts: Array) -> Array:
+        result = parts[0]
+        for number in range(1, parts.shape[0]):
+            result = function(result, parts[number])
+        return result
+
+    return fold
+
+
+_FOLDS: dict[str, Callable[[Array], Array]] = {
+    "max": lambda parts: jnp.max(parts, axis=0),
+    "min": lambda parts: jnp.min(parts, axis=0),
+    "prod": lambda parts: jnp.prod(parts, axis=0, dtype=parts.dtype),
+    "and": _bitwise(jax.lax.bitwise_and),
+    "or": _bitwise(jax.lax.bitwise_or),
+    "xor": _bitwise(jax.lax.bitwise_xor),
+}
+
+_NATIVE: dict[str, Callable[..., Array]] = {"sum": jax.lax.psum, "max": jax.lax.pmax, "min": jax.lax.pmin}
+
+_MOVES: dict[MoveKind, Callable[[Array, Move, tuple[str, ...]], Array]] = {
+    MoveKind.SLICE: _slice,
+    MoveKind.ALL_GATHER: _all_gather,
+    MoveKind.ALL_TO_ALL: _all_to_all,
+    MoveKind.REDUCE_SCATTER: _reduce_scatter,
+    MoveKind.ALL_REDUCE: _all_reduce,
+    MoveKind.PERMUTE: _permute,
+    MoveKind.MASK: _mask,
+}

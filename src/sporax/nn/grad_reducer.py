@@ -1,0 +1,160 @@
+"""Gradients that are the same on all ranks: `DistributedGradReducer`, and weights that are: `broadcast_parameters`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from sporax import context
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.parallel_config import ParallelConfig, ParallelMode
+from sporax.nn.cell import Cell
+from sporax.runtime import distributed, fusion, groups, state
+
+REDUCING_MODES = (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
+"""Parallel modes in which training Cells combine gradients by themselves."""
+
+
+class DistributedGradReducer(Cell):
+    """Sums (or averages) gradients over the ranks of a group.
+
+    Each gradient is summed in float32 (float64 stays as it is) and comes back in its own dtype; gradients of Parameters
+    with ``layerwise_parallel`` come back untouched. Gradients with one fusion id travel in one buffer; ids are, in this
+    order of precedence: the Parameters' own, if they differ; the positions in ``all_reduce_fusion_config``; the sizes in
+    ``comm_fusion``; else `fusion_type` for all. With ``comm_fusion={"openstate": False}`` every gradient travels alone.
+
+    Args:
+        parameters: Parameters whose gradients it is given, usually ``optimizer.parameters``.
+        mean: divide the sums by `degree`; None takes ``gradients_mean`` from the parallel context.
+        degree: what to divide by; None is the number of ranks.
+        fusion_type: fusion id of all gradients; 0 fuses nothing.
+        group: name of the group.
+
+    Raises:
+        SporaxTypeError: `parameters` or `fusion_type` of a wrong type.
+        SporaxValueError: `degree` is not a positive int.
+
+    Example:
+        >>> reducer = DistributedGradReducer(optimizer.parameters, mean=True)
+        >>> loss, grads = grad_fn(images, labels)
+        >>> optimizer(reducer(grads))
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[Parameter],
+        mean: bool | None = None,
+        degree: int | None = None,
+        fusion_type: int = 1,
+        group: str = groups.WORLD_GROUPS[0],
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        name = "DistributedGradReducer"
+        config = context.snapshot()
+        members = groups.find(group, name)
+        if not isinstance(parameters, list | tuple) or not all(isinstance(each, Parameter) for each in parameters):
+            raise SporaxTypeError(f"For '{name}', 'parameters' must be a list or tuple of Parameters.")
+        if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree <= 0):
+            raise SporaxValueError(f"For '{name}', 'degree' must be a positive int, but got {degree!r}.")
+        if isinstance(fusion_type, bool) or not isinstance(fusion_type, int):
+            raise SporaxTypeError(f"For '{name}', 'fusion_type' must be an int, but got {type(fusion_type).__name__}.")
+        self.mean = config.gradients_mean if mean is None else bool(mean)
+        self.degree = degree or groups.find(None).size
+        self.group = group
+        positions = [index for index, each in enumerate(parameters) if not each.layerwise_parallel]
+        self.num_gradients = len(parameters)
+        reduced = [parameters[index] for index in positions]
+        ids = dict(zip(positions, fusion_ids(reduced, positions, fusion_type, config), strict=True))
+        dtypes = [fusion.travelling_dtype(each.dtype.np_dtype) for each in parameters]
+        own = fusion.buckets([ids.get(index, 0) for index in range(len(parameters))], dtypes)
+        self.reduction = fusion.Reduction(
+            members,
+            tuple(bucket for bucket in own if bucket[0] in ids),
+            1.0 / self.degree if self.mean else None,
+        )
+
+    def __call__(self, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The combined gradients.
+
+        Args:
+            grads: one Tensor for each Parameter, in their order.
+
+        Raises:
+            SporaxTypeError: something else than Tensors.
+            SporaxValueError: another number of gradients.
+        """
+        return self.construct(grads)
+
+    def construct(self, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """See `__call__`."""
+        if not isinstance(grads, list | tuple) or not all(isinstance(grad, Tensor) for grad in grads):
+            raise SporaxTypeError("For 'DistributedGradReducer', the gradients must be a tuple of Tensors.")
+        if len(grads) != self.num_gradients:
+            raise SporaxValueError(
+                f"For 'DistributedGradReducer', there must be one gradient for each of the {self.num_gradients} "
+                f"parameters, but got {len(grads)}."
+            )
+        return tuple(map(wrap, fusion.reduce_buckets(self.reduction, [grad.array for grad in grads])))
+
+
+def fusion_ids(
+    parameters: Sequence[Parameter], positions: Sequence[int], fusion_type: int, config: ParallelConfig
+) -> list[int]:
+    """The fusion id of each Parameter's gradient.
+
+    Args:
+        parameters: those whose gradients are reduced.
+        positions: their places among all, by which ``all_reduce_fusion_config`` counts.
+        fusion_type: the id of all where nothing else is said.
+        config: the parallel settings.
+    """
+    own = [parameter.comm_fusion for parameter in parameters]
+    if not config.comm_fusion.openstate:
+        return [0] * len(own)
+    split_after = config.all_reduce_fusion_config
+    if len(set(own)) > 1 and not (config.enable_parallel_optimizer and split_after):
+        return own
+    if split_after and fusion_type == 1:
+        count = max(positions, default=-1) + 1
+        if max(split_after) >= count:
+            warnings.warn(
+                f"For 'DistributedGradReducer', 'all_reduce_fusion_config' is {list(split_after)}, but there are only "
+                f"{count} gradients.",
+                stacklevel=3,
+            )
+        ids = fusion.ids_by_position(count, split_after)
+        return [ids[position] for position in positions]
+    rule = config.comm_fusion.in_force("allreduce")
+    if rule is None or rule.threshold_megabytes is None:
+        return [fusion_type] * len(own)
+    sizes = [parameter.size * fusion.travelling_dtype(parameter.dtype.np_dtype).itemsize for parameter in parameters]
+    backwards = fusion.ids_by_size(sizes[::-1], rule.threshold_megabytes * fusion.BYTES_PER_MEGABYTE)
+    return backwards[::-1]
+
+
+def reducer_for(parameters: Sequence[Parameter]) -> DistributedGradReducer | None:
+    """The reducer a training Cell needs in the present parallel mode; None in modes in which ranks do not combine
+    gradients by themselves, and for a single rank.
+    """
+    config = context.snapshot()
+    if config.parallel_mode not in REDUCING_MODES or not distributed.has_peers():
+        return None
+    return DistributedGradReducer(parameters, config.gradients_mean, config.device_num)
+
+
+def broadcast_wanted() -> bool:
+    """Whether training is to start from rank 0's weights, by the present settings."""
+    config = context.snapshot()
+    return config.parameter_broadcast and config.parallel_mode in REDUCING_MODES and distributed.has_peers()
+
+
+def broadcast_parameters(parameters: Sequence[Parameter], root: int = 0) -> None:
+    """Give all ranks the values of rank `root`, except for Parameters with ``layerwise_parallel``. All ranks must call it."""
+    shared = [parameter for parameter in parameters if not parameter.layerwise_parallel]
+    if not shared:
+        return
+    arrays = fusion.broadcast_buckets(groups.find(None), root, [parameter.array for parameter in shared])
+    for parameter, array in zip(shared, arrays, strict=True):
+        state.write(parameter, array)

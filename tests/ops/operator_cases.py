@@ -1,0 +1,90 @@
+"""How a table of operator cases is checked.
+
+A case says how the operator is called, what numpy or scipy gives for the same arrays (None: its values are among those
+recorded with MindSpore, see `test_recorded.py`), and the arrays. Its gradient is compared with a finite difference along a
+random direction, in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import sporax as ms
+
+STEP = 1e-6
+FORWARD = 1e-9
+GRADIENT = 2e-6
+
+
+class Case(NamedTuple):
+    """One call of an operator, its reference and its inputs."""
+
+    call: Any
+    reference: Any
+    inputs: tuple[Any, ...]
+    differentiable: bool = True
+
+
+def case(call, reference, *inputs, grad=True):
+    """A case; plain floats become arrays of that many standard normal numbers only where a shape is given."""
+    return Case(call, reference, inputs, grad)
+
+
+def numbers(*shape, seed=0, low=None, high=None):
+    """Float64 numbers that are neither near each other nor near whole numbers: normal, or uniform in [low, high)."""
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=shape) if low is None else generator.uniform(low, high, size=shape)
+
+
+def outputs(result):
+    """The tensors (or plain values) of a result as arrays."""
+    parts = result if isinstance(result, tuple | list) else (result,)
+    return [part.asnumpy() if isinstance(part, ms.Tensor) else np.asarray(part) for part in parts]
+
+
+def check(one: Case) -> None:
+    """Compare values with the reference and the gradient with a finite difference."""
+    values = outputs(one.call(*map(tensor, one.inputs)))
+    if one.reference is not None:
+        expected = one.reference(*one.inputs)
+        parts = expected if isinstance(expected, tuple | list) else (expected,)
+        assert len(values) == len(parts)
+        for ours, theirs in zip(values, parts, strict=True):
+            assert ours.shape == np.shape(theirs)
+            tolerance = FORWARD if ours.dtype in (np.float64, np.complex128) else 1e-5
+            np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    if one.differentiable:
+        check_gradient(one.call, one.inputs)
+
+
+def tensor(value):
+    """Arrays as Tensors; anything else as it is."""
+    return ms.Tensor(value) if isinstance(value, np.ndarray) else value
+
+
+def check_gradient(call, inputs) -> None:
+    """The derivative along a random direction, against a central difference."""
+    generator = np.random.default_rng(1)
+    places = [at for at, value in enumerate(inputs) if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
+    directions = {at: generator.normal(size=inputs[at].shape) for at in places}
+    weights: list[Any] = []
+
+    def total(*args):
+        parts = call(*args)
+        parts = [part for part in (parts if isinstance(parts, tuple | list) else (parts,))]
+        floats = [part for part in parts if str(part.dtype).startswith("Float")]
+        if not weights:
+            weights.extend(ms.Tensor(generator.normal(size=part.shape)) for part in floats)
+        return sum((part * weight).sum() for part, weight in zip(floats, weights, strict=True))
+
+    def moved(step):
+        return [tensor(value + step * directions[at] if at in directions else value) for at, value in enumerate(inputs)]
+
+    difference = (total(*moved(STEP)) - total(*moved(-STEP))).item() / (2 * STEP)
+    gradients = ms.grad(total, tuple(places))(*moved(0))
+    gradients = gradients if isinstance(gradients, tuple) else (gradients,)
+    slope = sum((gradient.asnumpy() * directions[at]).sum() for at, gradient in zip(places, gradients, strict=True))
+    assert np.isfinite(slope)
+    np.testing.assert_allclose(slope, difference, rtol=GRADIENT, atol=GRADIENT * max(1.0, abs(difference)) * 5)

@@ -1,0 +1,121 @@
+"""Every rule, mechanically: cut, run on slices, put together, compare; and every primitive of the installed JAX is known."""
+
+import gc
+import re
+
+import jax
+import numpy as np
+import pytest
+from blocks import assert_same, example, needs_neighbours, run_in_blocks, spread
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.extend import core
+from samples import SAMPLES
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.lowering.local import describe
+from sporax.planner.rules import TABLE, Behaviour, assignments, placements, propagate, rule_for
+
+MESHES = (DeviceMatrix((2, 2)), DeviceMatrix((2, 3)))
+CASES = [(name, number) for name, samples in SAMPLES.items() for number in range(len(samples))]
+WITHOUT_SAMPLE = {
+    **dict.fromkeys(("philox2x32", "philox4x32", "threefry4x32"), "only hardware generators make it"),
+    **dict.fromkeys(("empty", "empty2"), "its values are arbitrary"),
+    **dict.fromkeys(("pvary", "reduced_vary_cast_p", "vary_unreduced_cast_p", "preduced"), "lives in shard_map only"),
+    **dict.fromkeys(("to_edtype", "from_edtype"), "random_wrap and random_unwrap stand for it"),
+    "broadcast_to": "made for dynamic shapes only",
+    "select_and_scatter": "JAX has no implementation on CPU",
+    "zeros_like": "JAX has no rule to trace it",
+}
+"""Primitives with a rule that is not run in blocks, and why."""
+
+
+def runnable(sample, mesh):
+    rule = rule_for(describe(sample.eqn))
+    for assignment in assignments(rule, mesh, ("sum", "max", "min", "and", "or", "xor")):
+        if any(assignment) and not needs_neighbours(rule, assignment) and makes_sense(sample, rule, assignment):
+            yield assignment
+
+
+def makes_sense(sample, rule, assignment):
+    """Booleans have no sums, and complex numbers no maxima."""
+    where, _ = placements(rule, assignment)
+    for x, placement in zip(sample.operands, where, strict=True):
+        kind = (
+            np.dtype(x.dtype).kind
+            if hasattr(x, "dtype") and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+            else "k"
+        )
+        if placement.reduction and (kind in "bk" or (kind == "c" and placement.reduction != "sum")):
+            return False
+        if placement.reduction in ("and", "or", "xor") and kind == "f":
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_run_in_blocks(name, number):
+    sample = example(name, *SAMPLES[name][number])
+    whole = sample.whole()
+    for mesh in MESHES:
+        for assignment in spread(runnable(sample, mesh), 4):
+            found = run_in_blocks(sample, assignment, mesh)
+            assert_same(found, whole, f"{name} {sample.eqn.params} {rule_for(describe(sample.eqn))} under {assignment}")
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_run_in_blocks_anywhere(data):
+    """Any primitive, any legal assignment of a three-axis mesh."""
+    name, number = data.draw(st.sampled_from(CASES))
+    sample = example(name, *SAMPLES[name][number])
+    mesh = DeviceMatrix((2, 2, 2))
+    choices = list(runnable(sample, mesh))
+    if choices:
+        assignment = data.draw(st.sampled_from(choices))
+        seed = data.draw(st.integers(0, 9))
+        assert_same(run_in_blocks(sample, assignment, mesh, seed), sample.whole(), f"{name} under {assignment}")
+
+
+def installed_primitives():
+    """Names of all primitives that the installed JAX made, public or not."""
+    import jax.extend.core.primitives as public
+
+    for name in dir(public):
+        getattr(public, name)
+    return sorted({each.name for each in gc.get_objects() if isinstance(each, core.Primitive)})
+
+
+def test_every_primitive_has_an_entry():
+    missing = [name for name in installed_primitives() if name not in TABLE and not is_private(name)]
+    assert not missing, f"primitives of JAX {jax.__version__} without a rule or a reason: {missing}"
+
+
+def is_private(name):
+    """Primitives that other tests and libraries made."""
+    return name.startswith("sporax") or bool(re.search(r"test|toy", name))
+
+
+def test_every_rule_has_a_sample():
+    with_rule = {name for name, entry in TABLE.items() if entry.behaviour is Behaviour.RULE}
+    missing = sorted(with_rule - set(SAMPLES) - set(WITHOUT_SAMPLE))
+    assert not missing, f"rules that nothing checks: {missing}"
+    assert not set(SAMPLES) & set(WITHOUT_SAMPLE)
+
+
+def test_entries_without_rule_say_why():
+    for name, entry in TABLE.items():
+        assert (entry.rule is None) == bool(entry.reason), name
+
+
+@pytest.mark.parametrize(("name", "number"), CASES)
+def test_placements_determine_the_assignment(name, number):
+    """Propagation from all operands and results gives back the assignment that made their placements."""
+    sample = example(name, *SAMPLES[name][number])
+    rule = rule_for(describe(sample.eqn))
+    mesh = MESHES[1]
+    for assignment in spread(assignments(rule, mesh), 12):
+        operands, results = placements(rule, assignment)
+        again = placements(rule, propagate(rule, mesh, operands, results))
+        assert [each.complete() for each in again[0]] == [each.complete() for each in operands], rule
+        assert [each.dims for each in again[1]] == [each.dims for each in results], rule

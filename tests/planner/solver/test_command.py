@@ -1,0 +1,74 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sporax.planner.solver import evaluate, read_graph
+from sporax.planner.solver.command import main
+
+DATA = Path(__file__).parents[2] / "data" / "iopddl"
+
+
+def write(path, limit):
+    nodes = {"intervals": [[0, 2], [1, 3]], "costs": [[1, 2], [3, 4]], "usages": [[5, 1], [2, 2]]}
+    edges = {"nodes": [[0, 1]], "costs": [[0, 10, 10, 0]]}
+    path.write_text(json.dumps({"problem": {"name": "x", "nodes": nodes, "edges": edges, "usage_limit": limit}}))
+    return str(path)
+
+
+def test_prints_one_json_object_and_writes_the_choices(tmp_path, capsys):
+    target = tmp_path / "choices.json"
+    assert main([write(tmp_path / "g.json", 4), "--json", "--time", "9", "--solution", str(target)]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record.pop("seconds") >= 0
+    assert record == {"cost": 6, "bound": 6, "optimal": True, "peak": 3, "limit": 4}
+    assert json.loads(target.read_text()) == [1, 1]
+
+
+def test_says_when_nothing_fits(tmp_path, capsys):
+    assert main([write(tmp_path / "g.json", 2), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert (record["cost"], record["optimal"], record["infeasible"]) == (None, False, "proven")
+
+
+def test_text_output_has_the_same_fields(tmp_path, capsys):
+    assert main([write(tmp_path / "g.json", 9)]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["cost"] == "4"
+    assert lines["optimal"] == "True"
+
+
+@pytest.mark.parametrize("content", ["{", '{"problem": {}}'])
+def test_a_bad_file_is_status_two(tmp_path, capsys, content):
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    assert main([str(path), "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "bad.json" in captured.err
+
+
+def test_an_unwritable_solution_file_is_status_two(tmp_path, capsys):
+    assert main([write(tmp_path / "g.json", 9), "--solution", str(tmp_path / "no" / "dir.json")]) == 2
+    assert "--solution" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--time", "0"], ["--time", "soon"], ["--threads", "0"]])
+def test_wrong_arguments_are_status_two(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["g.json", *arguments])
+    assert caught.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_stands_alone_as_a_module(tmp_path):
+    target = tmp_path / "choices.json"
+    path = DATA / "B.json.gz"
+    command = [sys.executable, "-m", "sporax.planner.solver", str(path), "--json", "--solution", str(target)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    record = json.loads(finished.stdout)
+    assert record["cost"] == 532_843
+    assert record["optimal"]
+    assert evaluate(read_graph(path), json.loads(target.read_text())).cost == 532_843
