@@ -39,7 +39,16 @@ _MODULES = {
         ParallelMode set_auto_parallel_context get_auto_parallel_context reset_auto_parallel_context Layout
         set_algo_parameters get_algo_parameters reset_algo_parameters set_op_strategy_config
     """,
-    "sporax.train": "Model save_checkpoint load_checkpoint load_param_into_net",
+    "sporax.train": """
+        Model data_sink save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net async_ckpt_thread_status
+        ckpt_to_safetensors safetensors_to_ckpt
+        Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
+        LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
+        names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
+        Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity CosineSimilarity
+        ConfusionMatrix ConfusionMatrixMetric ROC auc BleuScore Dice HausdorffDistance MeanSurfaceDistance
+        RootMeanSquareDistance OcclusionSensitivity
+    """,
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -1,7 +1,31 @@
-"""Makes the modules shared by the tests here, and those of the golden facts, importable."""
+"""Fixtures of the operator tests; also makes the modules shared by them, and those of the golden facts, importable."""
 
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "golden")]
+
+import operator_cases  # noqa: E402  (found through the line above)
+
+
+@pytest.fixture
+def numbers():
+    """Makes float64 arrays: ``numbers(2, 3, low=-2, high=2, seed=0)``."""
+
+    def make(*shape, low=-2.0, high=2.0, seed=0):
+        return operator_cases.numbers(*shape, low=low, high=high, seed=seed)
+
+    return make
+
+
+@pytest.fixture
+def check():
+    """Compares values with a reference on arrays, and the gradient with a finite difference."""
+
+    def run(call, reference, *inputs, gradient=True, rtol=operator_cases.FORWARD):
+        operator_cases.check(operator_cases.Case(call, reference, inputs, gradient), rtol)
+
+    return run

@@ -44,7 +44,7 @@ def outputs(result):
     return [part.asnumpy() if isinstance(part, ms.Tensor) else np.asarray(part) for part in parts]
 
 
-def check(one: Case) -> None:
+def check(one: Case, rtol: float = FORWARD) -> None:
     """Compare values with the reference and the gradient with a finite difference."""
     values = outputs(one.call(*map(tensor, one.inputs)))
     if one.reference is not None:
@@ -53,7 +53,7 @@ def check(one: Case) -> None:
         assert len(values) == len(parts)
         for ours, theirs in zip(values, parts, strict=True):
             assert ours.shape == np.shape(theirs)
-            tolerance = FORWARD if ours.dtype in (np.float64, np.complex128) else 1e-5
+            tolerance = rtol if ours.dtype in (np.float64, np.complex128) else 1e-5
             np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
     if one.differentiable:
         check_gradient(one.call, one.inputs)
@@ -80,7 +80,7 @@ def check_gradient(call, inputs) -> None:
         return sum((part * weight).sum() for part, weight in zip(floats, weights, strict=True))
 
     def moved(step):
-        return [tensor(value + step * directions[at] if at in directions else value) for at, value in enumerate(inputs)]
+        return [tensor(np.asarray(v + step * directions[at]) if at in directions else v) for at, v in enumerate(inputs)]
 
     difference = (total(*moved(STEP)) - total(*moved(-STEP))).item() / (2 * STEP)
     gradients = ms.grad(total, tuple(places))(*moved(0))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from against_numpy import check, numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,11 +58,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("call", "reference", "shapes"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
-def test_values_and_gradients(check, numbers, call, reference, shapes):
+def test_values_and_gradients(call, reference, shapes):
     check(call, reference, *(numbers(*shape, seed=seed) for seed, shape in enumerate(shapes)))
 
 
-def test_gather(check, numbers):
+def test_gather():
     index = np.array([[2, 0], [-1, 2]])
     check(lambda x, i: ops.gather(x, i, 0), lambda x, i: x[i], numbers(3, 2), index)
     check(lambda x, i: ops.Gather()(x, i, -1), lambda x, i: x[:, i], numbers(2, 3), index)

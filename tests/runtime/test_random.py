@@ -26,7 +26,9 @@ def test_large_seeds_differ_in_their_high_bits():
 def test_a_compiled_program_draws_what_eager_code_draws_and_moves_the_counter():
     eager, compiled = Generator(3), Generator(3)
     expected = [bits(eager.next_key()) for _ in range(4)]
-    program = Program(lambda: (jax.random.key_data(compiled.next_key()), jax.random.key_data(compiled.next_key())), "draw")
+    program = Program(
+        lambda: (jax.random.key_data(compiled.next_key()), jax.random.key_data(compiled.next_key())), "draw"
+    )
     found = [np.asarray(each).tolist() for _ in range(2) for each in program()]
     assert found == expected
 

@@ -49,9 +49,8 @@ def test_isolate_returns_what_was_written_and_commit_writes_it():
 
 
 def test_an_error_inside_leaves_the_frame():
-    with pytest.raises(ValueError, match="mine"):
-        with state.Frame():
-            raise ValueError("mine")
+    with pytest.raises(ValueError, match="mine"), state.Frame():
+        raise ValueError("mine")
     assert state.current_frame() is None
 
 

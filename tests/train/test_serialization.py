@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -222,6 +224,22 @@ def test_a_flipped_bit_is_found_by_the_checksum(
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_changed_bytes_raise_nothing_but_valueerror(
+    tmp_path_factory: pytest.TempPathFactory, format: str, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("ckpt") / f"x.{format}"
+    save_checkpoint(make_net(), str(path), format=format)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(ValueError):
+        load_checkpoint(str(path), format=format)
+
+
+@pytest.mark.parametrize("format", FORMATS)
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=200))
 def test_garbage_raises_nothing_but_valueerror(
@@ -248,6 +266,28 @@ def test_broken_files_name_the_parameter(tmp_path: Path) -> None:
     other.write_bytes(other.read_bytes()[:-4])
     with pytest.raises(ValueError, match=r"x\.safetensors.*parameter '1\.weight' ends at byte .* cut off"):
         load_checkpoint(str(other))
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (
+            {"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "__metadata__": {"x": "Int4"}},
+            "'x' has dtype Int4",
+        ),
+        ({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, r"'x' of shape \(2,\) .* must have 8 bytes"),
+        ({"x": {"dtype": "F32", "shape": [-2], "data_offsets": [8, 0]}}, "'x' cannot lie between bytes 8 and 0"),
+        ({"x": {"dtype": "F8", "shape": [2], "data_offsets": [0, 4]}}, "entry for parameter 'x' is broken"),
+        ({"x": 3}, "entry for parameter 'x' is broken"),
+        ({"__metadata__": 3}, "the metadata are no table"),
+        ([1], "no table of tensors"),
+    ],
+)
+def test_broken_headers_name_the_parameter(tmp_path: Path, header: Any, text: str) -> None:
+    content = json.dumps(header).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(content).to_bytes(8, "little") + content + bytes(8))
+    with pytest.raises(ValueError, match=text):
+        load_checkpoint(str(tmp_path / "x.safetensors"))
 
 
 def test_a_missing_checksum_is_said(tmp_path: Path) -> None:

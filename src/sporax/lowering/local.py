@@ -21,6 +21,7 @@ from jax.extend.random import threefry2x32_p
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.lowering.permuting import permute
 from sporax.planner.rules import (
     Assignment,
     Border,
@@ -64,7 +65,7 @@ class DevicePosition:
 
     def permute(self, x: Array, axes: Axes, pairs: Sequence[tuple[int, int]]) -> Array:
         """One collective-permute."""
-        return jax.lax.ppermute(x, self._names(axes), pairs)
+        return permute(x, axes, self.names, pairs)
 
     def _names(self, axes: Axes) -> tuple[str, ...]:
         return tuple(self.names[axis] for axis in axes)

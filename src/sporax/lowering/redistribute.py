@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sporax.lowering.permuting import permute
 from sporax.planner.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
 
 Array = Any
@@ -33,7 +34,10 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
         return x
     x = jnp.reshape(x, plan.stretched)
     for move in plan.moves:
-        x = _MOVES[move.kind](x, move, tuple(axis_names[axis] for axis in move.axes))
+        if move.kind is MoveKind.PERMUTE:
+            x = permute(x, move.axes, axis_names, move.pairs)
+        else:
+            x = _MOVES[move.kind](x, move, tuple(axis_names[axis] for axis in move.axes))
     return jnp.reshape(x, plan.local_target)
 
 
@@ -64,10 +68,6 @@ def _all_reduce(x: Array, move: Move, names: tuple[str, ...]) -> Array:
     if move.reduction not in NATIVE_REDUCTIONS:
         return _fold(jax.lax.all_gather(x, names), move.reduction)
     return _NATIVE[move.reduction](x, names)
-
-
-def _permute(x: Array, move: Move, names: tuple[str, ...]) -> Array:
-    return jax.lax.ppermute(x, names, move.pairs)
 
 
 def _mask(x: Array, move: Move, names: tuple[str, ...]) -> Array:
@@ -110,6 +110,5 @@ _MOVES: dict[MoveKind, Callable[[Array, Move, tuple[str, ...]], Array]] = {
     MoveKind.ALL_TO_ALL: _all_to_all,
     MoveKind.REDUCE_SCATTER: _reduce_scatter,
     MoveKind.ALL_REDUCE: _all_reduce,
-    MoveKind.PERMUTE: _permute,
     MoveKind.MASK: _mask,
 }

@@ -1,5 +1,8 @@
 """Layers, losses, optimizers and the Cells that train: `mindspore.nn`."""
 
+from inspect import ismodule
+
+from sporax.ir.missing import missing_names
 from sporax.nn import utils
 from sporax.nn.activation import (
     CELU,
@@ -38,6 +41,7 @@ from sporax.nn.cell import Cell
 from sporax.nn.container import CellDict, CellList, SequentialCell
 from sporax.nn.convolution import Conv1d, Conv2d, Conv3d
 from sporax.nn.deconvolution import Conv1dTranspose, Conv2dTranspose, Conv3dTranspose
+from sporax.nn.dropout import Dropout1d, Dropout2d, Dropout3d
 from sporax.nn.dynamic_lr import (
     cosine_decay_lr,
     exponential_decay_lr,
@@ -47,7 +51,19 @@ from sporax.nn.dynamic_lr import (
     polynomial_decay_lr,
     warmup_lr,
 )
+from sporax.nn.embedding import EmbeddingLookup, MultiFieldEmbeddingLookup
 from sporax.nn.grad_reducer import DistributedGradReducer
+from sporax.nn.image import (
+    PSNR,
+    CentralCrop,
+    ChannelShuffle,
+    ImageGradients,
+    PixelShuffle,
+    PixelUnshuffle,
+    ResizeBilinear,
+    Unfold,
+    Upsample,
+)
 from sporax.nn.learning_rate_schedule import (
     CosineDecayLR,
     ExponentialDecayLR,
@@ -78,6 +94,11 @@ from sporax.nn.loss import (
     MSELoss,
     SoftmaxCrossEntropyWithLogits,
 )
+from sporax.nn.loss_scale import (
+    DynamicLossScaleUpdateCell,
+    FixedLossScaleUpdateCell,
+    TrainOneStepWithLossScaleCell,
+)
 from sporax.nn.margin_loss import (
     CosineEmbeddingLoss,
     HingeEmbeddingLoss,
@@ -90,6 +111,17 @@ from sporax.nn.margin_loss import (
     SoftMarginLoss,
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
+)
+from sporax.nn.mathematics import (
+    BiDense,
+    ClipByNorm,
+    CosineSimilarity,
+    L1Regularizer,
+    Norm,
+    OneHot,
+    Tril,
+    Triu,
+    Unflatten,
 )
 from sporax.nn.normalization import (
     BatchNorm1d,
@@ -123,6 +155,19 @@ from sporax.nn.optim import (
     RMSProp,
     Rprop,
 )
+from sporax.nn.padding import (
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    Pad,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
+    ZeroPad2d,
+)
 from sporax.nn.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
@@ -151,6 +196,16 @@ from sporax.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from sporax.nn.wrap import ForwardValueAndGrad, ParameterUpdate, TrainOneStepCell, WithEvalCell, WithLossCell
+from sporax.nn.wrap import (
+    ForwardValueAndGrad,
+    ParameterUpdate,
+    TrainOneStepCell,
+    WithEvalCell,
+    WithGradCell,
+    WithLossCell,
+)
 
-__all__ = [name for name in dir() if not name.startswith("_")]
+__all__ = [name for name, value in list(globals().items()) if not name.startswith("_") and not ismodule(value)]
+__all__ += ["utils"]
+
+__getattr__ = missing_names(__name__)

@@ -58,6 +58,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         put(self, "_marks", {})
         put(self, "_hooks", None)
         put(self, "_cast_to", None)
+        put(self, "_cast_out", None)
         put(self, "_cell_name", "")
         put(self, "_program", None)
         self.training = False
@@ -112,10 +113,12 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             if self._cast_to is not None:
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
             if "recompute" in self._marks and state.current_frame() is not None:
-                return self._recomputed(args, kwargs)
-            if self._hooks:
-                return run_hooked(self, self._construct_named, args, kwargs)
-            return self._construct_named(*args, **kwargs)
+                result = self._recomputed(args, kwargs)
+            elif self._hooks:
+                result = run_hooked(self, self._construct_named, args, kwargs)
+            else:
+                result = self._construct_named(*args, **kwargs)
+            return result if self._cast_out is None else _cast_floats(result, self._cast_out)
         except SporaxError as error:
             error.within(self._cell_name or type(self).__name__)
             raise
@@ -158,7 +161,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         hooks = {kind: tuple(each) for kind, each in (self._hooks or {}).items()}
         flags = {f"{name}.requires_grad": p.requires_grad for name, p in self._params.items() if p is not None}
         marks = {f"mark {name}": str(value) for name, value in self._marks.items()}
-        return {**self._plain, **flags, **marks, "hooks": str(hooks), "to_float": self._cast_to}
+        return {**self._plain, **flags, **marks, "hooks": str(hooks), "to_float": (self._cast_to, self._cast_out)}
 
     def describe(self) -> str:
         """Class and name, for messages."""
@@ -262,9 +265,14 @@ class Cell(CellTree, PlacementMarks, CellHooks):
                 f"For 'Cell.to_float', 'dst_type' must be one of {list(allowed)}, but got {dst_type!r}."
             )
         for _, cell in self.cells_and_names():
-            object.__setattr__(cell, "_cast_to", dst_type)
-        state.touch()
+            cell.set_precision(dst_type)
         return self
+
+    def set_precision(self, inputs: DType | None, outputs: DType | None = None) -> None:
+        """Dtypes that floating inputs and outputs of this Cell alone are cast to; None leaves them. See `sporax.amp`."""
+        object.__setattr__(self, "_cast_to", inputs)
+        object.__setattr__(self, "_cast_out", outputs)
+        state.touch()
 
     def apply(self, fn: Callable[[Cell], Any]) -> Self:
         """Call `fn` on every Cell below and on this one, children first."""

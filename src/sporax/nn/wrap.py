@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sporax import ops
+from sporax.common.parameter import ParameterTuple
 from sporax.common.tensor import Tensor
-from sporax.common.transforms import value_and_grad
+from sporax.common.transforms import GradOperation, value_and_grad
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.nn.grad_reducer import broadcast_parameters, broadcast_wanted, reducer_for
@@ -104,6 +105,30 @@ class ForwardValueAndGrad(Cell):
 
         (_, value), grads = value_and_grad(scaled, positions, weights, has_aux=True)(*values)
         return value, grads
+
+
+class WithGradCell(Cell):
+    """Gradients of the Parameters of a network, or of network and loss.
+
+    Args:
+        network: gives the loss, or the outputs the loss is computed of.
+        loss_fn: the loss; None when the network gives it.
+        sens: scales the gradients: a Tensor like the loss, or None for ones.
+    """
+
+    def __init__(self, network: Cell, loss_fn: Any = None, sens: Any = None) -> None:
+        super().__init__(auto_prefix=False)
+        if not isinstance(network, Cell):
+            raise SporaxTypeError(f"For 'WithGradCell', 'network' must be a Cell, but got {type(network).__name__}.")
+        self.network = network if loss_fn is None else WithLossCell(network, loss_fn)
+        self.weights = ParameterTuple(network.trainable_params())
+        self.sens = sens
+
+    def construct(self, *inputs: Any) -> Any:
+        """The gradients, in the order of ``network.trainable_params()``."""
+        if self.sens is None:
+            return GradOperation(get_by_list=True)(self.network, self.weights)(*inputs)
+        return GradOperation(get_by_list=True, sens_param=True)(self.network, self.weights)(*inputs, self.sens)
 
 
 class TrainOneStepCell(Cell):

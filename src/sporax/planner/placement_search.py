@@ -1,8 +1,8 @@
 """Dijkstra's algorithm over the placements of a stretched shape.
 
 Every move takes one unit (axes that travel together) to another place. To keep the search small a unit goes only where it
-is wanted: to its own place in the target, or out of the way. Trades of two units by a permute must bring at least one of
-them to its place. On meshes of three axes this loses nothing against trying all places (a test compares them).
+is wanted: to dimensions that the target cuts, or out of the way. Trades of two units by a permute must bring at least one
+of them to its place. On meshes of three axes this loses nothing against trying all places (a test compares them).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.planner.moves import NATIVE_REDUCTIONS, LinkCosts, Move, MoveKind, Redistribution, Shape
 from sporax.planner.stretching import State, Stretched, stretch
 
-MAX_STATES = 2000
-"""Placements to look at before the search takes the quick way."""
+MAX_STATES = 500
+"""Placements to look at before the search starts to prefer those that look closer to the target; twice as many before it
+gathers whatever is not in its place."""
 
 
 class _Step(NamedTuple):
@@ -81,12 +82,19 @@ class _Search:
         self.alltoall, self.everywhere = alltoall, everywhere
         self.whole_bytes = math.prod(task.shape) * itemsize
         self.wanted = {unit: dim for dim, units in enumerate(task.goal.dims) for unit in units}
+        self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
+        self.cut_dims = [dim for dim, units in enumerate(task.goal.dims) if units]
         self.goal_parts = [self._num_slices(units) for units in task.goal.dims]
 
     # ---------------------------------------------------------------------------------------------------- the search
 
-    def run(self) -> list[_Step] | None:
-        """The cheapest steps; None when there are too many placements to look at."""
+    def run(self, pull: float = 0.0) -> list[_Step] | None:
+        """The cheapest steps; None when there are too many placements to look at.
+
+        Args:
+            pull: seconds that a unit out of place counts for when the next placement to look at is chosen. Above 0 the
+                search ends sooner, and what it finds need not be the cheapest.
+        """
         start, goal = self.task.start, self.task.goal
         best: dict[State, float] = {start: 0.0}
         reached: dict[State, tuple[State, _Step]] = {}
@@ -94,7 +102,7 @@ class _Search:
         number = itertools.count()
         queue = [(0.0, next(number), start)]
         while queue:
-            cost, _, state = heapq.heappop(queue)
+            _, _, state = heapq.heappop(queue)
             if state == goal:
                 return self._path(reached)
             if state in done:
@@ -102,21 +110,31 @@ class _Search:
             done.add(state)
             if len(done) > MAX_STATES and not self.everywhere:
                 return None
+            size = self.local_bytes(state)
             for step in self.steps(state):
-                total = cost + self.seconds(step.kind, self._axes(step.units), self.local_bytes(state))
+                total = best[state] + self.seconds(step.kind, step.units, size)
                 if total < best.get(step.after, math.inf):
                     best[step.after] = total
                     reached[step.after] = (state, step)
-                    heapq.heappush(queue, (total, next(number), step.after))
+                    away = pull * self._num_misplaced(step.after) if pull else 0.0
+                    heapq.heappush(queue, (total + away, next(number), step.after))
         raise AssertionError("gathering everything and slicing again is always possible")
 
+    def _num_misplaced(self, state: State) -> int:
+        pairs = zip(state.dims, self.task.goal.dims, strict=True)
+        return sum(len(units) + len(goal) - 2 * (units == goal) * len(goal) for units, goal in pairs) + len(state.parts)
+
     def run_quickly(self) -> list[_Step]:
-        """Steps without a search: the cheapest one that brings a unit to its place, else the cheapest gather."""
+        """Steps without a search for the cheapest: drawn to the target, or, if that fails, gathering what is out of place."""
+        local_bytes = self.local_bytes(self.task.start)
+        drawn = self.run(pull=2 * self.seconds(MoveKind.PERMUTE, (0,), local_bytes))
+        if drawn is not None:
+            return drawn
         state, steps = self.task.start, []
         while state != self.task.goal:
             size = self.local_bytes(state)
             options = [
-                (not self._arrives(step), self.seconds(step.kind, self._axes(step.units), size), number, step)
+                (not self._arrives(step), self.seconds(step.kind, step.units, size), number, step)
                 for number, step in enumerate(self.steps(state))
                 if self._arrives(step) or step.kind is MoveKind.ALL_GATHER
             ]
@@ -213,10 +231,10 @@ class _Search:
         )
 
     def _places(self, unit: int) -> list[int]:
-        """Dimensions that a unit may go to."""
+        """Dimensions that a unit may go to: those that the target cuts, for a unit that cuts in the target."""
         if self.everywhere:
             return list(range(len(self.task.shape)))
-        return [self.wanted[unit]] if unit in self.wanted else []
+        return self.cut_dims if unit in self.wanted else []
 
     def _fits(self, state: State, unit: int, dim: int) -> bool:
         return self.task.shape[dim] % (self._num_slices(state.dims[dim]) * self.task.sizes[unit]) == 0
@@ -237,23 +255,15 @@ class _Search:
         """Bytes of one rank's slice."""
         return self.whole_bytes // math.prod(self._num_slices(units) for units in state.dims)
 
-    def seconds(self, kind: MoveKind, axes: Axes, local_bytes: int) -> float:
+    def seconds(self, kind: MoveKind, units: tuple[int, ...], local_bytes: int) -> float:
         """Predicted time of a move."""
-        sizes = [self.mesh.shape[axis] for axis in axes]
-        costs, reduction = self.costs, self.reduction
-        if kind is MoveKind.ALL_GATHER:
-            return costs.gather(axes, sizes, local_bytes)
-        if kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and reduction != "sum"):
-            return costs.all_to_all(axes, sizes, local_bytes)
-        if kind is MoveKind.REDUCE_SCATTER:
-            return costs.reduce_scatter(axes, sizes, local_bytes)
-        if kind is MoveKind.ALL_REDUCE and reduction in NATIVE_REDUCTIONS:
-            return costs.all_reduce(axes, sizes, local_bytes)
-        if kind is MoveKind.ALL_REDUCE:
-            return costs.gather(axes, sizes, local_bytes)
-        if kind is MoveKind.PERMUTE:
-            return costs.permute(axes, sizes, local_bytes)
-        return costs.copy(local_bytes)
+        key = (kind, units, local_bytes)
+        known = self._seconds.get(key)
+        if known is None:
+            axes = self._axes(units)
+            sizes = [self.mesh.shape[axis] for axis in axes]
+            known = self._seconds[key] = _seconds(self.costs, kind, self.reduction, axes, sizes, local_bytes)
+        return known
 
     def _axes(self, units: tuple[int, ...]) -> Axes:
         return tuple(axis for unit in units for axis in self.task.units[unit])
@@ -284,7 +294,15 @@ class _Search:
         move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size)
         sent = _sent_bytes(move, num_parts(self.mesh, axes))
         return Move(
-            step.kind, axes, step.source, step.target, reduction, pairs, size, sent, self.seconds(step.kind, axes, size)
+            step.kind,
+            axes,
+            step.source,
+            step.target,
+            reduction,
+            pairs,
+            size,
+            sent,
+            self.seconds(step.kind, step.units, size),
         )
 
     def _pairs(self, before: State, step: _Step) -> tuple[tuple[int, int], ...]:
@@ -316,6 +334,22 @@ class _Search:
         """The units that cut, dimension after dimension, and those that do not."""
         cutting = [unit for dim in state.dims for unit in dim if unit in units]
         return cutting, [unit for unit in units if unit not in cutting]
+
+
+def _seconds(costs: LinkCosts, kind: MoveKind, reduction: str, axes: Axes, sizes: list[int], local_bytes: int) -> float:
+    if kind is MoveKind.ALL_GATHER:
+        return costs.gather(axes, sizes, local_bytes)
+    if kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and reduction != "sum"):
+        return costs.all_to_all(axes, sizes, local_bytes)
+    if kind is MoveKind.REDUCE_SCATTER:
+        return costs.reduce_scatter(axes, sizes, local_bytes)
+    if kind is MoveKind.ALL_REDUCE and reduction in NATIVE_REDUCTIONS:
+        return costs.all_reduce(axes, sizes, local_bytes)
+    if kind is MoveKind.ALL_REDUCE:
+        return costs.gather(axes, sizes, local_bytes)
+    if kind is MoveKind.PERMUTE:
+        return costs.permute(axes, sizes, local_bytes)
+    return costs.copy(local_bytes)
 
 
 def _cut(state: State, dim: int, units: tuple[int, ...]) -> State:

@@ -18,6 +18,7 @@ and not divided counts once for each of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -29,7 +30,7 @@ from jax import lax
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import joint, state
 from sporax.runtime.groups import Group
-from sporax.runtime.order import AXIS, follow, happened
+from sporax.runtime.order import AXIS, follow, happened, receipt
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
@@ -101,24 +102,29 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
         SporaxTypeError, SporaxValueError: the arrays do not fit the collective.
     """
     collective.group.position(type(collective).__name__)
-    return _differentiable(collective, *arrays)
+    results, last = _differentiable(collective, receipt(), *arrays)
+    happened(last)
+    return results
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(collective: Collective, *arrays: jax.Array) -> Any:
-    return _execute(collective, "forward", *arrays)
+def _differentiable(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> Any:
+    happened(before)
+    return _execute(collective, "forward", *arrays), receipt()
 
 
-def _forward(collective: Collective, *arrays: jax.Array) -> tuple[Any, Any]:
+def _forward(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> tuple[Any, Any]:
+    happened(before)
     results = _execute(collective, "forward", *arrays)
-    return results, (arrays, results)
+    return (results, receipt()), (arrays, results)
 
 
 def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, ...]:
     arrays, results = kept
-    cotangents = jax.tree.map(_number, cotangents)
-    found = _execute(collective, "backward", arrays, results, cotangents)
-    return tuple(
+    if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
+        return (None, *[None] * len(arrays))
+    found = _execute(collective, "backward", arrays, results, jax.tree.map(_number, cotangents[0]))
+    return None, *(
         cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
         for array, cotangent in zip(arrays, found, strict=True)
     )
@@ -142,15 +148,25 @@ def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
         everywhere = Axis(len(joint.all_devices()), group.ranks, group.position())
         return getattr(collective, method)(everywhere, *arguments)
     leaves, tree = jax.tree.flatten(arguments)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-        raise SporaxRuntimeError(
-            f"For '{type(collective).__name__}', a collective must be run step by step or in a program compiled by "
-            "Sporax (GRAPH_MODE, @jit), but it is inside a transformation that JAX compiles by itself."
-        )
+    check_known(type(collective).__name__, leaves)
     devices = tuple(joint.all_devices()[rank] for rank in group.ranks)
     program = _own_program(collective, method, tree, devices)
-    results = joint.run(program, type(collective).__name__, [joint.to_joint(leaf, devices) for leaf in leaves])
+    inputs = [joint.to_joint(leaf, devices) for leaf in leaves]
+    results = joint.run(program, type(collective).__name__, devices, inputs)
     return jax.tree.map(joint.to_local, results)
+
+
+def check_known(name: str, arrays: Sequence[Any]) -> None:
+    """Check that arrays have values, as those of a collective that is a program of its own must.
+
+    Raises:
+        SporaxRuntimeError: they belong to a function that JAX compiles by itself.
+    """
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        raise SporaxRuntimeError(
+            f"For '{name}', a collective must be run step by step or in a program compiled by Sporax (GRAPH_MODE, @jit), "
+            "but it is inside a transformation that JAX compiles by itself."
+        )
 
 
 @cache
@@ -171,7 +187,12 @@ def _own_program(collective: Collective, method: str, tree: Any, devices: joint.
 
 def permute(array: jax.Array, pairs: list[tuple[int, int]]) -> jax.Array:
     """What came along one of the pairs (from, to) of places; zeros where nothing came."""
-    return happened(lax.ppermute(follow(array), AXIS, pairs))
+    return _noted(lax.ppermute(follow(array), AXIS, pairs))
+
+
+def _noted(result: jax.Array) -> jax.Array:
+    happened(result)
+    return result
 
 
 def gather(axis: Axis, array: jax.Array) -> jax.Array:
@@ -179,7 +200,7 @@ def gather(axis: Axis, array: jax.Array) -> jax.Array:
     if axis.count == 1:
         return array
     if axis.divides:
-        return happened(lax.all_gather(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
+        return _noted(lax.all_gather(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     pieces = [array] * axis.count
     for distance in range(1, axis.count):
         pieces[axis.position - distance] = permute(array, axis.rotation(distance))
@@ -191,7 +212,7 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
     if axis.count == 1:
         return array
     if axis.divides:
-        return happened(
+        return _noted(
             lax.all_to_all(follow(array), AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True)
         )
     own = jnp.split(array, axis.count, split_dim)
@@ -213,7 +234,7 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
     combine = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
-    return happened(combine(follow(array), AXIS, axis_index_groups=axis.cover))
+    return _noted(combine(follow(array), AXIS, axis_index_groups=axis.cover))
 
 
 def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
@@ -221,7 +242,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     if axis.count == 1:
         return array
     if op == "sum" and axis.divides and array.dtype != jnp.bool_:
-        return happened(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
+        return _noted(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
         return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)
@@ -245,16 +266,6 @@ def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
 
 def _bits(dtype: Any) -> Any:
     return _UNSIGNED[jnp.dtype(dtype).itemsize]
-
-
-def keep(array: jax.Array) -> None:
-    """Keep the compiler from leaving a collective out on a rank that does not look at its result."""
-    if isinstance(array, jax.core.Tracer) and array.size:
-        jax.debug.callback(_nothing, array.ravel()[0])
-
-
-def _nothing(_: Any) -> None:
-    pass
 
 
 # ----------------------------------------------------------------------------------------------------- the collectives
@@ -390,7 +401,6 @@ class Scatter(Collective):
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
         """The source gets all cotangents, the others zeros."""
         whole = gather(axis, cotangents)
-        keep(whole)
         return (whole if axis.position == self.group.ranks.index(self.src) else jnp.zeros_like(whole),)
 
 
@@ -422,9 +432,7 @@ class Barrier(Collective):
 
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
         """Takes nothing, gives one number."""
-        total = reduce(axis, jnp.zeros((), jnp.int32), "sum")
-        keep(total)
-        return total
+        return reduce(axis, jnp.zeros((), jnp.int32), "sum")
 
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
         """Nothing to derive."""
@@ -432,10 +440,7 @@ class Barrier(Collective):
 
 
 def _only_at(axis: Axis, position: int, array: jax.Array) -> jax.Array:
-    if axis.position == position:
-        return array
-    keep(array)
-    return jnp.zeros((1,), array.dtype)
+    return array if axis.position == position else jnp.zeros((1,), array.dtype)
 
 
 def _span(index: int, rows: int) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from typing import Any
 
@@ -64,8 +63,8 @@ def note_start(name: str) -> None:
     """This rank hands a program that exchanges data to the device."""
 
 
-def note_results(results: Any) -> None:
-    """The device has taken it; the results come when the other ranks have done their part."""
+def note_end(last: Any) -> None:
+    """The device has taken it; `last` is ready when the other ranks have done their part."""
 
 
 def report(text: str) -> None:

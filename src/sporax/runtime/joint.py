@@ -5,6 +5,9 @@ An array of this process is *local*: it lives on this rank's device alone. A pro
 copy only. Copies may differ from rank to rank; nothing but a collective makes them equal. That is why a joint array
 claims to be replicated: shape and dtype are those of the local array, 0-d included, and nothing has to be reshaped.
 
+JAX starts programs without waiting for the end of those before, and on CPUs two that do not depend on each other may run at
+the same time. Two joint ones must not: their messages would mix. So each takes a number from the one before (`zero`).
+
 Turning one form into the other moves no data but costs some microseconds, too much for every parameter at every step. So
 a *variable* (`runtime.state`) is in one form at a time: slot ``raw`` or slot ``joint`` is set, never both, and asking
 for the other one changes the form (`change_form`). A training loop
@@ -13,18 +16,20 @@ whose step is a joint program thus converts nothing but its batch and its loss.
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import distributed, failure
-from sporax.runtime.order import AXIS, in_order
+from sporax.runtime.order import AXIS, in_order, receipt
 from sporax.runtime.state import Variable
 
 # XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
@@ -67,20 +72,46 @@ def to_local(array: jax.Array) -> jax.Array:
     return array.addressable_data(0)
 
 
+class _Turn(threading.local):
+    """A number that is 0 and goes from one joint program to the next, so that they run in the order they are started."""
+
+    zero: jax.Array | None = None
+    devices: Devices = ()
+
+
+_turn = _Turn()
+
+
+def zero(devices: Devices) -> jax.Array:
+    """The last input of every joint program; see `sporax.runtime.order`. Ready when the joint program before has ended."""
+    if _turn.zero is None:
+        _turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
+    elif _turn.devices != devices:
+        _turn.zero = to_joint(to_local(_turn.zero), devices)
+    _turn.devices = devices
+    return _turn.zero
+
+
 def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
-    """`function`, written for one rank's local arrays, as a function of joint arrays."""
+    """`function`, written for one rank's local arrays, as one of joint arrays.
 
-    @functools.wraps(function)
-    def ordered(*arrays: Any) -> Any:
-        with in_order():
-            return function(*arrays)
+    It takes `zero` as its last argument, and gives the function's results and the next program's `zero`.
+    """
 
+    def program(*arguments: Any) -> Any:
+        *arrays, nothing = arguments
+        with in_order(nothing):
+            results = function(*arrays)
+            last = receipt()
+        return results, lax.optimization_barrier(nothing) if last is None else jnp.where(nothing == 0, nothing, last)
+
+    program.__name__ = program.__qualname__ = function.__name__
     everywhere = PartitionSpec()
-    return jax.shard_map(ordered, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
+    return jax.shard_map(program, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
 
 
 def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequence[int] = ()) -> Any:
-    """Compile `function`, written for one rank's local arrays, into a program of joint arrays.
+    """Compile `function`, written for one rank's local arrays, into a program of joint arrays and `zero`.
 
     Ranks may compile different functions, as long as they exchange data in the same order.
     """
@@ -88,11 +119,11 @@ def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequ
     return jax.jit(by_rank(function, devices), donate_argnums=tuple(donate), compiler_options=options)
 
 
-def run(program: Callable[..., Any], name: str, *arrays: Any) -> Any:
+def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) -> Any:
     """Run a program of joint arrays; `name` stands in the report if other ranks never come."""
     failure.note_start(name)
-    results = program(*arrays)
-    failure.note_results(results)
+    results, _turn.zero = program(*arrays, zero(devices))
+    failure.note_end(_turn.zero)
     return results
 
 

@@ -7,11 +7,13 @@ knows that a program is run by all ranks alike, and it
 * takes a constant for the same constant everywhere, and replaces the sum of a constant over ranks by a product.
 
 Here every rank compiles its own program, with its own rank written into it. So each operand of a collective is tied to the
-result of the one before (`follow`, `happened`): one element of it is chosen by a condition that is always true, between
-itself and that result. The compiler cannot know the condition, since it depends on the place along the mesh axis.
+result of the one before (`follow`, `happened`): one element of it is chosen, by a condition that is always true, between
+itself and that result. The compiler cannot know the condition, because it depends on an input of the program.
 
-Regions that JAX traces by themselves (loop bodies, branches, `jax.checkpoint`) are ordered inside; against what is around
-them they are ordered by the data they take and give.
+JAX traces some functions by themselves: rules of differentiation, loop bodies, branches, `jax.checkpoint`. A value of one
+trace must not be met in another. So the last result is kept for each trace, and a collective, which is differentiable
+and may thus run in a trace of its own, takes a `receipt` along and gives one back. Loop bodies and the like are ordered
+inside; against what is around them they are ordered by the data they take and give.
 """
 
 from __future__ import annotations
@@ -29,26 +31,35 @@ from jax.extend.core import get_opaque_trace_state
 AXIS = "rank"
 """Name of the mesh axis along which ranks lie."""
 
-_BEYOND_ALL_RANKS = 1 << 30
 
+class _Program(threading.local):
+    """The program that is being traced.
 
-class _Chains(threading.local):
-    """For each trace in progress, one element of the result of its last collective."""
+    Attributes:
+        zero: an input that is 0.
+        latest: for each trace in progress, one element of the result of its last collective.
+    """
 
+    zero: jax.Array | None = None
     latest: list[tuple[Any, jax.Array]] = []
 
 
-_chains = _Chains()
+_program = _Program()
 
 
 @contextmanager
-def in_order() -> Iterator[None]:
-    """Context in which one program is traced."""
-    outer, _chains.latest = _chains.latest, []
+def in_order(zero: jax.Array) -> Iterator[None]:
+    """Context in which a program is traced.
+
+    Args:
+        zero: an input of the program, int32 scalar, that is 0 whenever it runs.
+    """
+    outer = _program.zero, _program.latest
+    _program.zero, _program.latest = zero, []
     try:
         yield
     finally:
-        _chains.latest = outer
+        _program.zero, _program.latest = outer
 
 
 def follow(array: jax.Array) -> jax.Array:
@@ -56,24 +67,33 @@ def follow(array: jax.Array) -> jax.Array:
     if not array.size:
         return array
     first = (0,) * array.ndim
-    always = lax.axis_index(AXIS) < jnp.int32(_BEYOND_ALL_RANKS)
+    assert _program.zero is not None
+    always = _program.zero == 0
     previous = _latest()
     other = jnp.ones((), array.dtype) if previous is None else _converted(previous, array.dtype)
     return array.at[first].set(jnp.where(always, array[first], other))
 
 
-def happened(result: jax.Array) -> jax.Array:
-    """Note the result of a collective; returns it."""
-    if result.size:
+def happened(result: jax.Array | None) -> None:
+    """Note that a collective gave this result, or that another trace gave this `receipt`."""
+    if result is not None and result.size and _program.zero is not None:
         here = get_opaque_trace_state(convention="nnx")
-        others = [entry for entry in _chains.latest if entry[0] != here]
-        _chains.latest = [*others, (here, result[(0,) * result.ndim])]
-    return result
+        others = [entry for entry in _program.latest if entry[0] != here]
+        _program.latest = [*others, (here, result[(0,) * result.ndim])]
+
+
+def receipt() -> jax.Array | None:
+    """A number that stands for the last collective of this trace and can be handed to another; None before the first.
+
+    A program gives its last receipt as a result, so that no collective is left out because nobody looks at its result.
+    """
+    previous = _latest()
+    return None if previous is None else lax.stop_gradient(_converted(previous, jnp.int32))
 
 
 def _latest() -> jax.Array | None:
     here = get_opaque_trace_state(convention="nnx")
-    return next((element for state, element in _chains.latest if state == here), None)
+    return next((element for state, element in _program.latest if state == here), None)
 
 
 def _converted(element: jax.Array, dtype: Any) -> jax.Array:

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import collectives, groups, joint, state
+from sporax.runtime.order import happened, receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,29 +66,9 @@ def run(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...
     Raises:
         SporaxRuntimeError: a message to this rank itself has no counterpart in this exchange.
     """
-    return _differentiable(exchange, *arrays)
-
-
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable(exchange: Exchange, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-    return _carry_out(exchange, arrays)
-
-
-def _forward(exchange: Exchange, *arrays: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
-    return _carry_out(exchange, arrays), None
-
-
-def _backward(exchange: Exchange, _: None, cotangents: tuple[Any, ...]) -> tuple[Any, ...]:
-    inexact = [jnp.issubdtype(message.dtype, jnp.inexact) for message in exchange.receives]
-    given = [
-        cotangent if real else jnp.zeros(message.shape, message.dtype)
-        for cotangent, real, message in zip(cotangents, inexact, exchange.receives, strict=True)
-    ]
-    found = _carry_out(exchange.reversed, given)
-    return tuple(array if jnp.issubdtype(array.dtype, jnp.inexact) else None for array in found)
-
-
-_differentiable.defvjp(_forward, _backward)
+    results, last = _differentiable(exchange, receipt(), *arrays)
+    happened(last)
+    return results
 
 
 def send(message: Message, array: jax.Array) -> jax.Array:
@@ -96,24 +77,60 @@ def send(message: Message, array: jax.Array) -> jax.Array:
     Raises:
         SporaxRuntimeError: the receiver is this rank itself.
     """
-    return _differentiable_send(message, array)
+    sent, last = _differentiable_send(message, receipt(), array)
+    happened(last)
+    return sent
+
+
+Results = tuple[tuple[jax.Array, ...], jax.Array | None]
+"""What arrived, and the receipt."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _differentiable_send(message: Message, array: jax.Array) -> jax.Array:
+def _differentiable(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> Results:
+    happened(before)
+    return _carry_out(exchange, arrays), receipt()
+
+
+def _forward(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> tuple[Results, None]:
+    happened(before)
+    return (_carry_out(exchange, arrays), receipt()), None
+
+
+def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
+    given = [
+        cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
+        for cotangent, message in zip(cotangents[0], exchange.receives, strict=True)
+    ]
+    return None, *map(_as_cotangent, _carry_out(exchange.reversed, given))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable_send(
+    message: Message, before: jax.Array | None, array: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    return _send_forward(message, before, array)[0]
+
+
+def _send_forward(
+    message: Message, before: jax.Array | None, array: jax.Array
+) -> tuple[tuple[jax.Array, jax.Array | None], None]:
+    happened(before)
     _carry_out(Exchange((message,), ()), [array])
-    return array
+    return (array, receipt()), None
 
 
-def _send_forward(message: Message, array: jax.Array) -> tuple[jax.Array, None]:
-    return _differentiable_send(message, array), None
-
-
-def _send_backward(message: Message, _: None, cotangent: Any) -> tuple[Any]:
+def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any]:
     (returned,) = _carry_out(Exchange((), (message,)), [])
-    return (returned if jnp.issubdtype(returned.dtype, jnp.inexact) else None,)
+    return None, _as_cotangent(returned)
 
 
+def _as_cotangent(array: jax.Array) -> jax.Array | None:
+    """Integers have no tangent space in JAX."""
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else None
+
+
+_differentiable.defvjp(_forward, _backward)
 _differentiable_send.defvjp(_send_forward, _send_backward)
 
 
@@ -128,9 +145,7 @@ def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Arr
         if payload is None:
             payload = jnp.zeros(step.message.shape, step.message.dtype)
         arrived = _transfer(step, payload)
-        if step.receive is None:
-            collectives.keep(arrived)
-        else:
+        if step.receive is not None:
             received[step.receive] = arrived
     return tuple(received[index] for index in range(len(exchange.receives)))
 
@@ -140,13 +155,9 @@ def _transfer(step: _Step, payload: jax.Array) -> jax.Array:
     if state.compiling():
         state.note_communication()
         return collectives.permute(payload, [(step.source, step.destination)])
-    if isinstance(payload, jax.core.Tracer):
-        raise SporaxRuntimeError(
-            "For 'Send', messages must be sent step by step or in a program compiled by Sporax (GRAPH_MODE, @jit), but "
-            "this one is inside a transformation that JAX compiles by itself."
-        )
+    collectives.check_known("Send", [payload])
     devices = tuple(joint.all_devices()[rank] for rank in (step.source, step.destination))
-    return joint.to_local(joint.run(_message_program(devices), "Send", joint.to_joint(payload, devices)))
+    return joint.to_local(joint.run(_message_program(devices), "Send", devices, joint.to_joint(payload, devices)))
 
 
 @cache

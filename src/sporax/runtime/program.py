@@ -153,7 +153,8 @@ class Program:
         return _assemble(variant, outputs)
 
     def _run_jointly(self, variant: _Variant, arrays: list[jax.Array]) -> Any:
-        new_values, outputs = joint.run(variant.run, self.name, *_joint_values(variant, arrays))
+        devices = joint.all_devices()
+        new_values, outputs = joint.run(variant.run, self.name, devices, *_joint_values(variant, arrays, devices))
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.joint = value
         return _assemble(variant, list(map(joint.to_local, outputs)))
@@ -163,8 +164,10 @@ class Program:
         leaves, tree = jax.tree.flatten((args, kwargs))
         variant = self._variant(_sign(leaves, tree, self.name))
         arrays = list(filter(_is_array, leaves))
-        values = _joint_values(variant, arrays) if variant.communicates else _values(variant, arrays)
-        return variant.lower(*values)
+        if variant.communicates:
+            devices = joint.all_devices()
+            return variant.lower(*_joint_values(variant, arrays, devices), joint.zero(devices))
+        return variant.lower(*_values(variant, arrays))
 
     def _variant(self, signature: _Signature) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
@@ -239,10 +242,9 @@ def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array]
 
 
 def _joint_values(
-    variant: _Variant, arrays: list[jax.Array]
+    variant: _Variant, arrays: list[jax.Array], devices: joint.Devices
 ) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
     """What the compiled program takes, in joint form."""
-    devices = joint.all_devices()
     inputs = [joint.to_joint(array, devices) for array in arrays]
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
@@ -257,8 +259,11 @@ def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
             function(*args, **kwargs)
 
     described = [each for each in signature.leaves if not isinstance(each[0], type)]
-    traced = joint.by_rank(trace, joint.all_devices()) if distributed.has_peers() else trace
-    jax.eval_shape(traced, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described])
+    inputs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described]
+    if distributed.has_peers():
+        jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
+    else:
+        jax.eval_shape(trace, inputs)
     return _Variant(
         signature,
         written=tuple(frame.written),

@@ -3,6 +3,7 @@
 from sporax.ir.missing import missing_names
 from sporax.train import callback, interop, metrics, model, serialization, summary
 from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
+from sporax.train.data_sink import data_sink
 from sporax.train.interop import load_torch_weights, torch_names
 from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
 from sporax.train.model import Model
@@ -17,5 +18,13 @@ from sporax.train.serialization import (
 )
 from sporax.train.summary import SummaryRecord
 
-__all__ = ["Model", *callback.__all__, *interop.__all__, *metrics.__all__, *serialization.__all__, *summary.__all__]
+__all__ = [
+    "Model",
+    "data_sink",
+    *callback.__all__,
+    *interop.__all__,
+    *metrics.__all__,
+    *serialization.__all__,
+    *summary.__all__,
+]
 __getattr__ = missing_names(__name__)

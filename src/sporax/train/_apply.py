@@ -16,7 +16,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.train._checks import check_bool
 
 _SHOWN_NAMES = 10

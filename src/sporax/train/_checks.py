@@ -36,9 +36,10 @@ def check_count(where: str, what: str, value: Any, *, minimum: int) -> int:
         SporaxTypeError: not a whole number.
         SporaxValueError: too small.
     """
-    if check_integer(where, what, value) < minimum:
+    count = check_integer(where, what, value)
+    if count < minimum:
         raise SporaxValueError(f"For '{where}', '{what}' must be >= {minimum}, but got {value}.")
-    return value
+    return count
 
 
 def check_number(where: str, what: str, value: Any) -> float:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.train._entries import CorruptCheckpointError, Entry
+from sporax.train._entries import CorruptCheckpointError, Entry, array_from
 
 SLICE_BYTES = 512 << 20
 """Tensors larger than this are written as several Values."""
@@ -54,7 +54,7 @@ def _pieces(entry: Entry) -> Iterator[bytes | memoryview]:
     else:
         array = np.ascontiguousarray(entry.value)
         dims, kind = entry.value.shape, str(dtypes.from_numpy(array.dtype))
-        content = memoryview(array.reshape(-1).view(np.uint8)) if array.size else memoryview(b"")
+        content = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
     for start in range(0, max(len(content), 1), SLICE_BYTES):
         part = content[start : start + SLICE_BYTES]
         head = b"".join(_key(1, _VARINT) + _varint(dim) for dim in dims)
@@ -92,7 +92,8 @@ def read(content: memoryview) -> Iterator[Entry]:
         CorruptCheckpointError: the bytes are no such message, are cut off, or do not have the checksum they carry.
     """
     content = _without_checksum(content)
-    name, dims, kind, parts = "", (), "", []
+    name, dims, kind = "", tuple[int, ...](), ""
+    parts: list[memoryview] = []
     for number, value in _fields(content):
         if number != 1:
             raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
@@ -149,17 +150,12 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
 def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview]) -> Entry:
     data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
     if kind == _TEXT_TYPE:
-        return Entry(name, bytes(data).decode("utf-32-le").rstrip("\0"))
+        return Entry(name, _text(data, "utf-32-le").rstrip("\0"))
     if kind not in _DTYPES:
         raise CorruptCheckpointError(f"parameter '{name}' has dtype '{kind}', which is none of {sorted(_DTYPES)}")
     dtype = _DTYPES[kind]
-    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims
-    expected = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if len(data) != expected:
-        raise CorruptCheckpointError(
-            f"parameter '{name}' of shape {shape} and dtype {kind} must have {expected} bytes, but has {len(data)}"
-        )
-    return Entry(name, np.frombuffer(data, dtype).reshape(shape))
+    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
+    return Entry(name, array_from(name, data, shape, dtype))
 
 
 def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
@@ -215,11 +211,11 @@ def _message(value: Any, where: str = "") -> memoryview:
     return value
 
 
-def _text(value: memoryview) -> str:
+def _text(value: memoryview, encoding: str = "utf-8") -> str:
     try:
-        return bytes(value).decode()
+        return bytes(value).decode(encoding)
     except UnicodeDecodeError:
-        raise CorruptCheckpointError("a name is not text") from None
+        raise CorruptCheckpointError("a name or string is not text") from None
 
 
 def _at(problem: str, name: str) -> str:

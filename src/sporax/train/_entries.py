@@ -5,6 +5,7 @@ Both formats write and read `Entry`s; what users give to `save_checkpoint` becom
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
+
+_MAX_DIM = 1 << 48  # more is no size but garbage, which numpy would stumble over
 
 Choice = Callable[[str], bool] | None
 
@@ -138,6 +142,8 @@ def _checked_element(element: Any) -> tuple[str, Any]:
 def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]:
     """The values of a Tensor or array on the host; those of a cut one are put together, or are this device's slice.
 
+    They may share the device's memory: XLA does not give a buffer to the next step while an array looks at it.
+
     Raises:
         SporaxNotImplementedError: the slices of one array belong into several files.
     """
@@ -159,6 +165,21 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
 
     gathered: Any = multihost_utils.process_allgather(array, tiled=True)
     return np.asarray(gathered)
+
+
+def array_from(name: str, data: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Array of a file's bytes, without copying them.
+
+    Raises:
+        CorruptCheckpointError: their number does not fit shape and dtype.
+    """
+    expected = math.prod(shape) * dtype.itemsize
+    if len(data) != expected or min(shape, default=0) < 0 or max(shape, default=0) > _MAX_DIM:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' of shape {shape} and dtype {dtypes.from_numpy(dtype)} must have {expected} bytes, "
+            f"but has {len(data)}"
+        )
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def to_parameter(entry: Entry) -> Parameter | str:

@@ -107,7 +107,7 @@ def _shapes(batch: Batch) -> tuple[Any, ...]:
 
 
 def _capacity(batch: Batch) -> int:
-    size = sum(column.nbytes for column in batch)
+    size: int = sum(column.nbytes for column in batch)
     return max(1, min(_MAX_GROUP_STEPS, _MAX_GROUP_BYTES // max(size, 1)))
 
 

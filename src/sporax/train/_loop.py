@@ -14,7 +14,7 @@ import jax
 from sporax import context, ops
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.runtime.program import Program
 from sporax.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.train.callback._callback import CallbackManager, RunContext
@@ -27,10 +27,12 @@ class GroupedSteps:
 
     Args:
         network: does one step and updates its Parameters.
+
+    One of these lives as long as its Model, so that what it compiled serves every run.
     """
 
     def __init__(self, network: Cell) -> None:
-        self._network = network
+        self.network = network
         self._groupable: bool | None = None
         self.program = Program(self._run_stacked, f"{type(network).__name__}_group")
 
@@ -41,18 +43,18 @@ class GroupedSteps:
         """
         if self._groupable is None:
             on_host = jax.default_backend() == "cpu"
-            self._groupable = not on_host or _CONVOLUTION not in self._network.program.lower(*batch).as_text()
+            self._groupable = not on_host or _CONVOLUTION not in self.network.program.lower(*batch).as_text()
         return self._groupable
 
     def __call__(self, group: Group) -> Any:
         """Run the steps of `group`; gives the outputs of the last one."""
         if group.num_steps == 1:
-            return self._network(*group.inputs)
+            return self.network(*group.inputs)
         return self.program(group.inputs)
 
     def _run_stacked(self, inputs: Batch) -> Any:
-        _, outputs = ops.scan(lambda carry, batch: (carry, self._network(*batch)), (), inputs)
-        return _last(outputs)
+        results: Any = ops.scan(lambda carry, batch: (carry, self.network(*batch)), (), inputs)
+        return _last(results[1])
 
 
 def _last(outputs: Any) -> Any:
@@ -68,7 +70,7 @@ class TrainLoop:
     """A training run.
 
     Args:
-        network: does one step.
+        steps: run the training network.
         backbone: the user's network inside it, whose training flag is kept on.
         facts: what callbacks are told; the loop keeps it up to date.
         dataset: where batches come from.
@@ -79,7 +81,7 @@ class TrainLoop:
 
     def __init__(
         self,
-        network: Cell,
+        steps: GroupedSteps,
         backbone: Cell,
         facts: Any,
         dataset: Any,
@@ -88,7 +90,8 @@ class TrainLoop:
         check_batch: Callable[[Batch], None],
         after_epoch: Callable[[CallbackManager], None],
     ) -> None:
-        self._network = network
+        self._steps = steps
+        self._network = steps.network
         self._backbone = backbone
         self._facts = facts
         self._dataset = dataset
@@ -101,14 +104,13 @@ class TrainLoop:
         """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
         grouped = self._sink_size is not None and context.graph_mode()
         feed = Feed(self._dataset, output_numpy=grouped)
-        steps = GroupedSteps(self._network)
         try:
             callbacks.on_train_begin(self._run)
             for epoch in epochs:
                 self._facts.cur_epoch_num = epoch + 1
                 callbacks.on_train_epoch_begin(self._run)
                 if grouped:
-                    self._run_sink(feed, steps, callbacks)
+                    self._run_sink(feed, callbacks)
                 else:
                     self._run_steps(feed, callbacks)
                 self._after_epoch(callbacks)
@@ -136,16 +138,16 @@ class TrainLoop:
             if self._run.get_stop_requested():
                 return
 
-    def _run_sink(self, feed: Feed, steps: GroupedSteps, callbacks: CallbackManager) -> None:
+    def _run_sink(self, feed: Feed, callbacks: CallbackManager) -> None:
         """One epoch of sink mode: callbacks hear of it once before and once after all of its steps."""
         facts = self._facts
         facts.cur_step_num += self._sink_size
         facts.num_samples = 0
         callbacks.on_train_step_begin(self._run)
         set_training(self._network, self._backbone, True)
-        for group in groups(feed.take(self._sink_size or 0), steps.groupable):
+        for group in groups(feed.take(self._sink_size or 0), self._steps.groupable):
             self._check_batch(group.last)
-            facts.net_outputs = steps(group)
+            facts.net_outputs = self._steps(group)
             facts.train_dataset_element = group.last
             facts.num_samples += group.num_samples
         callbacks.on_train_step_end(self._run)

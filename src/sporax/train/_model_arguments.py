@@ -7,7 +7,7 @@ from typing import Any
 
 from sporax.context import get_auto_parallel_context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.train._checks import check_count, check_integer, check_text
 from sporax.train._feed import Batch, check_dataset
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sporax import nn
 from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 
 LEVELS = ("O0", "O1", "O2", "O3", "auto")
 

@@ -13,7 +13,7 @@ from typing import Any
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.missing import missing_names
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.train._checks import check_bool
 from sporax.train.serialization import load_checkpoint, load_param_into_net
 

@@ -13,12 +13,12 @@ from sporax import context, nn
 from sporax.common.tensor import Tensor
 from sporax.context import get_auto_parallel_context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.train import _precision
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train._feed import Batch, check_dataset
-from sporax.train._loop import TrainLoop, check_two_columns, evaluate
+from sporax.train._loop import GroupedSteps, TrainLoop, check_two_columns, evaluate
 from sporax.train._model_arguments import check_epochs, check_options, check_parts, first_batch, layouts
 from sporax.train.callback._callback import (
     Callback,
@@ -77,6 +77,7 @@ class Model:
         self._amp_level = check_text("Model", "amp_level", amp_level, _precision.LEVELS)
         self._loss_scale_manager = options.get("loss_scale_manager")
         self._train_network = _precision.train_network(network, loss_fn, optimizer, amp_level, options)
+        self._steps = GroupedSteps(self._train_network)
         self._metric_fns: dict[str, Metric] = get_metrics(metrics) or {}
         self._eval_network, self._eval_indexes = self._make_eval_network(eval_network, eval_indexes)
         self._facts = InternalCallbackParam()
@@ -216,7 +217,7 @@ class Model:
             latest_ckpt_file=None,
         )
         loop = TrainLoop(
-            self._train_network,
+            self._steps,
             self._network,
             facts,
             dataset,

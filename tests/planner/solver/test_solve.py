@@ -44,7 +44,7 @@ def test_workers_agree_with_the_integer_program(threads, monkeypatch):
     graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
     expected = solve(graph, seconds=60)
     assert expected.optimal
-    monkeypatch.setattr("sporax.planner.solver.solve._SMALL_ENTRIES", -1)
+    monkeypatch.setattr("sporax.planner.solver.solution._SMALL_ENTRIES", -1)
     improvements = []
     solution = solve(graph, seconds=60, threads=threads, progress=lambda *news: improvements.append(news))
     assert solution.statistics["method"] == "team"
@@ -55,8 +55,8 @@ def test_workers_agree_with_the_integer_program(threads, monkeypatch):
 
 def test_time_runs_out_with_the_best_so_far(monkeypatch):
     graph = training_step(layers=6, mesh=(2, 4, 4), choices=20, width=32)
-    monkeypatch.setattr("sporax.planner.solver.solve._SMALL_ENTRIES", -1)
-    monkeypatch.setattr("sporax.planner.solver.solve.run_team", lambda *_, **__: None)
+    monkeypatch.setattr("sporax.planner.solver.solution._SMALL_ENTRIES", -1)
+    monkeypatch.setattr("sporax.planner.solver.solution.run_team", lambda *_, **__: None)
     solution = solve(graph, seconds=1)
     assert solution.choices is None
     assert not solution.infeasible

@@ -14,7 +14,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxError
 from sporax.planner.solver.reader import read_graph
-from sporax.planner.solver.solve import Solution, solve
+from sporax.planner.solver.solution import Solution, solve
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
 

@@ -7,11 +7,17 @@ from typing import Any
 
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.train._checks import check_bool, check_count
 from sporax.train.serialization import FORMATS, check_async
 
 COUNTERS = ("epoch_num", "step_num")
+_POLICY = (
+    "save_checkpoint_steps",
+    "save_checkpoint_seconds",
+    "keep_checkpoint_max",
+    "keep_checkpoint_per_n_minutes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +58,11 @@ class CheckpointConfig:
 
     def __post_init__(self) -> None:
         """Check the settings, and let the stronger of two win."""
-        numbers = ("save_checkpoint_steps", "save_checkpoint_seconds", "keep_checkpoint_max")
-        numbers += ("keep_checkpoint_per_n_minutes",)
-        for name in numbers:
+        for name in _POLICY:
             if getattr(self, name) is not None:
                 check_count("CheckpointConfig", name, getattr(self, name), minimum=0)
-        if not any(getattr(self, name) for name in numbers):
-            raise SporaxValueError(f"For 'CheckpointConfig', one of {list(numbers)} must be positive, but none is.")
+        if not any(getattr(self, name) for name in _POLICY):
+            raise SporaxValueError(f"For 'CheckpointConfig', one of {list(_POLICY)} must be positive, but none is.")
         if self.saved_network is not None and not isinstance(self.saved_network, Cell):
             raise SporaxTypeError(
                 f"For 'CheckpointConfig', 'saved_network' must be a Cell, but got {type(self.saved_network).__name__}."
@@ -94,9 +98,7 @@ class CheckpointConfig:
 
     def get_checkpoint_policy(self) -> dict[str, Any]:
         """The settings that say when to save and what to keep."""
-        names = ("save_checkpoint_steps", "save_checkpoint_seconds", "keep_checkpoint_max")
-        names += ("keep_checkpoint_per_n_minutes", "saved_network")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*_POLICY, "saved_network")}
 
 
 def _refuse(name: str, value: Any) -> None:

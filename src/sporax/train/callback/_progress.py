@@ -34,10 +34,12 @@ class Progress(Callback):
         self._console = console or Console(file=sys.stdout)
         self._bar: Bar | None = None
         self._speaks = True
+        self._last_epoch = 0
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Open the bar."""
         self._speaks = rank() == 0
+        self._last_epoch = 0  # known once the first epoch has a number
         if self._speaks and self._console.is_terminal:
             columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[status]}"))
             self._bar = Bar(*columns, TimeRemainingColumn(), console=self._console, transient=False)
@@ -50,9 +52,8 @@ class Progress(Callback):
         self._first_step = facts.cur_step_num
         self._num_samples = 0
         if self._bar is not None:
-            last = facts.epoch_num + facts.cur_epoch_num - 1 if self._first_step == 0 else self._last_epoch
-            self._last_epoch = last
-            title = f"epoch {facts.cur_epoch_num}/{last}"
+            self._last_epoch = self._last_epoch or facts.cur_epoch_num + facts.epoch_num - 1
+            title = f"epoch {facts.cur_epoch_num}/{self._last_epoch}"
             self._task = self._bar.add_task(title, total=facts.batch_num, status="")
 
     def on_train_step_end(self, run_context: RunContext) -> None:

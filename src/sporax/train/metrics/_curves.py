@@ -10,7 +10,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._checks import check_bool, check_integer
 from sporax.train.metrics._metric import Array, Metric, rearrange_inputs
 
-_Curve = tuple[Any, Any, Any]
+_Curve = tuple[Any, Any, Any]  # false positive rates, true positive rates, thresholds
 
 
 class ROC(Metric):
@@ -73,12 +73,12 @@ class ROC(Metric):
             SporaxValueError: a class has no positive or no negative samples.
         """
         self._check_seen(self._batch is not None)
-        scores, y = self._batch or (np.empty(0), np.empty(0))
+        assert self._batch is not None
+        scores, y = self._batch
         if scores.ndim == 1:
             return _curve(scores, y == (1 if self.pos_label is None else self.pos_label))
         curves = [_curve(scores[:, label], y == label) for label in range(scores.shape[1])]
-        false_rates, true_rates, thresholds = map(list, zip(*curves, strict=True))
-        return false_rates, true_rates, thresholds
+        return [curve[0] for curve in curves], [curve[1] for curve in curves], [curve[2] for curve in curves]
 
 
 def _curve(scores: Array, positive: Array) -> _Curve:

@@ -109,13 +109,13 @@ class Metric(metaclass=ABCMeta):
             )
 
 
-def rearrange_inputs(function: Callable[..., None]) -> Callable[..., None]:
+def rearrange_inputs(func: Callable[..., None]) -> Callable[..., None]:
     """Decorator for `update` that makes `Metric.set_indexes` choose its inputs."""
 
-    @functools.wraps(function)
+    @functools.wraps(func)
     def chosen(self: Metric, *inputs: Any) -> None:
         indexes = self.indexes
-        return function(self, *(inputs if not indexes else [inputs[index] for index in indexes]))
+        return func(self, *(inputs if not indexes else [inputs[index] for index in indexes]))
 
     return chosen
 

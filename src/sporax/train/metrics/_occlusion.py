@@ -9,7 +9,7 @@ import numpy as np
 
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.nn import Cell
+from sporax.nn.cell import Cell
 from sporax.train._checks import check_count
 from sporax.train.metrics._metric import Array, Metric, rearrange_inputs
 

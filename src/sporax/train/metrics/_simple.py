@@ -294,5 +294,6 @@ class CosineSimilarity(Metric):
         matrix = self._matrix.copy()
         if self.zero_diagonal:
             np.fill_diagonal(matrix, 0)
-        reduce = {"sum": np.sum, "mean": np.mean}.get(self.reduction)
-        return matrix if reduce is None else reduce(matrix, axis=-1)
+        if self.reduction == "none":
+            return matrix
+        return matrix.sum(axis=-1) if self.reduction == "sum" else matrix.mean(axis=-1)

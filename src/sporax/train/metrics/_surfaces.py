@@ -117,7 +117,8 @@ class _SurfaceMetric(Metric):
 
     def _both_ways(self) -> tuple[Array, Array]:
         self._check_seen(self._edges is not None)
-        predicted, true = self._edges or (np.empty(0), np.empty(0))
+        assert self._edges is not None
+        predicted, true = self._edges
         return self._distances(predicted, true), self._distances(true, predicted)
 
 

@@ -1,0 +1,35 @@
+"""Mixed precision: `mindspore.amp`.
+
+`_precision` decides which Cells compute in half precision; `_scalers` keeps small gradients from vanishing there;
+`_training` builds a whole training step of both.
+"""
+
+from sporax.amp._precision import auto_mixed_precision, custom_mixed_precision, get_black_list, get_white_list
+from sporax.amp._scalers import (
+    DynamicLossScaleManager,
+    DynamicLossScaler,
+    FixedLossScaleManager,
+    LossScaleManager,
+    LossScaler,
+    StaticLossScaler,
+    all_finite,
+)
+from sporax.amp._training import build_train_network
+from sporax.ir.missing import missing_names
+
+__all__ = [
+    "DynamicLossScaleManager",
+    "DynamicLossScaler",
+    "FixedLossScaleManager",
+    "LossScaleManager",
+    "LossScaler",
+    "StaticLossScaler",
+    "all_finite",
+    "auto_mixed_precision",
+    "build_train_network",
+    "custom_mixed_precision",
+    "get_black_list",
+    "get_white_list",
+]
+
+__getattr__ = missing_names(__name__)

@@ -1,0 +1,53 @@
+"""A mesh of eight simulated devices, and running functions on it."""
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+NAMES = ("a", "b", "c")
+
+
+class Devices:
+    """Eight devices as a mesh of a given shape, with axes called a, b, c."""
+
+    def __init__(self, shape):
+        devices = np.array(jax.devices()[:8]).reshape(shape)
+        self.names = NAMES[: len(shape)]
+        self.mesh = Mesh(devices, self.names, axis_types=(AxisType.Auto,) * len(shape))
+
+    def spec(self, placement):
+        return PartitionSpec(*(tuple(self.names[axis] for axis in axes) or None for axes in placement.dims))
+
+    def put(self, x, placement):
+        return jax.device_put(x, NamedSharding(self.mesh, self.spec(placement)))
+
+    def compile(self, function, inputs, outputs, *args):
+        """A function of local slices, as a compiled function of whole arrays."""
+        mapped = jax.shard_map(
+            function,
+            mesh=self.mesh,
+            in_specs=tuple(self.spec(each) for each in inputs),
+            out_specs=tuple(self.spec(each) for each in outputs),
+            check_vma=False,
+        )
+        return jax.jit(mapped).lower(*args).compile()
+
+
+@pytest.fixture(scope="session")
+def devices():
+    """Make `Devices` of a shape."""
+    if jax.device_count() < 8:
+        pytest.fail("tests/conftest.py should have made eight simulated devices before JAX started")
+    return Devices
+
+
+def assert_everywhere(array, wanted):
+    """Every device holds exactly its slice of `wanted`."""
+    for shard in array.addressable_shards:
+        np.testing.assert_array_equal(np.asarray(shard.data), np.asarray(wanted)[shard.index])
+
+
+@pytest.fixture(scope="session")
+def everywhere():
+    return assert_everywhere

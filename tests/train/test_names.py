@@ -1,0 +1,58 @@
+"""Names where MindSpore has them, and `data_sink`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import nn
+from sporax.train import data_sink
+
+
+@pytest.mark.parametrize("module", ["callback", "metrics", "model", "serialization", "summary", "data_sink"])
+def test_modules_are_where_mindspore_has_them(module: str) -> None:
+    assert importlib.import_module(f"sporax.train.{module}").__name__ == f"sporax.train.{module}"
+
+
+def test_names_of_mindspore_are_at_the_top_level_too() -> None:
+    names = {*ms.train.metrics.__all__, *ms.train.callback.__all__, *ms.train.serialization.__all__} - {"Progress"}
+    for name in names:
+        assert getattr(ms, name) is getattr(ms.train, name)
+
+
+def test_names_that_are_not_there_say_so() -> None:
+    with pytest.raises(AttributeError, match="'TrainFaultTolerance'"):
+        ms.train.TrainFaultTolerance  # noqa: B018
+    with pytest.raises(ImportError, match="'export'"):
+        from sporax.train.serialization import export  # noqa: F401
+
+
+@pytest.mark.parametrize("config", [None, object()])
+def test_data_sink_runs_over_epochs(make_data: Any, config: Any) -> None:
+    step = data_sink(lambda x, y: x.sum(), make_data(), sink_size=2, jit_config=config)
+    sums = [float(step()) for _ in range(3)]
+    batches = np.arange(12).reshape(3, 4).sum(axis=1) / 10
+    np.testing.assert_allclose(sums, [batches[1], batches[0], batches[2]], rtol=1e-6)
+
+
+def test_data_sink_trains(make_data: Any) -> None:
+    net = nn.Dense(2, 3)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
+    run = data_sink(step, make_data(), sink_size=3)
+    first, *_, last = [float(run()) for _ in range(10)]
+    assert last < first
+
+
+def test_data_sink_refuses(make_data: Any) -> None:
+    with pytest.raises(ValueError, match="'sink_size' must be positive, but got 0"):
+        data_sink(print, make_data(), 0)
+    with pytest.raises(TypeError, match="'fn' must be a function"):
+        data_sink(3, make_data())
+    with pytest.raises(TypeError, match="must be a Dataset"):
+        data_sink(print, 3)
+    with pytest.raises(ValueError, match="'input_signature' is for compiled functions"):
+        data_sink(print, make_data(), input_signature=())
