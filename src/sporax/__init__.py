@@ -40,8 +40,9 @@ _MODULES = {
         set_algo_parameters get_algo_parameters reset_algo_parameters set_op_strategy_config
     """,
     "sporax.train": """
-        Model data_sink save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net async_ckpt_thread_status
-        ckpt_to_safetensors safetensors_to_ckpt
+        Model data_sink build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
+        save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
+        async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
         Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
         LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
         names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy

@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 NAMES = ("a", "b", "c")
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 class Devices:
@@ -31,7 +32,7 @@ class Devices:
             out_specs=tuple(self.spec(each) for each in outputs),
             check_vma=False,
         )
-        return jax.jit(mapped).lower(*args).compile()
+        return jax.jit(mapped).lower(*args).compile(QUICK)
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,16 @@
 """Redistributions executed on eight devices: values and collectives."""
 
 import collections
+import functools
 import itertools
 import re
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.placement import Placement, every_placement
+from sporax.ir.placement import Placement, axes_index, every_placement, num_parts
 from sporax.lowering.redistribute import apply_redistribution
 from sporax.planner.redistribution import redistribute
 
@@ -49,14 +50,114 @@ def run(devices, plans, inputs, mesh=MESH):
     return compiled(*args), compiled.as_text()
 
 
-@pytest.mark.parametrize("alltoall", [True, False])
-@pytest.mark.parametrize("number", range(0, len(PLACEMENTS), 7))
-def test_every_pair(devices, everywhere, number, alltoall):
-    """Seven sources to all targets, one program."""
-    pairs = list(itertools.product(PLACEMENTS[number : number + 7], PLACEMENTS))
+def renamed(placement, order):
+    return Placement(tuple(tuple(order[axis] for axis in axes) for axes in placement.dims))
+
+
+def up_to_names():
+    """One pair of placements out of all that differ in the names of the (equally large) axes only: now this, now that."""
+    classes = collections.defaultdict(list)
+    for source, target in itertools.product(PLACEMENTS, PLACEMENTS):
+        forms = [(renamed(source, order), renamed(target, order)) for order in itertools.permutations(range(3))]
+        classes[min(map(str, forms))].append((source, target))
+    return [members[number % len(members)] for number, members in enumerate(classes.values())]
+
+
+def check_pairs(devices, everywhere, pairs, alltoall):
     plans = [redistribute(SHAPE, 4, source, target, MESH, alltoall) for source, target in pairs]
-    results, text = run(devices, plans, [jnp.asarray(X) + number for number in range(len(plans))])
+    results, text = run(devices, plans, [X + number for number in range(len(plans))])
     for offset, (result, plan) in enumerate(zip(results, plans, strict=True)):
         assert plan.exact
         everywhere(result, X + offset)
     assert count_collectives(text) == planned(plans)
+
+
+@pytest.mark.parametrize("third", range(3))
+@pytest.mark.parametrize("alltoall", [True, False])
+def test_every_pair_up_to_names(devices, everywhere, alltoall, third):
+    check_pairs(devices, everywhere, up_to_names()[third::3], alltoall)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("alltoall", [True, False])
+@pytest.mark.parametrize("number", range(0, len(PLACEMENTS), 7))
+def test_every_pair(devices, everywhere, number, alltoall):
+    """Seven sources to all targets, one program."""
+    pairs = itertools.product(PLACEMENTS[number : number + 7], PLACEMENTS)
+    check_pairs(devices, everywhere, list(pairs), alltoall)
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (8,)])
+def test_axes_of_other_sizes(devices, everywhere, shape):
+    """Cuts that do not nest, units that must be taken apart."""
+    mesh = DeviceMatrix(shape)
+    placements = list(every_placement(2, mesh.num_axes))
+    plans = [redistribute((8, 16), 4, *pair, mesh) for pair in itertools.product(placements, placements)]
+    results, text = run(devices, plans, [X + number for number in range(len(plans))], mesh)
+    for offset, result in enumerate(results):
+        everywhere(result, X + offset)
+    assert count_collectives(text) == planned(plans)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_parts(devices, dtype):
+    """Parts become complete, move as parts, and are made from copies, for every reduction."""
+    small = np.random.default_rng(0).integers(1, 4, SHAPE).astype(dtype)
+    places = [((), (), (0,)), ((), (1,), (0,)), ((0,), (), ()), ((), (0, 1), ()), ((), (), ()), ((1,), (), (0, 2))]
+    reductions = ["sum", "max", "min", "prod", *(["and", "or", "xor"] if dtype is np.int32 else [])]
+    cases = [
+        (Placement(old[:2], old[2], reduction), Placement(new[:2], new[2], reduction))
+        for reduction in reductions
+        for old, new in itertools.product(places, places)
+    ]
+    plans = [redistribute(SHAPE, 4, source, target, MESH) for source, target in cases]
+    results, text = run_parts(devices, plans, small)
+    for (source, target), result in zip(cases, results, strict=True):
+        whole = combined(small, source.partial, source.reduction)
+        ours = combined_blocks(result, target)
+        np.testing.assert_allclose(ours, whole, rtol=1e-6, err_msg=f"{source} to {target}")
+    assert count_collectives(text) == planned(plans)
+
+
+def combined(x, partial, reduction):
+    count = num_parts(MESH, tuple(partial))
+    layers = [x + place for place in range(count)] if partial else [x]
+    return functools.reduce(COMBINE[reduction], layers) if partial else x
+
+
+def run_parts(devices, plans, x):
+    """As `run`, but results come back as one block per device, because parts are no array of their own."""
+    on = devices(MESH.shape)
+
+    def program(*slices):
+        outputs = []
+        for local, plan in zip(slices, plans, strict=True):
+            partial = tuple(on.names[axis] for axis in plan.source.partial)
+            if partial:
+                local = local + jax.lax.axis_index(partial).astype(local.dtype)
+            outputs.append(apply_redistribution(local, plan, on.names)[None])
+        return tuple(outputs)
+
+    args = [on.put(x + 0 * number, plan.source) for number, plan in enumerate(plans)]
+    stacked = [Placement(((0, 1, 2), (), ()))] * len(plans)
+    compiled = on.compile(program, [plan.source for plan in plans], stacked, *args)
+    return [np.asarray(each) for each in compiled(*args)], compiled.as_text()
+
+
+def combined_blocks(blocks, placement):
+    """The whole tensor from the block (or part) of every rank."""
+    layers = [np.zeros(SHAPE, blocks.dtype) for _ in range(num_parts(MESH, placement.partial))]
+    for rank, block in enumerate(blocks):
+        layers[axes_index(MESH, placement.partial, rank)][placement.block(SHAPE, MESH, rank)] = block
+    return functools.reduce(COMBINE[placement.reduction], layers) if placement.partial else layers[0]
+
+
+COMBINE = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}

@@ -373,3 +373,43 @@ def test_layouts_need_a_mode_that_cuts(make_data: Any, make_model: Any) -> None:
         make_model().infer_train_layout(make_data())
     with pytest.raises(RuntimeError, match="but got 'stand_alone'"):
         make_model().infer_predict_layout(Tensor([[1.0, 2.0]]))
+
+
+# ------------------------------------------------------------------------------------------------------ mixed precision
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("level", ["O1", "O2", "O3"])
+def test_mixed_precision_trains(make_data: Any, make_model: Any, mode: int, level: str) -> None:
+    ms.set_context(mode=mode)
+    history = History()
+    # O2 would begin with a scale that overflows, and leave out the first steps.
+    model = make_model(amp_level=level, loss_scale_manager=None, metrics={"mae"})
+    model.fit(3, make_data(), make_data(), callbacks=history)
+    np.testing.assert_allclose(history.history["net_output"], reference_losses(3)[2::3], rtol=0.05)
+
+
+def test_the_loss_scale_manager_follows_the_steps(make_data: Any, make_model: Any) -> None:
+    manager = ms.train.DynamicLossScaleManager(init_loss_scale=2.0**40, scale_window=2)
+    model = make_model(amp_level="O2", loss_scale_manager=manager)
+    overflows = []
+
+    class Look(Callback):
+        def on_train_step_end(self, run_context: Any) -> None:
+            outputs = run_context.original_args().net_outputs
+            overflows.append(bool(outputs[1].asnumpy()))
+
+    model.train(8, make_data(), callbacks=Look())
+    assert overflows[0]
+    assert not all(overflows)
+    assert manager.get_loss_scale() < 2.0**40
+
+
+def test_a_fixed_scale_changes_no_number(make_data: Any) -> None:
+    net = nn.Dense(2, 3, weight_init="ones", bias_init="zeros")
+    manager = ms.train.FixedLossScaleManager(1024.0, drop_overflow_update=False)
+    optimizer = nn.Momentum(net.trainable_params(), 0.1, 0.9, loss_scale=1024.0)
+    history = History()
+    model = Model(net, nn.MSELoss(), optimizer, loss_scale_manager=manager)
+    model.train(4, make_data(), callbacks=history)
+    np.testing.assert_allclose(history.history["net_output"], reference_losses(4)[2::3], rtol=1e-5)

@@ -3,7 +3,7 @@
 Run it with a Python that has MindSpore 2.10 (CPU) and numpy 1.26 (the wheel was built against numpy 1), and nothing
 of this project:
 
-    python tools/golden/make_facts.py
+    python tools/golden/make_facts.py [--topics layers …]
 
 It writes `tests/golden/facts.json` and `tests/golden/promotion.json`. A case whose outcome only says that the CPU
 wheel lacks a kernel, or that it hit an internal error of its own, is recorded as `unsupported` (null in the promotion
@@ -81,11 +81,16 @@ def dump(facts: dict[str, dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Record the behaviour of MindSpore.")
     parser.add_argument("--directory", type=Path, default=GOLDEN)
-    directory = parser.parse_args().directory
+    parser.add_argument("--topics", nargs="*", help="record these topics only, and keep the others as they are")
+    options = parser.parse_args()
+    directory = options.directory
     ms.runtime.launch_blocking()
-    facts = {topic.name: record(topic) for topic in fact_format.topics()}
-    (directory / "facts.json").write_text(dump(facts))
-    (directory / "promotion.json").write_text(dump_table(promotion_facts.table(ms, refusal)))
+    wanted = [topic for topic in fact_format.topics() if options.topics is None or topic.name in options.topics]
+    facts = {topic.name: record(topic) for topic in wanted}
+    kept = {} if options.topics is None else json.loads((directory / "facts.json").read_text())["facts"]
+    (directory / "facts.json").write_text(dump(dict(sorted({**kept, **facts}.items()))))
+    if options.topics is None:
+        (directory / "promotion.json").write_text(dump_table(promotion_facts.table(ms, refusal)))
     for topic, cases in facts.items():
         silent = sum(outcome == {"unsupported": True} for outcome in cases.values())
         print(f"{topic}: {len(cases)} cases, {silent} without behaviour")

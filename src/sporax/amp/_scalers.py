@@ -209,12 +209,12 @@ class DynamicLossScaleManager(LossScaleManager):
         return nn.DynamicLossScaleUpdateCell(self.loss_scale, self.scale_factor, self.scale_window)
 
 
-def _at_least_one(name: str, what: str, value: Any) -> float:
+def _at_least_one(name: str, what: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
     if value < 1:
         raise SporaxValueError(f"For '{name}', '{what}' must be >= 1, but got {value}.")
-    return float(value)
+    return value
 
 
 def _positive_int(what: str, value: Any) -> int:

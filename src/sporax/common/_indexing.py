@@ -89,6 +89,7 @@ def normalise(index: Any, shape: tuple[int, ...]) -> tuple[Any, ...]:
             continue
         parts[position] = _checked(part, dim, shape)
         dim += _width(part)
+    _check_together([part for part in parts if hasattr(part, "dtype") and not _is_mask(part)])
     return tuple(parts)
 
 
@@ -183,6 +184,16 @@ def _check_count(parts: list[Any], shape: tuple[int, ...]) -> None:
         raise SporaxIndexError(
             f"For 'Tensor.__getitem__', too many indices: {wanted} for a tensor with {len(shape)} dimensions {shape}."
         )
+
+
+def _check_together(arrays: list[Any]) -> None:
+    shapes = [np.shape(array) for array in arrays]
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise SporaxValueError(
+            f"For 'Tensor.__getitem__', the index tensors must broadcast, but got shapes {shapes}."
+        ) from None
 
 
 def _checked(part: Any, dim: int, shape: tuple[int, ...]) -> Any:

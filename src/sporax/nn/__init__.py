@@ -115,7 +115,6 @@ from sporax.nn.margin_loss import (
 from sporax.nn.mathematics import (
     BiDense,
     ClipByNorm,
-    CosineSimilarity,
     L1Regularizer,
     Norm,
     OneHot,

@@ -62,6 +62,11 @@ def max_window(
     x: Array, window: Sizes, stride: Sizes, padding: Padding, dilation: Sizes, ceil_mode: bool, layer: str
 ) -> Array:
     """Largest value in each window; padding never wins."""
+    if max(dilation) > 1:  # XLA has no gradient for windows with gaps, so the places are found first
+        places = max_window_places.kernel(x, window, stride, padding, dilation, ceil_mode, layer)
+        lead = x.shape[: x.ndim - len(window)]
+        flat = jnp.take_along_axis(x.reshape(*lead, -1), places.reshape(*lead, -1), -1)
+        return flat.reshape(places.shape)
     pads = explicit_padding(x.shape[-len(window) :], window, stride, padding, dilation, ceil_mode)
     lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
     return _fits(layer, _reduce(x, lowest, jax.lax.max, window, stride, pads, dilation), x, window)
@@ -69,7 +74,7 @@ def max_window(
 
 @operator(function="")
 def max_window_places(
-    x: Array, window: Sizes, stride: Sizes, padding: Padding, dilation: Sizes, ceil_mode: bool
+    x: Array, window: Sizes, stride: Sizes, padding: Padding, dilation: Sizes, ceil_mode: bool, layer: str
 ) -> Array:
     """Where in the flattened image the largest value of each window is (the first, among equals). int64."""
     shape = x.shape[-len(window) :]
@@ -92,7 +97,7 @@ def max_window_places(
         [(0, 0)] * len(lead) + [(before, after + more) for before, after, more in pads],
         window_dilation=(*lead, *dilation),
     )
-    return found
+    return _fits(layer, found, x, window)
 
 
 @operator(function="")
@@ -113,7 +118,7 @@ def mean_window(
     total = _fits(layer, _reduce(x, zero, jax.lax.add, window, stride, pads, dense), x, window)
     if divisor is not None:
         return total / jnp.asarray(divisor, x.dtype)
-    if not count_padding or isinstance(padding, str):
+    if not count_padding:
         return total / _reduce(jnp.ones_like(x), zero, jax.lax.add, window, stride, pads, dense)
     lead = x.ndim - len(window)
     padded = jnp.pad(x, [(0, 0)] * lead + [(before, after) for before, after, _ in pads])

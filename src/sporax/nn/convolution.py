@@ -55,6 +55,10 @@ class _Convolution(Cell):
             )
 
     def _sizes(self, what: str, value: Any) -> tuple[int, ...]:
+        if self.spatial == 1 and not isinstance(value, int):
+            raise SporaxTypeError(
+                f"For '{type(self).__name__}', '{what}' must be an int, but got {type(value).__name__}."
+            )
         return argument.ints(type(self).__name__, what, value, self.spatial)
 
     def _make_parameters(

@@ -100,7 +100,7 @@ class EmbeddingLookup(Cell):
 
 
 def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
-    if slice_mode != "field_slice":
+    if slice_mode != "field_slice" or not context.snapshot().is_automatic:
         return None
     if not manual_shapes:
         raise SporaxValueError(

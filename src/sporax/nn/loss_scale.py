@@ -172,7 +172,7 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-def _scale(name: str, value: Any) -> float:
+def _scale(name: str, value: Any) -> Any:
     if argument.number(name, "loss_scale_value", value) <= 0:
         raise SporaxValueError(f"For '{name}', 'loss_scale_value' must be positive, but got {value}.")
-    return float(value)
+    return value

@@ -168,31 +168,3 @@ class Unflatten(Cell):
         """`input` whose size along `axis` is the product."""
         axis = self.axis % input.ndim
         return input.reshape((*input.shape[:axis], *self.unflattened_size, *input.shape[axis + 1 :]))
-
-
-class CosineSimilarity(Cell):
-    """Cosines between all pairs of rows.
-
-    Args:
-        similarity: ``"cosine"``, or ``"dot"`` for plain products.
-        reduction: ``"none"``, ``"sum"`` or ``"mean"`` over each row.
-        zero_diagonal: put zeros on the diagonal.
-    """
-
-    def __init__(self, similarity: str = "cosine", reduction: str = "none", zero_diagonal: bool = True) -> None:
-        super().__init__()
-        name = "CosineSimilarity"
-        self.similarity = argument.one_of(name, "similarity", similarity, ("cosine", "dot"))
-        self.reduction = argument.one_of(name, "reduction", reduction, ("none", "sum", "mean"))
-        self.zero_diagonal = argument.boolean(name, "zero_diagonal", zero_diagonal)
-
-    def construct(self, inputs: Tensor) -> Tensor:
-        """`inputs`: (N, size)."""
-        if self.similarity == "cosine":
-            inputs = inputs / ops.sqrt(ops.reduce_sum(ops.square(inputs), 1, True))
-        products = ops.matmul(inputs, ops.transpose(inputs, (1, 0)))
-        if self.zero_diagonal:
-            products = products * (1 - ops.eye(products.shape[0], products.shape[0], products.dtype))
-        if self.reduction == "none":
-            return products
-        return ops.reduce_sum(products, -1) if self.reduction == "sum" else ops.reduce_mean(products, -1)

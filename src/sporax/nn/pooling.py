@@ -88,7 +88,7 @@ class _MaxPool(_Windowed):
         self._check_rank(x)
         settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
         largest = windows.max_window(x, *settings, type(self).__name__)
-        return (largest, windows.max_window_places(x, *settings)) if self.return_indices else largest
+        return (largest, windows.max_window_places(x, *settings, type(self).__name__)) if self.return_indices else largest
 
 
 class MaxPool1d(_MaxPool):
@@ -147,6 +147,9 @@ class MaxPool2d(_MaxPool):
 
 
 class _AvgPool(_Windowed):
+    counts_same_padding = False
+    """Whether the padding of ``"same"`` counts like any other."""
+
     def __init__(
         self,
         kernel_size: int | tuple[int, ...] = 1,
@@ -175,7 +178,7 @@ class _AvgPool(_Windowed):
             self.stride,
             self._pads if self.pad_mode != "valid" else ((0, 0),) * self.spatial,
             self.ceil_mode,
-            self.count_include_pad,
+            self.count_include_pad and (self.pad_mode != "same" or self.counts_same_padding),
             self.divisor_override,
             type(self).__name__,
         )
@@ -210,9 +213,13 @@ class AvgPool1d(_AvgPool):
 
 
 class AvgPool3d(_AvgPool):
-    """Mean of each window of (N, C, D, H, W); as `AvgPool1d`, and `divisor_override` divides the sum by that instead."""
+    """Mean of each window of (N, C, D, H, W); as `AvgPool1d`, and `divisor_override` divides the sum by that instead.
+
+    Other than in one and two dimensions, the padding of ``"same"`` counts too, as in MindSpore.
+    """
 
     spatial = 3
+    counts_same_padding = True
 
 
 class AvgPool2d(_AvgPool):

@@ -104,7 +104,15 @@ class ForwardValueAndGrad(Cell):
             return (value if scale is None else value * scale), value
 
         (_, value), grads = value_and_grad(scaled, positions, weights, has_aux=True)(*values)
-        return value, grads
+        return value, self._nested(grads)
+
+    def _nested(self, grads: Any) -> Any:
+        """Gradients of all inputs as a tuple, also where there is one input."""
+        if not self.get_all:
+            return grads
+        by_input, *by_weight = grads if self.get_by_list else (grads,)
+        by_input = by_input if isinstance(by_input, tuple) else (by_input,)
+        return (by_input, *by_weight) if self.get_by_list else by_input
 
 
 class WithGradCell(Cell):

@@ -15,11 +15,16 @@ From this one definition come four forms:
 * ``x.softmax(axis=1)``: a Tensor method;
 * ``mint.nn.functional.softmax(x, dim=1)``: with the parameter names of that namespace.
 
-The annotation of a parameter says what it is. `Array` and `Operand` (a tensor or a number) are values; a tuple of tensors
-counts as one value; everything else is an attribute: a constant of the program. Each combination of attributes becomes one
-inner `jax.jit` named after the operator. Eagerly that is the fast path of JAX's own functions; inside a step it marks the
-operator's boundary in the jaxpr, where plans look for it. It also means that the body, checks included, runs once per
-combination of shapes, dtypes and attributes, so checks cost nothing after the first call.
+The annotation of a parameter says what it is. `Array` and `Operand` (a tensor or a number) are values; ``tuple[Array, ...]``
+is one value that holds several tensors; everything else is an attribute: a constant of the program. The annotation is also
+the check (`_parameters`): whatever does not fit it is a SporaxTypeError, for an attribute as soon as a primitive is made;
+``Literal["mean", "sum"]`` makes other strings a SporaxValueError. What is left for the kernel is to see that shapes, dtypes
+and numbers fit together, with the helpers in `_check`.
+
+Each combination of attributes becomes one inner `jax.jit` named after the operator. Eagerly that is the fast path of JAX's
+own functions; inside a step it marks the operator's boundary in the jaxpr, where plans look for it. It also means that the
+body, checks included, runs once per combination of shapes, dtypes and attributes, so checks cost nothing after the first
+call.
 """
 
 from __future__ import annotations
@@ -175,6 +180,12 @@ class Operator:
             self.__signature__.bind(*args, **kwargs)
         except TypeError as mismatch:
             return SporaxTypeError(f"For '{self.name}', {mismatch}; the signature is {self.usage}.")
+        try:
+            self.parameters.check_call(
+                tuple(map(_unwrapped, args)), {name: _unwrapped(arg) for name, arg in kwargs.items()}
+            )
+        except SporaxError as mismatch:
+            return mismatch
         given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
         kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError
         reason = str(error).split("\n")[0].rstrip(".")
@@ -198,6 +209,12 @@ class Composition(Operator):
 
 
 _STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_unwrapped, value))
+    return value.array if isinstance(value, Tensor) else value
 
 
 def _describe(value: Any) -> str:

@@ -15,13 +15,12 @@ class Print:
 
     def __call__(self, *args: Any) -> None:
         """Print `args`: Tensors, strings, numbers."""
-        fields = [_escaped(value) if isinstance(value, str) else "{}" for value in args]
-        values = [value.array if isinstance(value, Tensor) else value for value in args if not isinstance(value, str)]
-        jax.debug.print("\n".join(fields), *values, ordered=False)
 
+        def show(*arrays: Any) -> None:
+            remaining = iter(arrays)
+            print(*(next(remaining) if isinstance(value, Tensor) else value for value in args), sep="\n")
 
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
+        jax.debug.callback(show, *(value.array for value in args if isinstance(value, Tensor)))
 
 
 def print_(*input_x: Any) -> None:

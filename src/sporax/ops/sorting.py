@@ -299,7 +299,7 @@ def unique_consecutive(
     rows = (
         values.reshape(-1) if dim is None else np.moveaxis(values, check.axis("UniqueConsecutive", dim, input.ndim), 0)
     )
-    changed = (rows[1:] != rows[:-1]).reshape(max(len(rows) - 1, 0), -1).any(axis=1)
+    changed = (rows[1:] != rows[:-1]).any(axis=tuple(range(1, rows.ndim)))
     starts = np.concatenate([np.ones(min(len(rows), 1), bool), changed])
     kept = rows[starts]
     result = [kept if dim is None else np.moveaxis(kept, 0, dim)]

@@ -1,10 +1,12 @@
 """Training tools: `Model`, callbacks, metrics and checkpoints (`mindspore.train`)."""
 
 from sporax.ir.missing import missing_names
-from sporax.train import callback, interop, metrics, model, serialization, summary
+from sporax.train import amp, callback, interop, loss_scale_manager, metrics, model, serialization, summary
+from sporax.train.amp import build_train_network
 from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
 from sporax.train.data_sink import data_sink
 from sporax.train.interop import load_torch_weights, torch_names
+from sporax.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
 from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
 from sporax.train.model import Model
 from sporax.train.serialization import (
@@ -20,9 +22,11 @@ from sporax.train.summary import SummaryRecord
 
 __all__ = [
     "Model",
+    "build_train_network",
     "data_sink",
     *callback.__all__,
     *interop.__all__,
+    *loss_scale_manager.__all__,
     *metrics.__all__,
     *serialization.__all__,
     *summary.__all__,

@@ -10,12 +10,12 @@ import contextlib
 from typing import Any
 
 from sporax import context, nn
+from sporax.amp import build_train_network
 from sporax.common.tensor import Tensor
 from sporax.context import get_auto_parallel_context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.parallel.auto_parallel import AutoParallel
-from sporax.train import _precision
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train._feed import Batch, check_dataset
 from sporax.train._loop import GroupedSteps, TrainLoop, check_two_columns, evaluate
@@ -74,13 +74,26 @@ class Model:
         self._network: Cell = network
         self._loss_fn = loss_fn
         self._optimizer = optimizer
-        self._amp_level = check_text("Model", "amp_level", amp_level, _precision.LEVELS)
+        self._amp_level = check_text("Model", "amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
         self._loss_scale_manager = options.get("loss_scale_manager")
-        self._train_network = _precision.train_network(network, loss_fn, optimizer, amp_level, options)
+        self._train_network = self._make_train_network(options)
         self._steps = GroupedSteps(self._train_network)
         self._metric_fns: dict[str, Metric] = get_metrics(metrics) or {}
         self._eval_network, self._eval_indexes = self._make_eval_network(eval_network, eval_indexes)
         self._facts = InternalCallbackParam()
+
+    def _make_train_network(self, options: dict[str, Any]) -> Cell:
+        if self._optimizer is not None:
+            settings = {
+                name: options[name] for name in ("loss_scale_manager", "keep_batchnorm_fp32") if name in options
+            }
+            return build_train_network(self._network, self._optimizer, self._loss_fn, level=self._amp_level, **settings)
+        if self._amp_level != "O0" or self._loss_scale_manager is not None:
+            raise SporaxValueError(
+                "For 'Model', mixed precision and 'loss_scale_manager' need an 'optimizer', but it is None; "
+                f"'amp_level' is '{self._amp_level}'."
+            )
+        return self._network if self._loss_fn is None else nn.WithLossCell(self._network, self._loss_fn)
 
     def _make_eval_network(self, eval_network: Any, indexes: list[int] | None) -> tuple[Any, list[int] | None]:
         if not self._metric_fns:
@@ -196,7 +209,7 @@ class Model:
         num_batches = check_dataset(where, dataset)
         if num_batches == 0:
             raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
-        given = [*self._scale_follower(), *as_callbacks(callbacks)]
+        given = [*([] if sink_mode else self._scale_follower()), *as_callbacks(callbacks)]
         steps = num_batches if sink_size == -1 else sink_size
         facts = self._facts = InternalCallbackParam(
             mode="train",

@@ -44,12 +44,6 @@ def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None
         base=np.zeros(max(len(ends) - 1, 0), np.int64),
         capacity=_room(core, positions, free, ends),
     )
-    most = np.zeros(len(ends), np.int64)
-    for piece in memory:
-        np.add.at(most, piece.spans[:, 0], piece.usages.max(axis=1, initial=0))
-        np.subtract.at(most, piece.spans[:, 1], piece.usages.max(axis=1, initial=0))
-    binding = np.flatnonzero(np.cumsum(most)[:-1] > network.capacity)
-    network = network.restricted(binding)
     if allowed is not None:
         for number, node in enumerate(free.tolist()):
             mask = allowed[offsets[node] : offsets[node + 1]].copy()

@@ -136,17 +136,38 @@ class Network:
             costs=list(self.costs),
             memory=list(self.memory),
             links=[dict(link) for link in self.links],
-            base=self.base[rows],
-            capacity=self.capacity[rows],
+            base=self.base,
+            capacity=self.capacity,
             constant=self.constant,
             trail=list(self.trail),
             infeasible=self.infeasible,
             interned=dict(self.interned),
         )
+        network.keep_rows(rows)
+        return network
+
+    def keep_rows(self, rows: Ints) -> list[int]:
+        """Drops all memory rows but the given ones (ascending); returns the nodes whose memory became less."""
+        self.base, self.capacity = self.base[rows], self.capacity[rows]
+        changed = []
         for node, memory in enumerate(self.memory):
             if len(memory):
-                network.set_memory(node, Memory(np.searchsorted(rows, memory.spans), memory.usages))
-        return network
+                before = int((memory.spans[:, 1] - memory.spans[:, 0]).sum())
+                spans = np.searchsorted(rows, memory.spans)
+                self.set_memory(node, Memory(spans, memory.usages))
+                if int((spans[:, 1] - spans[:, 0]).sum()) < before:
+                    changed.append(node)
+        return changed
+
+    def binding_rows(self) -> Ints:
+        """Rows that some choice, however dear, would overload."""
+        most = np.zeros(len(self.base) + 1, dtype=np.int64)
+        for memory in self.memory:
+            if len(memory):
+                greatest = memory.usages.max(axis=1)
+                np.add.at(most, memory.spans[:, 0], greatest)
+                np.subtract.at(most, memory.spans[:, 1], greatest)
+        return np.flatnonzero(np.cumsum(most)[:-1] > self.capacity - self.base)
 
     def alive(self) -> list[int]:
         """The nodes that are left."""

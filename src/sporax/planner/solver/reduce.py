@@ -6,6 +6,7 @@ Each rule leaves the optimum reachable and unchanged; `reduce` applies them unti
 * *Dominated* (Goldstein's criterion of dead-end elimination; soft neighbourhood substitution in the constraint
   literature): strategy p goes when some q is never worse whatever the neighbours do and uses no more memory anywhere.
 * *Oversized*: a strategy that does not fit beside the load that no choice can change goes.
+* *Slack*: a memory row that no choice overloads goes.
 * *Separable*: an edge table that is a sum of a row vector and a column vector moves into the two nodes' costs.
 * *Single*: a node with one strategy folds into its neighbours and the base load.
 * *Low degree*: a node free of memory with at most two neighbours is minimised out (bucket elimination of width 2).
@@ -266,7 +267,9 @@ def reduce(network: Network) -> Network:
         if (network.base > network.capacity).any():
             network.infeasible = True
             break
-        touched = [node for node in network.alive() if len(network.memory[node]) and reducer.drop_oversized(node)]
+        binding = network.binding_rows()
+        touched = network.keep_rows(binding) if len(binding) < len(network.base) else []
+        touched += [node for node in network.alive() if len(network.memory[node]) and reducer.drop_oversized(node)]
         if not touched:
             break
         reducer.run(touched)

@@ -69,7 +69,8 @@ class Neighbourhoods:
     def step(self, deadline: float) -> bool:
         """Tries one neighbourhood; returns whether the choice became cheaper."""
         kind = self.kinds[int(self.generator.integers(len(self.kinds)))]
-        free = kind.pick(int(kind.size))
+        whole = kind.size >= self.core.num_nodes
+        free = np.arange(self.core.num_nodes) if whole else kind.pick(int(kind.size))
         allowed = self._allowed()
         start = time.monotonic()
         outcome, chosen = resolve(self.core, self.positions, free, min(deadline, start + _HARD_SECONDS), allowed)
