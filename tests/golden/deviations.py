@@ -88,6 +88,11 @@ FACTS: dict[str, tuple[str, ...]] = {
         "nn.Dense(2,3)(Tensor(1.))",
         "nn.Conv2d(1,2,3)(F(1,3,5,5))",
         "nn.SGD(ps(),learning_rate=[])",
+        "nn.EmbeddingLookup(4, 2, slice_mode='rows')",
+    ),
+    "the CPU wheel ignores `zero_infinity`": (
+        "nn.CTCLoss(reduction='none', zero_infinity=True)(ops.log_softmax(X(3, 2, 4), 2), "
+        "Tensor([[1, 1], [3, 2]], ms.int32), I(2, 3), I(2, 1))",
     ),
     "more is accepted: gradients as a list, class labels as any integer": (
         "n=Plain(); o=nn.Adam(n.trainable_params(),0.1); o([F(2,2),F(2)])",

@@ -1,9 +1,14 @@
 """A mesh of eight simulated devices, and running functions on it."""
 
+import sys
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "planner" / "rules"))  # samples of primitives
 
 NAMES = ("a", "b", "c")
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

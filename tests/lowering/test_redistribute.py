@@ -28,10 +28,12 @@ HLO = {
 
 
 def count_collectives(text):
+    """Collectives of a compiled program. XLA merges all-reduces into one with several operands: these count one each."""
     found = collections.Counter()
-    for word in HLO.values():
-        found[word] = len(re.findall(rf" {word}(?:-start)?\(", text))
-    return +found
+    for kind, word in re.findall(r"= (\(.*?\)|\S+) ([a-z-]+?)(?:-start)?\(", re.sub(r"/\*.*?\*/", "", text)):
+        if word in HLO.values():
+            found[word] += len(re.findall(r"\w+\[", kind)) if word == "all-reduce" else 1
+    return found
 
 
 def planned(plans):

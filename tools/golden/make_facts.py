@@ -39,6 +39,7 @@ NO_BEHAVIOUR = (
     "Unable to cast Python instance",
     "pointer[",
     "Parse Lambda Function Fail",
+    "returned a result with an exception set",
 )
 
 

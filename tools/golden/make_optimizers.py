@@ -26,7 +26,9 @@ def main() -> None:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     rows = {name: record(name) for name in optimizer_recipes.RECIPES}
     lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
-    (GOLDEN / "optimizers.json").write_text(f'{{"mindspore": {json.dumps(ms.__version__)}, "parameters": {{\n{lines}\n}}}}\n')
+    (GOLDEN / "optimizers.json").write_text(
+        f'{{"mindspore": {json.dumps(ms.__version__)}, "parameters": {{\n{lines}\n}}}}\n'
+    )
 
 
 if __name__ == "__main__":

@@ -81,16 +81,20 @@ class Call:
                 values[position] = wrap(array)
         split = len(values) - len(self.names)
         kwargs = dict(zip(self.names, values[split:], strict=True))
-        result, updates = state.isolate(lambda: self.fn(*values[:split], **kwargs), frame)
-        rest: tuple[Any, ...] = ()
-        if self.has_aux:
-            if not isinstance(result, tuple) or len(result) < 2:
-                raise SporaxValueError(
-                    f"For 'has_aux', the function must return at least two outputs, but got {type(result).__name__}."
-                )
-            result, rest = result[0], tuple(result[1:])
-        arrays, structure = take_apart(result)
-        return arrays, (_Updates(updates), structure, take_apart(rest))
+        # Taken apart inside the frame, where a Parameter among the results has its value.
+        (first, rest), updates = state.isolate(lambda: self._results(self.fn(*values[:split], **kwargs)), frame)
+        arrays, structure = first
+        return arrays, (_Updates(updates), structure, rest)
+
+    def _results(self, result: Any) -> tuple[Any, Any]:
+        """The outputs that are differentiated and the others, each taken apart."""
+        if not self.has_aux:
+            return take_apart(result), take_apart(())
+        if not isinstance(result, tuple) or len(result) < 2:
+            raise SporaxValueError(
+                f"For 'has_aux', the function must return at least two outputs, but got {type(result).__name__}."
+            )
+        return take_apart(result[0]), take_apart(tuple(result[1:]))
 
 
 @dataclass(frozen=True)

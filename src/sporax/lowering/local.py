@@ -20,6 +20,7 @@ from jax.extend.core import JaxprEqn, Literal, Primitive
 from jax.extend.random import threefry2x32_p
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.lowering.permuting import permute
 from sporax.planner.rules import (
@@ -189,6 +190,11 @@ def _iota_2x32(task: Task, local: Operation, position: Position, slices: list[Ar
 
 def _random_bits(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
     """Threefry: the bits of an element are a hash of the key and of the element's number in the whole tensor."""
+    if not getattr(jax.config, "jax_threefry_partitionable", True):
+        raise SporaxRuntimeError(
+            "For 'random_bits', jax_threefry_partitionable must be True when the bits are cut, but got False: with False the "
+            "bits of an element depend on the shape of the whole tensor."
+        )
     num_batch, shape = local.operands[0].num_dims, local.results[0].shape
     high, low = _place_numbers(task, local, position, range(num_batch, len(shape)))
     words = jax.random.key_data(slices[0])

@@ -11,7 +11,6 @@ from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ir.parallel_config import ParallelMode
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 
@@ -75,7 +74,7 @@ class EmbeddingLookup(Cell):
     def _mark_slices(self, manual_shapes: tuple[int, ...] | None) -> None:
         """Tell plans how the lookup is cut."""
         config = context.snapshot()
-        if config.parallel_mode not in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL):
+        if not config.in_global_view:
             return
         parts = config.device_num
         cuts = {
@@ -100,7 +99,7 @@ class EmbeddingLookup(Cell):
 
 
 def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
-    if slice_mode != "field_slice" or not context.snapshot().is_automatic:
+    if slice_mode != "field_slice" or not context.snapshot().in_global_view:
         return None
     if not manual_shapes:
         raise SporaxValueError(
@@ -154,8 +153,7 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
         self.field_size = argument.positive_int(name, "field_size", field_size)
         self.operator = argument.one_of(name, "operator", operator, ("SUM", "MEAN", "MAX"))
         config = context.snapshot()
-        automatic = config.parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
-        if slice_mode == "field_slice" and automatic:
+        if slice_mode == "field_slice" and config.in_global_view:
             raise SporaxValueError(f"For '{name}', 'slice_mode' must not be 'field_slice' in {config.parallel_mode}.")
 
     def construct(self, input_indices: Tensor, input_values: Tensor, field_ids: Tensor) -> Tensor:

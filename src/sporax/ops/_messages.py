@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor, wrap
@@ -22,7 +23,7 @@ from sporax.runtime.point_to_point import Exchange, Message
 
 def sizes(value: Any) -> tuple[int, ...]:
     """Sizes given as ints, nested lists of ints, or a Tensor."""
-    return tuple(int(each) for each in jnp.ravel(value.asnumpy() if isinstance(value, Tensor) else jnp.asarray(value)))
+    return tuple(np.ravel(value.asnumpy() if isinstance(value, Tensor) else value).astype(int).tolist())
 
 
 class AllGatherV(CommunicationPrimitive):
@@ -203,8 +204,10 @@ class Receive(CommunicationPrimitive):
     ints = ("sr_tag", "src_rank")
 
     def __call__(self, x: Tensor | None = None) -> Tensor:
-        """The input, if there is one, only says after what to receive."""
+        """The input, if there is one, says after what to receive; the derivative is sent back when it has one."""
         message = Message(self.world_rank(self.src_rank), tuple(self.shape), dtypes.to_dtype(self.dtype).np_dtype)
+        if x is not None:
+            return wrap(point_to_point.receive(message, check_tensor(self.name, x).array))
         return wrap(point_to_point.run(Exchange((), (message,)), [])[0])
 
 

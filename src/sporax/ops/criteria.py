@@ -79,7 +79,7 @@ def _bce_with_logits(
 def _sigmoid_cross_entropy(logits: Array, label: Array) -> Array:
     """Cross entropy of sigmoid(`logits`) with the probabilities `label`, element by element, without overflow."""
     _pair("SigmoidCrossEntropyWithLogits", logits, label)
-    return jnp.maximum(logits, 0) - logits * label + jnp.log1p(jnp.exp(-jnp.abs(logits)))
+    return jax.nn.softplus(logits) - logits * label
 
 
 def _kl_div(logits: Array, labels: Array, reduction: str) -> Array:
@@ -402,9 +402,10 @@ def ctc_loss(
     last = alphas[:, -1]
     ends = jnp.stack([2 * target_lengths, jnp.maximum(2 * target_lengths - 1, 0)], 1)
     final = jnp.take_along_axis(last, ends, 1)
-    total = jnp.where(target_lengths == 0, final[:, 0], jnp.logaddexp(final[:, 0], final[:, 1]))
-    possible = jnp.isfinite(total)
-    loss = -jnp.where(possible, total, 0) if zero_infinity else -total
+    final = jnp.where(jnp.arange(2) < jnp.minimum(target_lengths, 1)[:, None] + 1, final, -jnp.inf)
+    possible = jnp.any(jnp.isfinite(final), 1)
+    total = jax.nn.logsumexp(jnp.where(possible[:, None], final, 0), 1)  # so that no gradient meets an infinity
+    loss = jnp.where(possible, -total, 0 if zero_infinity else jnp.inf)
     if reduction == "mean":
         loss = loss / jnp.maximum(target_lengths, 1)
     return _reduced(loss, reduction), alphas

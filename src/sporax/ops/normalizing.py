@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxValueError
@@ -92,8 +93,7 @@ def _local_response(x: Array, depth_radius: int, bias: float, alpha: float, beta
     check.rank("LRN", 4, x=x)
     window = (1, 2 * depth_radius + 1, 1, 1)
     edges = ((0, 0), (depth_radius, depth_radius), (0, 0), (0, 0))
-    zero = jnp.zeros((), x.dtype)
-    total = jax.lax.reduce_window(jnp.square(x), zero, jax.lax.add, window, (1, 1, 1, 1), edges)
+    total = jax.lax.reduce_window(jnp.square(x), np.asarray(0, x.dtype), jax.lax.add, window, (1, 1, 1, 1), edges)
     return x / jnp.power(bias + alpha * total, beta)
 
 

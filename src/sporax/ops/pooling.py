@@ -434,7 +434,7 @@ def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool)
             best = jnp.argmax(cell, dim, keepdims=True)
             picked.append([jnp.take_along_axis(each, best, dim) for each in (cell, where)])
         x, places = (jnp.concatenate(each, dim) for each in zip(*picked, strict=True))
-    return (x, places) if index else x
+    return (x, places.astype(jnp.int32) if dims == 3 else places) if index else x
 
 
 def _adaptive_forms(dims: int) -> None:

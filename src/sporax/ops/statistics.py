@@ -303,8 +303,8 @@ def cumprod(input: Array, dim: int, dtype: DType | None = None) -> Array:
     return jnp.cumprod(input.astype(kind), check.axis("cumprod", dim, input.ndim, "dim"), dtype=kind)
 
 
-def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], doc: str) -> None:
-    def kernel(input: Array, axis: int) -> tuple[Array, Array]:
+def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], index_dtype: Any, doc: str) -> None:
+    def compute(input: Array, axis: int) -> tuple[Array, Array]:
         check.tensor(name, input=input)
         where = check.axis(name, axis, input.ndim)
         rows = jnp.atleast_1d(input)
@@ -318,8 +318,17 @@ def _running(name: str, own: str, keeps: Callable[[Array, Array], Array], doc: s
         values = jnp.take_along_axis(rows, index, where)  # so that the gradient goes to the element that was taken
         return values.reshape(input.shape), index.reshape(input.shape)
 
-    kernel.__name__, kernel.__doc__ = own, doc
-    operator(name, function=own, method=own, mint=f"{own}(dim=axis)")(kernel)
+    def kernel(input: Array, axis: int) -> tuple[Array, Array]:
+        values, index = compute(input, axis)
+        return values, index.astype(index_dtype)
+
+    def torch_like(input: Array, dim: int) -> tuple[Array, Array]:
+        return compute(input, dim)
+
+    for each in (kernel, torch_like):
+        each.__name__, each.__doc__ = own, doc
+    operator(function="", mint=own)(torch_like)
+    operator(name, function=own, method=own)(kernel)
 
 
 def _not_less(new: Array, old: Array) -> Array:
@@ -330,8 +339,12 @@ def _not_more(new: Array, old: Array) -> Array:
     return (new <= old) | jnp.isnan(new)
 
 
-_running("Cummax", "cummax", _not_less, "Running maximum along `axis`, and the position of its last occurrence.")
-_running("Cummin", "cummin", _not_more, "Running minimum along `axis`, and the position of its last occurrence.")
+_running(
+    "Cummax", "cummax", _not_less, jnp.int64, "Running maximum along `axis`, and the position of its last occurrence."
+)
+_running(
+    "Cummin", "cummin", _not_more, jnp.int32, "Running minimum along `axis`, and the position of its last occurrence."
+)
 
 
 @operator(function="logcumsumexp", method="logcumsumexp")

@@ -81,7 +81,7 @@ class Move:
             return "all_gather"
         if self.kind is MoveKind.REDUCE_SCATTER and self.reduction != "sum":
             return "all_to_all"
-        return self.kind.value
+        return str(self.kind.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,9 +120,16 @@ def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequ
 
 
 def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) -> Any:
-    """Run a program of joint arrays; `name` stands in the report if other ranks never come."""
+    """Run a program of joint arrays; `name` stands in the report if other ranks never come.
+
+    Raises:
+        SporaxRuntimeError: another rank is lost.
+    """
     failure.note_start(name)
-    results, _turn.zero = program(*arrays, zero(devices))
+    try:
+        results, _turn.zero = program(*arrays, zero(devices))
+    except (RuntimeError, ValueError) as error:
+        raise failure.explain(name, error) from None
     failure.note_end(_turn.zero)
     return results
 

@@ -70,7 +70,7 @@ def follow(array: jax.Array) -> jax.Array:
     assert _program.zero is not None
     always = _program.zero == 0
     previous = _latest()
-    other = jnp.ones((), array.dtype) if previous is None else _converted(previous, array.dtype)
+    other = _converted(_program.zero if previous is None else previous, array.dtype)
     return array.at[first].set(jnp.where(always, array[first], other))
 
 

@@ -82,6 +82,13 @@ def send(message: Message, array: jax.Array) -> jax.Array:
     return sent
 
 
+def receive(message: Message, after: jax.Array) -> jax.Array:
+    """Receive one array. Its derivative is sent back, provided that `after` is differentiated, which gets zeros."""
+    arrived, last = _differentiable_receive(message, receipt(), after)
+    happened(last)
+    return arrived
+
+
 Results = tuple[tuple[jax.Array, ...], jax.Array | None]
 """What arrived, and the receipt."""
 
@@ -125,6 +132,27 @@ def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any
     return None, _as_cotangent(returned)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _differentiable_receive(
+    message: Message, before: jax.Array | None, after: jax.Array
+) -> tuple[jax.Array, jax.Array | None]:
+    return _receive_forward(message, before, after)[0]
+
+
+def _receive_forward(
+    message: Message, before: jax.Array | None, after: jax.Array
+) -> tuple[tuple[jax.Array, jax.Array | None], jax.Array]:
+    happened(before)
+    (arrived,) = _carry_out(Exchange((), (message,)), [])
+    return (arrived, receipt()), after
+
+
+def _receive_backward(message: Message, after: jax.Array, cotangents: Any) -> tuple[Any, Any]:
+    inexact = jnp.issubdtype(message.dtype, jnp.inexact)
+    _carry_out(Exchange((message,), ()), [cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)])
+    return None, _as_cotangent(jnp.zeros_like(after))
+
+
 def _as_cotangent(array: jax.Array) -> jax.Array | None:
     """Integers have no tangent space in JAX."""
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else None
@@ -132,6 +160,7 @@ def _as_cotangent(array: jax.Array) -> jax.Array | None:
 
 _differentiable.defvjp(_forward, _backward)
 _differentiable_send.defvjp(_send_forward, _send_backward)
+_differentiable_receive.defvjp(_receive_forward, _receive_backward)
 
 
 def _carry_out(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:

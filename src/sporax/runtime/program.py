@@ -94,7 +94,9 @@ class _Variant:
             try:
                 return self.executable(*args)
             except (TypeError, ValueError):
-                pass  # A variable has got another shape, dtype or placement since; nothing ran.
+                # A variable has got another shape, dtype or placement since, and nothing ran; unless it did, and failed.
+                if any(value.is_deleted() for value in args[0]):
+                    raise
         if any(isinstance(array, jax.core.Tracer) for array in jax.tree.leaves(args)):
             return self.jitted(*args)  # someone else's JAX transformation: become part of it
         self.executable = self.lower(*args).compile()
@@ -185,12 +187,10 @@ class Program:
         return variant
 
     def _reason(self, signature: _Signature, candidates: list[_Variant]) -> str:
-        if not self._variants or (len(self._variants) == 1 and not candidates):
-            return "first call"
         if candidates:
             return candidates[-1].stale() or "configuration changed"
-        previous = [known for known, variants in self._variants.items() if variants][-1]
-        return _difference(previous, signature)
+        compiled = [known for known, variants in self._variants.items() if variants]  # the others failed while tracing
+        return _difference(compiled[-1], signature) if compiled else "first call"
 
 
 def _is_array(leaf: Any) -> bool:

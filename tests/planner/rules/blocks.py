@@ -4,7 +4,6 @@ Ranks are simulated one after another in a plain loop; only what talks to neighb
 (`tests/lowering/test_local.py`).
 """
 
-import itertools
 from dataclasses import dataclass
 
 import jax
@@ -170,8 +169,6 @@ def spread(items, count):
     items = list(items)
     if len(items) <= count:
         return items
+    if count == 1:
+        return items[:1]
     return [items[round(number * (len(items) - 1) / (count - 1))] for number in range(count)]
-
-
-def flatten(assignments):
-    return [*itertools.chain(*assignments)]

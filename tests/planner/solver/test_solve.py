@@ -53,14 +53,26 @@ def test_workers_agree_with_the_integer_program(threads, monkeypatch):
     assert improvements[-1][1] == expected.cost
 
 
-def test_time_runs_out_with_the_best_so_far(monkeypatch):
+def test_when_time_runs_out_the_best_so_far_is_returned(monkeypatch):
     graph = training_step(layers=6, mesh=(2, 4, 4), choices=20, width=32)
     monkeypatch.setattr("sporax.planner.solver.solution._SMALL_ENTRIES", -1)
     monkeypatch.setattr("sporax.planner.solver.solution.run_team", lambda *_, **__: None)
-    solution = solve(graph, seconds=1)
-    assert solution.choices is None
-    assert not solution.infeasible
+    solution = solve(graph, seconds=0.01)
+    assert evaluate(graph, solution.choices).cost == solution.cost
     assert solution.bound is None
+    assert not solution.optimal
+
+
+def test_workers_prove_that_nothing_fits(monkeypatch):
+    # Three nodes pairwise forbidden to agree on two strategies: no reduction sees it, memory binds nowhere.
+    differ = [1e18, 0, 0, 1e18]
+    edges = [(0, 1, differ), (1, 2, differ), (0, 2, differ)]
+    graph = CostGraph.build([[1, 2]] * 3, [[1, 1]] * 3, [(0, 1)] * 3, edges, None)
+    assert solve(graph).infeasible
+    monkeypatch.setattr("sporax.planner.solver.solution._SMALL_ENTRIES", -1)
+    solution = solve(graph, seconds=60)
+    assert solution.infeasible
+    assert solution.choices is None
 
 
 def test_an_empty_graph_costs_nothing():

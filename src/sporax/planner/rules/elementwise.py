@@ -56,7 +56,6 @@ ONE_OPERAND: dict[str, tuple[str, ...]] = {
 }
 """Parts of the operand make parts of the result."""
 
-SPECIAL = ("mul", "div", "select_n", "convert_element_type", "optimization_barrier", "bitcast_convert_type")
 KEYS = ("random_wrap", "random_unwrap", "to_edtype", "from_edtype", "random_split", "random_gamma")
 """Primitives that hide or show trailing dimensions: raw key words, the keys that a key splits into."""
 
@@ -109,7 +108,7 @@ def convert(operation: Operation) -> Rule:
     return _finish(draft, dims)
 
 
-def barrier(operation: Operation) -> Rule:
+def side_by_side(operation: Operation) -> Rule:
     """Several tensors pass through side by side, each with dimensions of its own."""
     draft = Draft(operation)
     dims = [draft.maps(each.shape) for each in operation.operands]

@@ -80,7 +80,7 @@ _ELEMENTWISE: dict[str, RuleFunction] = {
     "div": elementwise.product,
     "select_n": elementwise.select_n,
     "convert_element_type": elementwise.convert,
-    "optimization_barrier": elementwise.barrier,
+    "optimization_barrier": elementwise.side_by_side,
 }
 
 _DIMENSION: dict[str, RuleFunction] = {
@@ -193,7 +193,7 @@ _WITHOUT_RULES: dict[str, Entry] = {
 }  # fmt: skip
 
 _PINS: dict[str, Entry] = {
-    name: Entry("12 annotations and opaque", Behaviour.PIN, elementwise.elementwise)
+    name: Entry("12 annotations and opaque", Behaviour.PIN, elementwise.side_by_side)
     for name in ["sharding_constraint", "reshard", "layout_constraint", "device_put", "with_memory_space_constraint"]
 }
 

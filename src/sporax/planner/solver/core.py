@@ -108,6 +108,7 @@ class Core:
             costs=[self.network.costs[node] for node in self.nodes.tolist()],
             memory=[self.network.memory[node] for node in self.nodes.tolist()],
             links=[dict(link) for link in self.links],
+            rows=np.arange(len(self.room)),
             base=np.zeros(len(self.room), np.int64),
             capacity=self.room,
             constant=self.constant,
@@ -147,19 +148,20 @@ class Core:
         """Whether a choice respects every row."""
         return bool((self.loads(positions) <= self.room).all())
 
-    def priced(self, prices: Floats) -> Floats:
-        """[K] strategy costs when each row charges `prices` [R] per unit of load."""
+    def charges(self, prices: Floats) -> Floats:
+        """[K] what each strategy pays when each row charges `prices` [R] per unit of load."""
         cumulative = np.concatenate([[0.0], np.cumsum(prices)])
         price = cumulative[self.spans[:, 1]] - cumulative[self.spans[:, 0]]
         sizes = np.diff(self.offsets)[self.piece_nodes]
         within = np.arange(len(self.flat_usages)) - np.repeat(self.piece_starts, sizes)
-        result = self.costs.copy()
-        np.add.at(
-            result,
-            np.repeat(self.offsets[self.piece_nodes], sizes) + within,
-            self.flat_usages * np.repeat(price, sizes),
-        )
+        result = np.zeros(len(self.costs))
+        strategies = np.repeat(self.offsets[self.piece_nodes], sizes) + within
+        np.add.at(result, strategies, self.flat_usages * np.repeat(price, sizes))
         return result
+
+    def priced(self, prices: Floats) -> Floats:
+        """[K] strategy costs with the charges for memory."""
+        return self.costs + self.charges(prices)
 
     def expand(self, positions: Ints) -> Ints:
         """The choice on all nodes of the original graph (strategy numbers)."""

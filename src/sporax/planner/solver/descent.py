@@ -6,6 +6,8 @@ it; when no strategy fits, the one that overruns least is taken, so that an infe
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from sporax.planner.solver.core import Core
@@ -66,8 +68,6 @@ def descend(
 
     `costs` [K] replaces the core's own strategy costs, for instance with priced ones.
     """
-    import time
-
     costs = core.costs if costs is None else costs
     positions = positions.copy()
     ledger = Ledger(core, positions)

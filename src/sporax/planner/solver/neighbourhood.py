@@ -41,6 +41,7 @@ def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None
         costs=costs,
         memory=memory,
         links=links,
+        rows=np.arange(max(len(ends) - 1, 0)),
         base=np.zeros(max(len(ends) - 1, 0), np.int64),
         capacity=_room(core, positions, free, ends),
     )

@@ -89,6 +89,7 @@ class Network:
         costs: per node, cost of each strategy left.
         memory: per node, its variable memory; empty for nodes free of memory.
         links: per node, neighbour -> table [strategies of node, strategies of neighbour].
+        rows: [rows] what the rows were called when the network was made (they are dropped as it is reduced).
         base: [rows] load that no choice can change.
         capacity: [rows] greatest load.
         constant: cost that no choice can change.
@@ -100,6 +101,7 @@ class Network:
     costs: list[Floats]
     memory: list[Memory]
     links: list[dict[int, Floats]]
+    rows: Ints
     base: Ints
     capacity: Ints
     constant: float = 0.0
@@ -117,6 +119,7 @@ class Network:
             costs=[graph.costs[a:b] for a, b in zip(offsets, offsets[1:], strict=False)],
             memory=[_NO_MEMORY] * graph.num_nodes,
             links=[{} for _ in range(graph.num_nodes)],
+            rows=np.arange(rows),
             base=np.zeros(rows, np.int64),
             capacity=np.full(rows, graph.limit if graph.limit is not None else 0, np.int64),
         )
@@ -136,6 +139,7 @@ class Network:
             costs=list(self.costs),
             memory=list(self.memory),
             links=[dict(link) for link in self.links],
+            rows=self.rows,
             base=self.base,
             capacity=self.capacity,
             constant=self.constant,
@@ -148,7 +152,7 @@ class Network:
 
     def keep_rows(self, rows: Ints) -> list[int]:
         """Drops all memory rows but the given ones (ascending); returns the nodes whose memory became less."""
-        self.base, self.capacity = self.base[rows], self.capacity[rows]
+        self.rows, self.base, self.capacity = self.rows[rows], self.base[rows], self.capacity[rows]
         changed = []
         for node, memory in enumerate(self.memory):
             if len(memory):

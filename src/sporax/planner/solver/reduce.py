@@ -16,7 +16,8 @@ Each rule leaves the optimum reachable and unchanged; `reduce` applies them unti
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -33,8 +34,9 @@ _MAX_TABLE = 1 << 18
 class Reducer:
     """Applies the rules to one network. Results on equal tables are remembered: real graphs repeat themselves."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, deadline: float = np.inf) -> None:
         self.network = network
+        self._deadline = deadline
         self._gains: dict[int, Floats] = {}
         self._separated: dict[int, tuple[Floats, Floats] | None] = {}
         self._functions: dict[int, Ints | None] = {}
@@ -43,12 +45,12 @@ class Reducer:
         self._queued: set[int] = set()
         self._untidy: set[int] = set()
 
-    def run(self, nodes: Iterable[int] | None = None, stop: Callable[[], bool] | None = None) -> Network:
-        """Reduces until nothing changes, looking first at `nodes` (all by default)."""
+    def run(self, nodes: Iterable[int] | None = None) -> Network:
+        """Reduces until nothing changes or time is up, looking first at `nodes` (all by default)."""
         network = self.network
         self._touch(network.alive() if nodes is None else nodes)
         while self._queue and not network.infeasible:
-            if stop is not None and stop():
+            if time.monotonic() > self._deadline:
                 break
             _, node = heapq.heappop(self._queue)
             self._queued.discard(node)
@@ -259,11 +261,11 @@ def _oversized(network: Network, node: int) -> Booleans:
     return oversized
 
 
-def reduce(network: Network) -> Network:
-    """Applies every rule until none fires; changes and returns `network`."""
-    reducer = Reducer(network)
+def reduce(network: Network, deadline: float = np.inf) -> Network:
+    """Applies every rule until none fires, or until `deadline` (of `time.monotonic`); changes and returns `network`."""
+    reducer = Reducer(network, deadline)
     reducer.run()
-    while not network.infeasible:
+    while not network.infeasible and time.monotonic() < deadline:
         if (network.base > network.capacity).any():
             network.infeasible = True
             break

@@ -6,6 +6,7 @@ anyone has found. `Bounder` raises the bound, and finds choices on the way; `Sea
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from sporax.planner.solver.search import Neighbourhoods
 _SWEEPS_PER_STEP = 24
 _SLOW_GAIN = 2e-4
 """Relative rise of the bound in one step under which prices count as settled."""
+_PATIENCE = 20
+"""Steps on one core after which prices count as settled even if the bound still rises (as it does for ever when nothing fits)."""
 _EXACT_ENTRIES = 300_000
 """Table entries up to which a settled core goes to the integer program as a whole."""
 _ANY_GAP = 1e9
@@ -50,12 +53,20 @@ class Board:
     positions: Ints | None = None
     bound: float = -np.inf
     marginals: tuple[float, Floats] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def found(self, cost: float, positions: Ints) -> None:
         """Notes a choice that fits, and posts it if it is the best."""
-        if cost < self.cost:
-            self.cost, self.positions = cost, positions
+        if self.take(cost, positions):
             self.post(positions, cost, self.bound, None)
+
+    def take(self, cost: float, positions: Ints) -> bool:
+        """Notes a choice that fits without posting it; says whether it is the best. Safe from any thread."""
+        with self._lock:
+            better = cost < self.cost
+            if better:
+                self.cost, self.positions = cost, positions
+        return better
 
     def bounded(self, bound: float, marginals: tuple[float, Floats] | None = None) -> None:
         """Notes a lower bound, and posts it if it is the best."""
@@ -66,7 +77,9 @@ class Board:
 
     @property
     def closed(self) -> bool:
-        """Whether the bound has met the best choice."""
+        """Whether the bound has met the best choice, or has shown that there is none."""
+        if np.isinf(self.cost):
+            return self.bound == np.inf
         return self.bound >= self.cost - 1e-9 * max(1.0, abs(self.cost))
 
 
@@ -88,6 +101,7 @@ class Bounder:
     _cores: list[Core] = field(init=False)
     _ascent: PriceAscent = field(init=False)
     _tried: int = _EXACT_ENTRIES
+    _steps: int = 0
 
     def __post_init__(self) -> None:
         self._cores = [self.core]
@@ -97,6 +111,7 @@ class Bounder:
         """Some sweeps and one choice; from time to time a smaller core, or an attempt to finish."""
         core = self._cores[-1]
         if not core.num_nodes:
+            self._offer(np.zeros(0, np.int64))
             self._close()
             return
         before = self._ascent.bound
@@ -104,7 +119,9 @@ class Bounder:
             self._ascent.sweep()
             if time.monotonic() > deadline:
                 return
-        self.settled = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
+        self._steps += 1
+        slow = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
+        self.settled = slow or self._steps >= _PATIENCE
         self.board.bounded(min(self._ascent.bound, self.board.cost), self._marginals())
         self._offer(descend(core, self._ascent.decode(), deadline=deadline))
         if self.settled:
@@ -153,8 +170,8 @@ class Bounder:
             self._close()
             return
         self._cores.append(Core.of(network))
-        self._ascent = PriceAscent(self._cores[-1], self._ascent.best_prices)
-        self.settled = False
+        self._ascent = PriceAscent(self._cores[-1], self._ascent.best_prices[network.rows])
+        self.settled, self._steps = False, 0
 
     def _finish(self, deadline: float) -> None:
         core, now = self._cores[-1], time.monotonic()
@@ -206,8 +223,8 @@ class Searcher:
         search.step(deadline)
         cost = self.core.cost(search.positions)
         self.board.found(cost, search.positions)
-        if search.complete:
-            self.board.bounded(cost)
+        if search.bound > self.board.bound:
+            self.board.bounded(min(search.bound, cost))
 
     def _first(self, deadline: float) -> Ints | None:
         """A choice to begin with: by descent, or else any that the integer program finds, in ever longer attempts."""
@@ -223,7 +240,7 @@ class Searcher:
 
 def first_positions(core: Core, deadline: float) -> Ints | None:
     """A choice that fits, found by descent from the choice of least memory; None if that does not fit."""
-    used = core.priced(np.full(len(core.room), 1.0)) - core.costs
+    used = core.charges(np.ones(len(core.room)))
     least = [int(used[a:b].argmin()) for a, b in zip(core.offsets[:-1], core.offsets[1:], strict=True)]
     positions = np.array(least, dtype=np.int64)
     positions = descend(core, positions, deadline=deadline)

@@ -27,6 +27,7 @@ _UNLIMITED_SHARE = 0.2
 """Share of neighbourhoods that offer all strategies."""
 _PROMISING_GAP = 0.03
 """Otherwise only strategies with a marginal up to this share of the gap are offered."""
+_FIRST_SIZE = 700.0
 _EASY_SECONDS, _HARD_SECONDS = 2.0, 12.0
 
 
@@ -35,7 +36,7 @@ class _Kind:
     """One way to pick nodes, with its present size."""
 
     pick: Callable[[int], Ints]
-    size: float = 300.0
+    size: float = _FIRST_SIZE
 
 
 @dataclass(slots=True)
@@ -47,13 +48,13 @@ class Neighbourhoods:
         positions: the best choice known; must fit. Replace it when a better one comes from elsewhere.
         generator: source of randomness.
         marginals: a bound and what it rises by when a strategy is forced [K]: which strategies look promising.
-        complete: the last neighbourhood was the whole core and was solved, so `positions` is optimal.
+        bound: lower bound, from neighbourhoods that were the whole core.
     """
 
     core: Core
     positions: Ints
     generator: np.random.Generator
-    complete: bool = False
+    bound: float = -np.inf
     marginals: tuple[float, Floats] | None = None
     kinds: list[_Kind] = field(init=False)
 
@@ -78,13 +79,14 @@ class Neighbourhoods:
         if not outcome.optimal:
             kind.size = max(10.0, kind.size * 0.75)
         elif taken < _EASY_SECONDS:
-            kind.size = min(kind.size * 1.3, 1.01 * self.core.num_nodes)
+            kind.size = min(kind.size * 1.4, 1.01 * self.core.num_nodes)
+        if whole and allowed is None:
+            self.bound = max(self.bound, outcome.bound)
         if chosen is None:
             return False
         before, after = self.core.cost(self.positions), self.core.cost(chosen)
         if after <= before:
             self.positions = chosen
-        self.complete = outcome.optimal and len(free) == self.core.num_nodes and allowed is None
         return after < before
 
     def _allowed(self) -> Booleans | None:

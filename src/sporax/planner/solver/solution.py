@@ -19,7 +19,7 @@ from sporax.planner.solver.exact import solve_exactly
 from sporax.planner.solver.graph import CostGraph, Ints
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.reduce import reduce
-from sporax.planner.solver.roles import Board
+from sporax.planner.solver.roles import Board, first_positions
 from sporax.planner.solver.team import run_team
 from sporax.planner.solver.timeline import Timeline
 
@@ -27,6 +27,8 @@ OPTIMALITY_TOLERANCE = 1e-9
 """A cost is called optimal when the bound is within this share of it: the accuracy of the arithmetic."""
 _SMALL_ENTRIES = 100_000
 _SMALL_SECONDS = 20.0
+_GRACE_SECONDS = 2.0
+"""Overtime for finishing the reduction, and again for a first choice when that has used up all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def solve(
         )
     start = time.monotonic()
     deadline = start + seconds
-    core, infeasible = _reduced(graph)
+    core, infeasible = _reduced(graph, deadline + _GRACE_SECONDS)
     board = Board(lambda *news: None)
     if progress is not None:
         told = progress
@@ -105,15 +107,15 @@ def solve(
     return _answer(graph, core, board, infeasible, start, method)
 
 
-def _reduced(graph: CostGraph) -> tuple[Core, bool]:
-    network = reduce(Network.of(graph, Timeline.of(graph.intervals)))
+def _reduced(graph: CostGraph, deadline: float) -> tuple[Core, bool]:
+    network = reduce(Network.of(graph, Timeline.of(graph.intervals)), deadline)
     return Core.of(network), network.infeasible
 
 
 def _run(core: Core, board: Board, deadline: float, threads: int, seed: int) -> tuple[str, bool]:
     """Solves the core; returns how, and whether it was proven infeasible."""
     left = deadline - time.monotonic()
-    if sum(table.size for table in core.tables) <= _SMALL_ENTRIES:
+    if left > 0 and sum(table.size for table in core.tables) <= _SMALL_ENTRIES:
         outcome = solve_exactly(core, time.monotonic() + min(left / 3, _SMALL_SECONDS), report=board.bounded)
         if outcome.positions is not None:
             board.found(core.cost(outcome.positions), outcome.positions)
@@ -122,6 +124,12 @@ def _run(core: Core, board: Board, deadline: float, threads: int, seed: int) -> 
                 return "integer program", False
         if outcome.bound == np.inf:
             return "integer program", True
+    if board.positions is None:
+        positions = first_positions(core, max(deadline, time.monotonic() + _GRACE_SECONDS))
+        if positions is not None:
+            board.found(core.cost(positions), positions)
+    if deadline <= time.monotonic():
+        return "descent", False
     run_team(core, board, deadline=deadline, threads=threads, seed=seed)
     return "team", board.positions is None and board.bound == np.inf
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass, field, replace
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.roles import Board
-from sporax.planner.solver.worker import News, Task
+from sporax.planner.solver.worker import Failure, News, Task
 
 _ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.worker import main; main()"
 
@@ -29,12 +30,14 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
 
     The first worker bounds; the others search. A single worker does both in turn. Results go to `board`.
     """
-    inbox: queue.Queue[tuple[int, News | None]] = queue.Queue()
+    inbox: queue.Queue[tuple[int, News | Failure | None]] = queue.Queue()
     network = core.as_network()
+    start = None if board.positions is None else (board.cost, board.positions)
     members: list[_Member] = []
     try:
         for number in range(threads):
-            task = Task(network, deadline - time.monotonic(), seed + number, number == 0, number > 0 or threads == 1)
+            seconds = deadline - time.monotonic()
+            task = Task(network, seconds, seed + number, number == 0, number > 0 or threads == 1, start)
             members.append(_start(task, number, inbox, quiet))
         alive = set(range(threads))
         while alive and not board.closed and (left := deadline - time.monotonic()) > 0:
@@ -44,6 +47,8 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
                 break
             if news is None:
                 alive.discard(number)
+            elif isinstance(news, Failure):
+                warnings.warn(f"A worker of the solver failed; the others go on. {news.text}", RuntimeWarning)
             else:
                 _relay(news, number, board, members)
     finally:
@@ -68,7 +73,7 @@ def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> Non
             member.outbox.put(data)
 
 
-def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | None]], quiet: bool) -> _Member:
+def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]], quiet: bool) -> _Member:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", _ENTRY.format(path=sys.path)],
@@ -93,11 +98,11 @@ def _write(member: _Member) -> None:
             stream.write(data)
             stream.flush()
         stream.close()
-    except (BrokenPipeError, OSError):
-        return
+    except OSError:
+        return  # the worker is gone, and its reader says so
 
 
-def _read(member: _Member, number: int, inbox: queue.Queue[tuple[int, News | None]]) -> None:
+def _read(member: _Member, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> None:
     stream = member.process.stdout
     assert stream is not None
     with stream:

@@ -1,8 +1,9 @@
 """A worker: one process with a role or two, driven through its standard input and output.
 
-Workers are separate interpreters (not forks: the caller may run threads, and HiGHS may overrun its time limit, so that
+Workers are separate interpreters (not forks: the caller may run threads; and HiGHS may overrun its time limit, so that
 only a process can be stopped on time). The first pickle on standard input is the `Task`; after it come better choices
-and marginals that other workers found. Pickles on standard output are `News`. What libraries print goes to standard error.
+and marginals that other workers found. Pickles on standard output are `News`, or a `Failure` at the end. What libraries
+print goes to standard error.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import pickle
 import sys
 import threading
 import time
+import traceback
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -30,6 +32,7 @@ class Task:
         seconds: how long to work.
         seed: seed of the worker's randomness.
         bounds: work on the bound.
+        start: cost and positions of a choice to begin with, if one is known.
         searches: search for better choices from the start; otherwise only once the bound has settled.
     """
 
@@ -38,6 +41,7 @@ class Task:
     seed: int
     bounds: bool
     searches: bool
+    start: tuple[float, Ints] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +54,24 @@ class News:
     marginals: tuple[float, Floats] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Last words of a worker that met an error."""
+
+    text: str
+
+
 def work(task: Task, board: Board, deadline: float) -> None:
     """Runs the task's roles, the one that used least of its share first, until all is proven or time is up."""
     core = Core.of(task.network)
     bounder = Bounder(core, board) if task.bounds else None
     searcher = Searcher(core, board, task.seed)
     used = {"bounder": 0.0, "searcher": 0.0}
+    settled = False
     while time.monotonic() < deadline and not board.closed:
-        bounding = bounder is not None and not bounder.finished and _bounder_turn(task, bounder, used)
+        if bounder is not None and bounder.settled != settled:
+            settled, used = bounder.settled, {"bounder": 0.0, "searcher": 0.0}
+        bounding = bounder is not None and not bounder.finished and _bounder_turn(task, settled, used)
         start = time.monotonic()
         if bounding and bounder is not None:
             bounder.step(deadline)
@@ -66,9 +80,9 @@ def work(task: Task, board: Board, deadline: float) -> None:
         used["bounder" if bounding else "searcher"] += time.monotonic() - start
 
 
-def _bounder_turn(task: Task, bounder: Bounder, used: dict[str, float]) -> bool:
+def _bounder_turn(task: Task, settled: bool, used: dict[str, float]) -> bool:
     """A settled bounder gets a fifth of the time, a rising one half or all."""
-    if not bounder.settled:
+    if not settled:
         return not task.searches or used["bounder"] <= used["searcher"]
     return 4 * used["bounder"] <= used["searcher"]
 
@@ -80,8 +94,8 @@ def _listen(source: BinaryIO, board: Board) -> None:
             news: News = pickle.load(source)
         except (EOFError, pickle.UnpicklingError):
             os._exit(0)
-        if news.positions is not None and news.cost < board.cost:
-            board.cost, board.positions = news.cost, news.positions
+        if news.positions is not None:
+            board.take(news.cost, news.positions)
         board.bound = max(board.bound, news.bound)
         board.marginals = news.marginals or board.marginals
 
@@ -99,7 +113,12 @@ def main() -> None:
         output.flush()
 
     board = Board(post)
+    if task.start is not None:
+        board.take(*task.start)
     threading.Thread(target=_listen, args=(source, board), daemon=True).start()
-    work(task, board, deadline)
+    try:
+        work(task, board, deadline)
+    except Exception:
+        pickle.dump(Failure(traceback.format_exc()), output)
     output.close()
     os._exit(0)

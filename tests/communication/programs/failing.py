@@ -1,0 +1,31 @@
+"""Trains for ever; in the third step rank 1 is killed, raises, hangs, or stands still."""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+
+import sporax as ms
+from sporax import Tensor, nn
+from sporax.communication import get_rank, init
+
+init()
+ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+net = nn.Dense(4, 4)
+step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
+batch = Tensor(np.ones((2, 4), np.float32))
+for number in range(10**9):
+    if number == 3 and get_rank() == 1:
+        print("now", flush=True)
+        if sys.argv[1] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif sys.argv[1] == "raises":
+            raise ValueError("the data is spoiled")
+        elif sys.argv[1] == "hangs":
+            time.sleep(3600)
+        elif sys.argv[1] == "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+    step(batch, batch).asnumpy()

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Parameter, Tensor, mint, ops
+from sporax.ops import aliases
+
+
+@pytest.mark.parametrize("name", sorted(aliases._FUNCTION_ALIASES))
+def test_every_alias_is_there(name):
+    assert getattr(ops, name).__doc__ == getattr(ops, aliases._FUNCTION_ALIASES[name]).__doc__
+
+
+def test_some_aliases():
+    x = Tensor([-0.5, 0.25])
+    assert ops.absolute(x).tolist() == [0.5, 0.25]
+    assert ops.floor_divide(input=Tensor([7]), other=Tensor([2])).tolist() == [3]
+    assert ops.TensorAdd()(x, x).tolist() == [-1, 0.5]
+    assert mint.divide(x, 0.25).tolist() == [-2, 1]
+    assert ops.Pack()((x, x)).shape == (2, 2)
+
+
+IN_PLACE = {
+    "add_": (2.0,), "sub_": (2.0,), "mul_": (2.0,), "div_": (2.0,), "floor_divide_": (2.0,), "remainder_": (2.0,),
+    "exp_": (), "log_": (), "floor_": (), "sign_": (), "sigmoid_": (), "tanh_": (), "clamp_": (0.5, 2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_in_place(name):
+    values, arguments = np.array([0.5, 1.5, 2.5], np.float32), IN_PLACE[name]
+    x = Tensor(values)
+    expected = getattr(Tensor(values), name.rstrip("_"))(*arguments)
+    assert getattr(x, name)(*arguments) is x
+    np.testing.assert_allclose(x.asnumpy(), expected.asnumpy())
+    assert x.dtype == ms.float32
+
+
+def test_in_place_keeps_the_dtype_and_parameters():
+    counts = Tensor([1, 2], ms.int32)
+    counts.mul_(2.5)
+    assert counts.dtype == ms.int32 and counts.tolist() == [2, 5]
+    parameter = Parameter(Tensor([1.0]), name="p")
+    ms.jit(lambda: parameter.add_(1))()
+    assert parameter.tolist() == [2] and parameter.name == "p"
+
+
+def test_methods_with_words_of_their_own():
+    x = Tensor([[1.0, 2.0]])
+    assert x.new_zeros((2,)).tolist() == [0, 0] and x.new_ones((1,), dtype=ms.int32).dtype == ms.int32
+    assert x.new_full((1,), 3).dtype == ms.float32
+    assert x.mT.shape == (2, 1) and x.contiguous() is x and x.is_contiguous() and x.is_signed()
+    assert x.argmin_with_value(1)[0].tolist() == [0]
+    assert x.zero_().tolist() == [[0, 0]] and x.fill_(4).tolist() == [[4, 4]]
+    assert x.copy_(Tensor([7])).tolist() == [[7, 7]] and x.dtype == ms.float32
