@@ -105,7 +105,15 @@ def test_axes_of_other_sizes(devices, everywhere, shape):
 def test_parts(devices, dtype):
     """Parts become complete, move as parts, and are made from copies, for every reduction."""
     small = np.random.default_rng(0).integers(1, 4, SHAPE).astype(dtype)
-    places = [((), (), (0,)), ((), (1,), (0,)), ((0,), (), ()), ((), (0, 1), ()), ((), (), ()), ((1,), (), (0, 2))]
+    places = [
+        ((), (), (0,)),
+        ((), (1,), (0,)),
+        ((0,), (), ()),
+        ((), (0, 1), ()),
+        ((), (), ()),
+        ((), (2, 0), ()),
+        ((1,), (), (0, 2)),
+    ]
     reductions = ["sum", "max", "min", "prod", *(["and", "or", "xor"] if dtype is np.int32 else [])]
     cases = [
         (Placement(old[:2], old[2], reduction), Placement(new[:2], new[2], reduction))

@@ -73,7 +73,7 @@ def check_gradient(call, inputs) -> None:
 
     def total(*args):
         parts = call(*args)
-        parts = [part for part in (parts if isinstance(parts, tuple | list) else (parts,))]
+        parts = parts if isinstance(parts, tuple | list) else (parts,)
         floats = [part for part in parts if str(part.dtype).startswith("Float")]
         if not weights:
             weights.extend(ms.Tensor(generator.normal(size=part.shape)) for part in floats)

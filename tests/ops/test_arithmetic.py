@@ -84,12 +84,14 @@ BINARY = {
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(sorted(BINARY)), mutually_broadcastable_shapes(num_shapes=2, max_dims=3, min_side=0, max_side=3), st.data())
+@given(
+    st.sampled_from(sorted(BINARY)),
+    mutually_broadcastable_shapes(num_shapes=2, max_dims=3, min_side=0, max_side=3),
+    st.data(),
+)
 def test_broadcasting(name, shapes, data):
     """Any two shapes that broadcast, empty and zero-dimensional ones included."""
-    left, right = (
-        data.draw(arrays(np.float64, shape, elements=st.floats(1, 4))) for shape in shapes.input_shapes
-    )
+    left, right = (data.draw(arrays(np.float64, shape, elements=st.floats(1, 4))) for shape in shapes.input_shapes)
     call, reference = BINARY[name]
     result = call(Tensor(left), Tensor(right))
     assert result.shape == shapes.result_shape

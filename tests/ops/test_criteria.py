@@ -95,7 +95,9 @@ def test_ctc_is_the_sum_over_all_alignments(steps, labels):
 
 
 def test_ctc_of_what_cannot_be_aligned():
-    call = lambda x, zero: ops.ctc_loss(ops.log_softmax(x), Tensor([[1, 1]]), Tensor([2]), Tensor([2]), zero_infinity=zero)[0]
+    call = lambda x, zero: ops.ctc_loss(
+        ops.log_softmax(x), Tensor([[1, 1]]), Tensor([2]), Tensor([2]), zero_infinity=zero
+    )[0]
     x = Tensor(numbers(2, 1, 3))
     assert call(x, False).item() == float("inf") and call(x, True).item() == 0
     assert ms.grad(lambda x: call(x, True))(x).asnumpy().tolist() == np.zeros((2, 1, 3)).tolist()

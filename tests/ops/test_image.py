@@ -93,7 +93,11 @@ def test_valid_boxes():
         (lambda: ops.interpolate(Tensor(X), 4, mode="nearest", align_corners=True), ValueError, "must be None"),
         (lambda: ops.interpolate(Tensor(X), (0, 2)), ValueError, ">= 1"),
         (lambda: ops.ResizeBilinearV2(True, True)(Tensor(X), (2, 2)), ValueError, "not both"),
-        (lambda: ops.crop_and_resize(Tensor(X), Tensor(BOXES), Tensor([0, 0]), (2, 2), "bilinear_v2"), NotImplementedError, "not offered"),
+        (
+            lambda: ops.crop_and_resize(Tensor(X), Tensor(BOXES), Tensor([0, 0]), (2, 2), "bilinear_v2"),
+            NotImplementedError,
+            "not offered",
+        ),
         (lambda: ops.ROIAlign(2, 2, 0.5, 0)(Tensor(X), Tensor(numbers(1, 5))), NotImplementedError, "'sample_num'"),
         (lambda: ops.iou(Tensor(BOXES), Tensor(BOXES[:, :3])), ValueError, r"\(n, 4\)"),
         (lambda: ops.grid_sample(Tensor(X), Tensor(GRID[:1])), ValueError, "needs a 'grid'"),

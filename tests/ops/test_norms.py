@@ -63,7 +63,8 @@ def test_half_precision_is_summed_in_float32():
 
 
 @pytest.mark.parametrize(
-    "call", [ops.norm, lambda x: ops.cdist(x, x).sum(), lambda x: ops.pdist(x).sum(), lambda x: ops.clip_by_norm(x, 1.0).sum()]
+    "call",
+    [ops.norm, lambda x: ops.cdist(x, x).sum(), lambda x: ops.pdist(x).sum(), lambda x: ops.clip_by_norm(x, 1.0).sum()],
 )
 def test_gradient_at_zero_is_finite(call):
     gradient = ms.grad(call)(Tensor(np.zeros((2, 2))))

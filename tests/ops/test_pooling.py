@@ -33,8 +33,12 @@ def top(window):
 def adaptive(x, outs, function):
     result = np.zeros((*x.shape[:2], *outs))
     for place in itertools.product(*map(range, outs)):
-        cut = tuple(slice(at * n // o, -(-(at + 1) * n // o)) for at, n, o in zip(place, x.shape[2:], outs, strict=True))
-        result[(slice(None), slice(None), *place)] = function(x[(slice(None), slice(None), *cut)].reshape(*x.shape[:2], -1))
+        cut = tuple(
+            slice(at * n // o, -(-(at + 1) * n // o)) for at, n, o in zip(place, x.shape[2:], outs, strict=True)
+        )
+        result[(slice(None), slice(None), *place)] = function(
+            x[(slice(None), slice(None), *cut)].reshape(*x.shape[:2], -1)
+        )
     return result
 
 

@@ -15,7 +15,9 @@ import sporax as ms
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "recorded.json").read_text())["facts"]
-TOPICS = {path.stem: fact_format.parse(path.stem, path.read_text()) for path in sorted((HERE / "cases").glob("*.cases"))}
+TOPICS = {
+    path.stem: fact_format.parse(path.stem, path.read_text()) for path in sorted((HERE / "cases").glob("*.cases"))
+}
 RELATIVE, ABSOLUTE = 2e-5, 2e-6
 
 #: Where we differ on purpose: reason → cases. Every entry is checked from both sides.

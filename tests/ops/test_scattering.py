@@ -45,9 +45,18 @@ def test_parameters_by_position(how):
 @pytest.mark.parametrize("how", HOW)
 def test_new_tensors(how):
     scatter = getattr(ops, f"TensorScatter{how.capitalize()}")()
-    by_place = case(lambda x, u: scatter(x, Tensor(PLACES), u), lambda x, u: one_by_one(x, PLACES, u, HOW[how]), A, U[:, 0])
+    by_place = case(
+        lambda x, u: scatter(x, Tensor(PLACES), u), lambda x, u: one_by_one(x, PLACES, u, HOW[how]), A, U[:, 0]
+    )
     check(by_place)
-    check(case(lambda x, u: scatter(x, Tensor(ROWS[:, None]), u), lambda x, u: one_by_one(x, ROWS[:, None], u, HOW[how]), A, U))
+    check(
+        case(
+            lambda x, u: scatter(x, Tensor(ROWS[:, None]), u),
+            lambda x, u: one_by_one(x, ROWS[:, None], u, HOW[how]),
+            A,
+            U,
+        )
+    )
 
 
 @pytest.mark.parametrize("zeros", [1, 2])
@@ -138,9 +147,17 @@ def test_adding_and_multiplying_any_updates(updates):
     ("call", "error", "words"),
     [
         (lambda: ops.scatter_add(Tensor(A), Tensor(ROWS), Tensor(U)), TypeError, "must be a Parameter"),
-        (lambda: ops.tensor_scatter_add(Tensor(A), Tensor(ROWS[:, None]), Tensor(U[:2])), ValueError, "must have shape"),
+        (
+            lambda: ops.tensor_scatter_add(Tensor(A), Tensor(ROWS[:, None]), Tensor(U[:2])),
+            ValueError,
+            "must have shape",
+        ),
         (lambda: ops.tensor_scatter_add(Tensor(A), Tensor(PLACES * 1.0), Tensor(U[:, 0])), TypeError, "integer"),
-        (lambda: ops.tensor_scatter_add(Tensor(A), Tensor(PLACES), Tensor([1, 2, 3])), TypeError, "dtypes must be the same"),
+        (
+            lambda: ops.tensor_scatter_add(Tensor(A), Tensor(PLACES), Tensor([1, 2, 3])),
+            TypeError,
+            "dtypes must be the same",
+        ),
         (lambda: ops.tensor_scatter_elements(Tensor(A), Tensor(PLACES), Tensor(U), 0, "avg"), ValueError, "one of"),
         (lambda: ops.inplace_add(Tensor(A), Tensor(U), (0, 1, 4)), ValueError, r"\[0, 4\)"),
         (lambda: Tensor(A).masked_scatter(Tensor(A), Tensor(U)), TypeError, r"Tensor\[Bool\]"),

@@ -33,7 +33,11 @@ def test_case(name):
 
 
 @settings(max_examples=25, deadline=None)
-@given(arrays(np.int32, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), elements=st.integers(-2, 2)), st.booleans(), st.data())
+@given(
+    arrays(np.int32, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), elements=st.integers(-2, 2)),
+    st.booleans(),
+    st.data(),
+)
 def test_sorting_keeps_the_order_of_equals(values, descending, data):
     """Any shape, empty and zero-dimensional ones included; along any dimension, counted from either end."""
     axis = data.draw(st.integers(-max(values.ndim, 1), max(values.ndim, 1) - 1))

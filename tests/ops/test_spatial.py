@@ -18,7 +18,10 @@ def convolved(x, weight, stride, edges, dilation=1, groups=1):
     result = np.zeros((x.shape[0], weight.shape[0], *outs))
     per_in, per_out = weight.shape[1], weight.shape[0] // groups
     for cell in itertools.product(*map(range, weight.shape[2:])):
-        window = tuple(slice(at * dilation, at * dilation + (out - 1) * stride + 1, stride) for at, out in zip(cell, outs, strict=True))
+        window = tuple(
+            slice(at * dilation, at * dilation + (out - 1) * stride + 1, stride)
+            for at, out in zip(cell, outs, strict=True)
+        )
         for group in range(groups):
             part = x[(slice(None), slice(group * per_in, (group + 1) * per_in), *window)]
             kernel = weight[(slice(group * per_out, (group + 1) * per_out), slice(None), *cell)]
@@ -100,8 +103,17 @@ def test_conv3d_transpose_is_the_adjoint():
 
 
 def test_gradients_of_transposes():
-    check(case(lambda x, w: ops.conv_transpose2d(x, w, stride=2, output_padding=1), None, numbers(1, 2, 2, 3), numbers(2, 3, 2, 2)))
-    check(case(lambda x, w: ops.Conv2DTranspose(2, 3)(x, w, (1, 2, 5, 5)), None, numbers(1, 2, 3, 3), numbers(2, 2, 3, 3)))
+    check(
+        case(
+            lambda x, w: ops.conv_transpose2d(x, w, stride=2, output_padding=1),
+            None,
+            numbers(1, 2, 2, 3),
+            numbers(2, 3, 2, 2),
+        )
+    )
+    check(
+        case(lambda x, w: ops.Conv2DTranspose(2, 3)(x, w, (1, 2, 5, 5)), None, numbers(1, 2, 3, 3), numbers(2, 2, 3, 3))
+    )
     check(case(lambda x, w: ops.conv3d_transpose(x, w), None, numbers(1, 1, 2, 2, 2), numbers(1, 1, 2, 2, 2)))
 
 

@@ -11,6 +11,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, every_placement, prime_mesh
+from sporax.planner import placement_search
 from sporax.planner.placement_search import find_moves
 from sporax.planner.redistribution import DEFAULT_COSTS, LinkCosts, redistribute
 
@@ -156,3 +157,19 @@ def thrown(choose):
     return Placement(
         tuple(tuple(axis for axis, owner in zip(axes, owners, strict=True) if owner == dim) for dim in range(3))
     )
+
+
+PARTS = [Placement(((), (1,)), (0, 2)), Placement(((), (1,)), (0,), "max"), Placement(((), ()), (0, 1, 2))]
+
+
+@pytest.mark.parametrize("max_states", [500, 1, 0])
+@pytest.mark.parametrize("alltoall", [True, False])
+def test_there_is_always_a_way(monkeypatch, max_states, alltoall):
+    """Between all placements, parts included, whether the search may look far or not."""
+    monkeypatch.setattr(placement_search, "MAX_STATES", max_states)
+    mesh = DeviceMatrix((2, 2, 2))
+    placements = [*list(every_placement(2, 3))[::3], *PARTS]
+    for source, target in itertools.product(placements, placements):
+        plan = find_moves((8, 16), 4, source, target, mesh, alltoall, DEFAULT_COSTS)
+        assert bool(plan.moves) == (source != target)
+        assert alltoall or not {"all_to_all", "permute"} & {move.kind.value for move in plan.moves}

@@ -195,6 +195,7 @@ from sporax.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from sporax.nn.utils import no_init_parameters
 from sporax.nn.wrap import (
     ForwardValueAndGrad,
     ParameterUpdate,

@@ -88,7 +88,9 @@ class _MaxPool(_Windowed):
         self._check_rank(x)
         settings = (self.kernel_size, self.stride, self._pads, self.dilation, self.ceil_mode)
         largest = windows.max_window(x, *settings, type(self).__name__)
-        return (largest, windows.max_window_places(x, *settings, type(self).__name__)) if self.return_indices else largest
+        return (
+            (largest, windows.max_window_places(x, *settings, type(self).__name__)) if self.return_indices else largest
+        )
 
 
 class MaxPool1d(_MaxPool):

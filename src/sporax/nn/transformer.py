@@ -253,9 +253,8 @@ class _TransformerLayer(Cell):
 
 def _activation(layer: str, activation: Any) -> Any:
     if isinstance(activation, str):
-        return argument.one_of(
-            layer, "activation", {"relu": ops.relu, "gelu": ops.gelu}.get(activation), (ops.relu, ops.gelu)
-        )
+        argument.one_of(layer, "activation", activation, ("relu", "gelu"))
+        return ops.relu if activation == "relu" else ops.gelu
     if not isinstance(activation, ReLU | GELU) and activation not in (ops.relu, ops.gelu):
         raise SporaxValueError(
             f"For '{layer}', 'activation' must be 'relu' or 'gelu', as a name, function or Cell, but got {activation!r}."

@@ -155,7 +155,7 @@ class Redistribution:
         stretched: the local shape that the moves start from: `local_source` with dimensions split.
         moves: what to do, in order.
         seconds: predicted time of all moves.
-        exact: whether no sequence of moves is cheaper; False where the search gave up and a quick way was taken.
+        exact: whether the search ran to its end; False where it met too many placements and a quick way was taken.
     """
 
     source: Placement

@@ -186,7 +186,7 @@ def _assemble(runs: Sequence[Axes], mesh: DeviceMatrix, found: _Split, parts: Ax
 
     def state(dims: tuple[tuple[int, ...], ...], partial: Axes, is_start: bool) -> State:
         units = tuple(tuple(number[head] for head in heads) for heads in dims)
-        members = tuple(number[axis] for axis in partial if axis in number)
+        members = tuple(sorted(number[axis] for axis in partial if axis in number))
         return State(units, members, ()) if is_start else State(units, (), members)
 
     return Stretched(

@@ -100,7 +100,9 @@ def check_hybrid():
     net = nn.SequentialCell(nn.Dense(3, 4, weight_init=0.1 * (RANK + 1)), nn.Dense(4, 1, weight_init=0.1 * (RANK + 1)))
     for parameter in net[0].trainable_params():
         parameter.layerwise_parallel = True
-    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1), return_grad=True)
+    step = nn.TrainOneStepCell(
+        nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1), return_grad=True
+    )
     _, grads = step(Tensor(np.full((2, 3), RANK + 1.0, np.float32)), Tensor(np.zeros((2, 1), np.float32)))
     own, shared = (ops.AllGather()(grads[name].expand_dims(0)).asnumpy() for name in ("0.weight", "1.weight"))
     assert not np.allclose(own[0], own[1])

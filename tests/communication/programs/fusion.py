@@ -20,7 +20,9 @@ def reductions(change=lambda net: None, width=WIDTH, **settings):
     ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True, **settings)
     net = nn.SequentialCell([nn.Dense(width, width) for _ in range(LAYERS)])
     change(net)
-    step = nn.TrainOneStepCell(nn.WithLossCell(net, lambda x, y: ((x - y) ** 2).mean()), nn.SGD(net.trainable_params(), 0.1))
+    step = nn.TrainOneStepCell(
+        nn.WithLossCell(net, lambda x, y: ((x - y) ** 2).mean()), nn.SGD(net.trainable_params(), 0.1)
+    )
     batch = Tensor(np.ones((2, width), np.float32))
     text = step.program.lower(batch, batch).compile().as_text()
     found = re.findall(r"= (\S+) all-reduce(?:-start)?\(", re.sub(r"/\*index=\d+\*/", "", text))

@@ -29,11 +29,14 @@ class Core:
         links: per node, a list of (neighbour, table [own strategies, neighbour's]).
         piece_nodes: [P] node of each memory piece.
         spans: [P, 2] rows of each piece.
-        usages: per node, [pieces of the node, strategies].
+        piece_offsets: [n + 1] pieces of node ``v`` are ``piece_offsets[v]:piece_offsets[v + 1]``.
         piece_starts: [P] where each piece's usages begin in `flat_usages`.
         flat_usages: usages of all pieces, one after another.
         room: [R] capacity less the load that no choice can change.
         constant: cost that no choice can change.
+        pool: entries of the distinct tables, one table after another.
+        pool_starts: [m] where each edge's table begins in `pool`.
+        pool_columns: [m] columns of each edge's table.
     """
 
     network: Network
@@ -113,11 +116,6 @@ class Core:
             capacity=self.room,
             constant=self.constant,
         )
-
-    def positions_of(self, choice: Ints) -> Ints:
-        """Positions of the strategies that `choice` (per node of the network) has on the core's nodes."""
-        found = [np.searchsorted(_ids(self.network, node), choice[node]) for node in self.nodes.tolist()]
-        return np.array(found, dtype=np.int64)
 
     def cost(self, positions: Ints) -> float:
         """Total cost of a choice, the constant included."""

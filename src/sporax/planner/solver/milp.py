@@ -158,28 +158,23 @@ class Answer:
     infeasible: bool = False
 
 
-def solve_program(program: Program, seconds: float, *, gap: float = 0.0, cutoff: float | None = None) -> Answer:
+def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answer:
     """Solves the program to optimality, or for `seconds`.
 
     Args:
         program: what to solve.
         seconds: time limit; HiGHS may overrun it by a little.
         gap: relative gap at which to stop.
-        cutoff: only choices that cost less than this (constant included) are wanted.
     """
     if program.num_strategies == 0:
         return Answer(np.zeros(0, np.int64), program.constant, True)
     integrality = np.zeros(len(program.costs))
     integrality[: program.num_strategies] = 1
-    constraints = [LinearConstraint(program.matrix, program.lower, program.upper)]
-    if cutoff is not None:
-        limit = (cutoff - program.constant) / program.scale
-        constraints.append(LinearConstraint(sparse.csr_array(program.costs[None, :]), -np.inf, limit))
     result = milp(
         program.costs,
         integrality=integrality,
         bounds=Bounds(0, 1),
-        constraints=constraints,
+        constraints=LinearConstraint(program.matrix, program.lower, program.upper),
         options={"time_limit": max(seconds, 0.01), "mip_rel_gap": gap},
     )
     bound = result.mip_dual_bound

@@ -41,6 +41,7 @@ class Reducer:
         self._separated: dict[int, tuple[Floats, Floats] | None] = {}
         self._functions: dict[int, Ints | None] = {}
         self._minimised: dict[tuple[int, int, bytes], tuple[Floats, Floats]] = {}
+        self._held: list[Floats] = []  # keeps remembered tables alive, so that their ids stay theirs
         self._queue: list[tuple[int, int]] = []
         self._queued: set[int] = set()
         self._untidy: set[int] = set()
@@ -117,6 +118,7 @@ class Reducer:
             finite = bool(np.isfinite(rows).all() and np.isfinite(columns).all())
             equal = finite and bool((rows[:, None] + (columns - rows[0]) == table).all())
             self._separated[key] = (rows, columns - rows[0]) if equal else None
+            self._held.append(table)
         return self._separated[key]
 
     def drop_oversized(self, node: int) -> bool:
@@ -161,6 +163,7 @@ class Reducer:
             for p in range(rows):
                 known[p] = (minuend[p] - subtrahend).min(axis=1)
             self._gains[id(table)] = known
+            self._held.append(table)
         return known
 
     def _fix(self, node: int) -> None:
@@ -207,6 +210,7 @@ class Reducer:
                 table[row] = (line[:, None] + second).min(axis=0)
             joined = self.network.intern(table)
             known = self._minimised[key] = (joined, self.network.intern(joined.T))
+            self._held += [first, second]
         return known
 
     def _absorb(self, node: int) -> None:
@@ -228,6 +232,7 @@ class Reducer:
             finite = np.isfinite(table)
             single = bool((finite.sum(axis=1) == 1).all())
             self._functions[key] = finite.argmax(axis=1) if single else None
+            self._held.append(table)
         return self._functions[key]
 
     def _join(self, node: int, master: int, function: Ints) -> None:

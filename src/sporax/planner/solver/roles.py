@@ -118,7 +118,7 @@ class Bounder:
         for _ in range(_SWEEPS_PER_STEP):
             self._ascent.sweep()
             if time.monotonic() > deadline:
-                return
+                break
         self._steps += 1
         slow = self._ascent.bound - before < _SLOW_GAIN * max(1.0, abs(self._ascent.bound))
         self.settled = slow or self._steps >= _PATIENCE

@@ -2,9 +2,8 @@
 
 A neighbourhood frees some nodes of the best choice and solves them exactly (`neighbourhood`). Where to free: a ball
 around a node of the graph, a stretch of neighbouring nodes (which are neighbours in time), or a few of either far
-apart, so that memory saved in one place can be spent in another. And the nodes, wherever
-they are, on which the bound is undecided. Each kind keeps its own size: it grows while the
-sub-problems are solved with ease and shrinks when time runs out.
+apart, so that memory saved in one place can be spent in another; or the nodes, wherever they are, on which the bound is
+undecided. Each kind keeps its own size: it grows while sub-problems are solved with ease and shrinks when time runs out.
 """
 
 from __future__ import annotations
@@ -28,7 +27,11 @@ _UNLIMITED_SHARE = 0.2
 _PROMISING_GAP = 0.03
 """Otherwise only strategies with a marginal up to this share of the gap are offered."""
 _FIRST_SIZE = 700.0
-_EASY_SECONDS, _HARD_SECONDS = 2.0, 12.0
+"""Nodes that a neighbourhood frees at first."""
+_EASY_SECONDS = 2.0
+"""A neighbourhood solved faster than this lets its kind grow."""
+_HARD_SECONDS = 12.0
+"""Time limit of a neighbourhood; missing it makes its kind shrink."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,9 @@ from sporax.planner.solver.timeline import Timeline
 OPTIMALITY_TOLERANCE = 1e-9
 """A cost is called optimal when the bound is within this share of it: the accuracy of the arithmetic."""
 _SMALL_ENTRIES = 100_000
+"""Table entries up to which a core is first tried in this process,"""
 _SMALL_SECONDS = 20.0
+"""for so long (and a third of the time at most)."""
 _GRACE_SECONDS = 2.0
 """Overtime for finishing the reduction, and again for a first choice when that has used up all the time."""
 
@@ -44,7 +46,7 @@ class Solution:
         peak: greatest total usage at any time under `choices`; None without choices.
         limit: the graph's memory limit.
         seconds: wall time.
-        statistics: what the solver did: sizes after reduction, rows used, where the answer came from.
+        statistics: sizes after reduction, and what the answer came from.
     """
 
     choices: Ints | None
@@ -109,6 +111,7 @@ def solve(
 
 def _reduced(graph: CostGraph, deadline: float) -> tuple[Core, bool]:
     network = reduce(Network.of(graph, Timeline.of(graph.intervals)), deadline)
+    network.interned.clear()  # the tables that were only steps on the way
     return Core.of(network), network.infeasible
 
 

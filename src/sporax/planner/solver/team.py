@@ -25,7 +25,7 @@ class _Member:
     outbox: queue.Queue[bytes | None] = field(default_factory=queue.Queue)
 
 
-def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: int, quiet: bool = True) -> None:
+def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: int) -> None:
     """Works on `core` with `threads` processes until the board is closed or `deadline` (of `time.monotonic`) passes.
 
     The first worker bounds; the others search. A single worker does both in turn. Results go to `board`.
@@ -38,7 +38,7 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
         for number in range(threads):
             seconds = deadline - time.monotonic()
             task = Task(network, seconds, seed + number, number == 0, number > 0 or threads == 1, start)
-            members.append(_start(task, number, inbox, quiet))
+            members.append(_start(task, number, inbox))
         alive = set(range(threads))
         while alive and not board.closed and (left := deadline - time.monotonic()) > 0:
             try:
@@ -73,13 +73,13 @@ def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> Non
             member.outbox.put(data)
 
 
-def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]], quiet: bool) -> _Member:
+def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> _Member:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "-c", _ENTRY.format(path=sys.path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if quiet else None,
+        stderr=subprocess.DEVNULL,  # HiGHS talks
         env=environment,
     )
     member = _Member(process)

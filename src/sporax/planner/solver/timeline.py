@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sporax.planner.solver.graph import CostGraph, Ints
+from sporax.planner.solver.graph import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +43,3 @@ class Timeline:
     def num_rows(self) -> int:
         """Number of rows, R."""
         return len(self.times)
-
-    def loads(self, node_usages: Ints) -> Ints:
-        """Total usage per row [R], given each node's usage [N]."""
-        change = np.zeros(self.num_rows + 1, dtype=np.int64)
-        np.add.at(change, self.spans[:, 0], node_usages)
-        np.subtract.at(change, self.spans[:, 1], node_usages)
-        return np.cumsum(change)[:-1]
-
-
-def peak_of(graph: CostGraph, node_usages: Ints) -> tuple[int, int]:
-    """Greatest total usage over all times and a time at which it occurs (0, 0 when nothing is ever live)."""
-    timeline = Timeline.of(graph.intervals)
-    if not timeline.num_rows:
-        return 0, 0
-    loads = timeline.loads(node_usages)
-    row = int(loads.argmax())
-    return int(loads[row]), int(timeline.times[row])

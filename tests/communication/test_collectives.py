@@ -1,0 +1,20 @@
+"""Collectives, messages and their derivatives on real ranks. What is checked stands in `programs/`."""
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_every_collective_agrees_with_numpy(check_ranks, num_ranks):
+    check_ranks("collectives.py", num_ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_derivatives_follow_mindspores_rules(check_ranks, num_ranks):
+    check_ranks("derivatives.py", num_ranks)
+
+
+@pytest.mark.slow
+def test_messages_handles_objects_groups_and_refusals(check_ranks):
+    check_ranks("messages.py", 2)

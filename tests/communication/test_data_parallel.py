@@ -1,0 +1,42 @@
+"""Training on real ranks: equality with one rank, fusion, broadcast, layers that belong to one rank."""
+
+import pytest
+
+from sporax.runtime import fusion
+
+
+@pytest.mark.slow
+def test_two_ranks_train_like_one_with_the_whole_batch(check_ranks):
+    check_ranks("data_parallel.py", 2, "equal")
+
+
+@pytest.mark.slow
+def test_model_hybrid_parallel_and_sums(check_ranks):
+    check_ranks("data_parallel.py", 2, "rest")
+
+
+@pytest.mark.slow
+def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_ranks):
+    check_ranks("fusion.py", 2)
+
+
+def test_split_positions_are_inclusive():
+    assert fusion.ids_by_position(6, [2, 4]) == [1024, 1024, 1024, 1025, 1025, 1026]
+    assert fusion.ids_by_position(2, [7]) == [1024, 1024]
+
+
+def test_a_gradient_that_fills_a_buffer_opens_the_next():
+    assert fusion.ids_by_size([4, 4, 4, 4], 8) == [1, 2, 2, 3]
+    assert fusion.ids_by_size([100, 1], 8) == [2, 2]
+    assert fusion.ids_by_size([4, 4], 0) == [0, 0]
+
+
+def test_buckets_keep_dtypes_apart_and_come_in_backward_order():
+    assert fusion.buckets([1, 2, 1, 2], ["float32"] * 4) == ((1, 3), (0, 2))
+    assert fusion.buckets([0, 0], ["float32"] * 2) == ((1,), (0,))
+    assert fusion.buckets([1, 1], ["float32", "float64"]) == ((1,), (0,))
+
+
+def test_halves_are_summed_in_single_precision():
+    assert fusion.travelling_dtype("float16") == "float32"
+    assert fusion.travelling_dtype("float64") == "float64"

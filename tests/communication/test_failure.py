@@ -1,0 +1,28 @@
+"""A rank that is killed, raises, stands still or hangs ends the job, which says which rank it was."""
+
+import time
+
+import pytest
+
+SECONDS = 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "expected", "variables"),
+    [
+        ("killed", "rank 1 (process", {}),
+        ("raises", "ValueError: the data is spoiled", {}),
+        ("stops", "for rank 1, which is stopped", {}),
+        ("hangs", "for rank 1 for", {"SPORAX_EXCHANGE_TIMEOUT": "3"}),
+    ],
+)
+def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variables):
+    job = run_ranks("failing.py", 2, how, **variables)
+    ended = time.time()
+    output = job.stdout + job.stderr
+    assert job.returncode != 0
+    assert expected in output
+    assert "rank 1" in output
+    begun = next(float(line.split()[-1]) for line in output.splitlines() if "the end begins at" in line)
+    assert ended - begun < SECONDS, output

@@ -1,0 +1,90 @@
+"""Ranks and groups as a single process sees them, before and after `init`."""
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Tensor, communication, nn, ops
+from sporax.communication import GlobalComm, comm_func, management
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """This process as the only rank of a job."""
+    for name in ("MS_ROLE", "RANK_TABLE_FILE", "RANK_SIZE", "RANK_ID", "OMPI_COMM_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    communication.init()
+    yield
+    communication.release()
+
+
+def test_before_init_the_environment_answers(monkeypatch):
+    monkeypatch.setenv("RANK_ID", "3")
+    monkeypatch.setenv("RANK_SIZE", "8")
+    assert communication.get_rank() == 3
+    assert communication.get_group_size() == 8
+    assert not GlobalComm.INITED
+
+
+def test_before_init_groups_are_refused():
+    for call in (
+        lambda: communication.create_group("g", [0]),
+        communication.release,
+        lambda: communication.destroy_group("g"),
+    ):
+        with pytest.raises(RuntimeError, match="call init"):
+            call()
+
+
+def test_one_process_is_one_rank(joined):
+    assert (communication.get_rank(), communication.get_group_size()) == (0, 1)
+    assert (communication.get_local_rank(), communication.get_local_rank_size()) == (0, 1)
+    assert GlobalComm.INITED
+    assert GlobalComm.WORLD_COMM_GROUP in (management.MCCL_WORLD_COMM_GROUP, management.NCCL_WORLD_COMM_GROUP)
+    assert communication.get_rank("hccl_world_group") == 0
+
+
+@pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
+def test_collectives_of_one_rank_change_nothing(joined, mode):
+    before = ms.get_context("mode")
+    ms.set_context(mode=mode)
+    x = Tensor(np.arange(4, dtype=np.float32))
+    for run in (ops.AllReduce(), ops.AllGather(), ops.ReduceScatter("max"), ops.Reduce(0), ops.CollectiveGather(0)):
+        np.testing.assert_array_equal(run(x).asnumpy(), x.asnumpy())
+    assert ms.grad(lambda x: ops.AllReduce()(x).sum())(x).asnumpy().tolist() == [1] * 4
+    np.testing.assert_array_equal(comm_func.all_reduce(x)[0].asnumpy(), x.asnumpy())
+    ms.set_context(mode=before)
+
+
+def test_init_refuses_unknown_backends():
+    with pytest.raises(TypeError):
+        communication.init(3)
+    with pytest.raises(RuntimeError, match="must be one of"):
+        communication.init("smoke")
+
+
+def test_the_reducer_checks_its_arguments():
+    parameters = [ms.Parameter(Tensor(np.ones(2, np.float32)), name="w")]
+    for degree in (0, -1, 1.5, "2"):
+        with pytest.raises(ValueError, match="'degree' must be a positive int"):
+            nn.DistributedGradReducer(parameters, degree=degree)
+    with pytest.raises(TypeError, match="Parameters"):
+        nn.DistributedGradReducer(3)
+    reducer = nn.DistributedGradReducer(parameters, mean=True, degree=4)
+    with pytest.raises(ValueError, match="one gradient for each"):
+        reducer(())
+    assert reducer((Tensor([4.0, 8.0]),))[0].asnumpy().tolist() == [1, 2]
+
+
+def test_a_parameter_is_in_one_form_at_a_time(joined):
+    parameter = ms.Parameter(Tensor([1.0, 2.0]), name="w")
+    spread = parameter.joint
+    with pytest.raises(AttributeError):
+        object.__getattribute__(parameter, "raw")
+    assert parameter.asnumpy().tolist() == [1, 2]
+    with pytest.raises(AttributeError):
+        object.__getattribute__(parameter, "joint")
+    assert spread.shape == (2,)
+    parameter.joint  # noqa: B018 - reading changes the form
+    parameter.set_data(Tensor([3.0, 4.0]))
+    assert parameter.asnumpy().tolist() == [3, 4]
