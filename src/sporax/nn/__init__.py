@@ -1,8 +1,10 @@
 """Layers, losses, optimizers and the Cells that train: `mindspore.nn`."""
 
+from importlib import import_module
 from inspect import ismodule
+from typing import Any
 
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 from sporax.nn import utils
 from sporax.nn.activation import (
     CELU,
@@ -205,7 +207,20 @@ from sporax.nn.wrap import (
     WithLossCell,
 )
 
-__all__ = [name for name, value in list(globals().items()) if not name.startswith("_") and not ismodule(value)]
-__all__ += ["utils"]
+# Cells that cut a batch live with the parallel settings, one layer up, and are loaded when they are asked for.
+_FROM_PARALLEL = {
+    "PipelineCell": "PipelineCell",
+    "MicroBatchInterleaved": "MicroBatchInterleaved",
+    "GradAccumulationCell": "GradAccumulation",
+    "PipelineGradReducer": "PipelineGradReducer",
+}
 
-__getattr__ = missing_names(__name__)
+_HELPERS = ("Any", "import_module", "ismodule", "missing_name")
+__all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
+__all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FROM_PARALLEL:
+        return getattr(import_module("sporax.parallel.nn"), _FROM_PARALLEL[name])
+    raise missing_name(__name__, name)

@@ -111,6 +111,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (tuple, list):
         return isinstance(value, tuple | list) and _elements_fit(value, typing.get_args(hint))
     if hint is Array:
+        # A tuple of tensors is one value; a kernel that cannot take it refuses it itself.
         return _is_array(value) or (isinstance(value, tuple) and any(map(_is_array, value)))
     if hint is None:
         return value is None

@@ -4,6 +4,7 @@ The story, file by file: `graph` is the problem and `reader` its files; `evaluat
 `timeline`, `network` and `reduce` make the problem smaller without losing its optimum; `milp` and `exact` solve what is
 small; `core`, `dual` and `prices` bound what is large; `descent`, `neighbourhood` and `search` find good choices for
 it; `roles`, `worker` and `team` run these side by side; `solution` ties it together and `command` is ``sporax solve``.
+`synthetic` makes look-alikes of real graphs for tests and benchmarks.
 """
 
 from sporax.planner.solver.evaluate import Evaluation, evaluate

@@ -1,0 +1,32 @@
+"""All-reduce of 200 small gradients: as one buffer, and one by one.
+
+sporax run --worker_num 2 fusion.py {fused,unfused} STEPS
+"""
+
+import sys
+import time
+
+import mindspore as ms
+import numpy as np
+from mindspore import nn
+from mindspore.communication import get_rank, init
+
+init()
+parameters = [ms.Parameter(ms.Tensor(np.ones(64, np.float32)), name=f"p{index}") for index in range(200)]
+reducer = nn.DistributedGradReducer(parameters, mean=True, fusion_type=1 if sys.argv[1] == "fused" else 0)
+
+
+@ms.jit
+def step(*gradients):
+    return reducer(gradients)
+
+
+values = tuple(ms.Tensor(np.ones(64, np.float32)) for _ in parameters)
+for _ in range(3):
+    values = step(*values)
+values[0].asnumpy()
+started = time.perf_counter()
+for _ in range(int(sys.argv[2])):
+    values = step(*values)
+values[0].asnumpy()
+print(f"rank {get_rank()} milliseconds {1e3 * (time.perf_counter() - started) / int(sys.argv[2])}", flush=True)
