@@ -11,6 +11,8 @@ import textwrap
 
 from _generated import GOLDEN, ROOT, api_facts, run, table
 
+from sporax.ir.errors import SporaxError
+
 PLACES = {
     "": "sporax", "Tensor": "sporax.Tensor", "Parameter": "sporax.Parameter", "nn": "sporax.nn", "nn.Cell": "sporax.nn.Cell",
     "ops": "sporax.ops", "ops.Primitive": "sporax.ops.Primitive", "mint": "sporax.mint", "mint.nn": "sporax.mint.nn",
@@ -28,7 +30,16 @@ PLACES = {
 def offered(place: str, wanted: list[str]) -> list[str]:
     """Those of the names `wanted` that can be had from `place`."""
     owner = api_facts.resolve("sporax", place) if place in api_facts.CLASSES else api_facts.load("sporax", place)
-    return [] if owner is None else [name for name in wanted if hasattr(owner, name)]
+    return [] if owner is None else [name for name in wanted if is_there(owner, name)]
+
+
+def is_there(owner: object, name: str) -> bool:
+    """Whether the attribute exists; being refused with an error of our own counts as not."""
+    try:
+        getattr(owner, name)
+    except (AttributeError, SporaxError):
+        return False
+    return True
 
 
 def page() -> str:

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 FACTS: dict[str, tuple[str, ...]] = {
+    "along a dim of size 1 L2Normalize gives ±1, so its gradient is zero; MindSpore's CPU kernel says otherwise": (
+        "g(lambda x: ops.L2Normalize()(x), P(1, 3))",
+    ),
     "arrays are immutable: indexing gives a copy, never a view": (
         "x = A(); y = x[1]; x[1] = 0; (x, y)",
         "x = A(); y = x[1]; y[0] = 99; x",
@@ -129,6 +132,22 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "ops.Slice.__call__",
     ),
     "a default that nobody can change: an empty tuple for an empty list": ("ops.ReduceStd",),
+    "MindSpore's dataset cache server is not offered, so there is no `cache`; nor `decrypt`": (
+        "dataset.CSVDataset",
+        "dataset.Cifar100Dataset",
+        "dataset.Cifar10Dataset",
+        "dataset.FashionMnistDataset",
+        "dataset.ImageFolderDataset",
+        "dataset.KMnistDataset",
+        "dataset.MnistDataset",
+        "dataset.TextFileDataset",
+    ),
+    "`schema`, `batch_sampler` and `collate_fn` are refused by name; processes are asked for, never the default": (
+        "dataset.GeneratorDataset",
+    ),
+    "the number of workers follows the configuration, as for all other sources": ("dataset.NumpySlicesDataset",),
+    "RandomSampler shuffles whole epochs, so there is no kind of shuffle to choose": ("dataset.RandomSampler",),
+    "offsets of word pieces are not offered": ("dataset.text.WordpieceTokenizer",),
     "`isnan` calls its input as all its sisters do": ("mint.isnan",),
 }
 

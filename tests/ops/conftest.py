@@ -8,6 +8,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "golden")]
 
+import jax  # noqa: E402
 import operator_cases  # noqa: E402  (found through the line above)
 
 
@@ -29,3 +30,13 @@ def check():
         operator_cases.check(operator_cases.Case(call, reference, inputs, gradient), rtol)
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_programs():
+    """Hundreds of small programs are compiled here: without optimization, and kept for one module only."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()

@@ -83,7 +83,7 @@ BINARY = {
 }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.sampled_from(sorted(BINARY)),
     mutually_broadcastable_shapes(num_shapes=2, max_dims=3, min_side=0, max_side=3),

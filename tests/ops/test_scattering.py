@@ -131,7 +131,7 @@ def test_index_add_to_a_parameter():
     assert parameter.tolist() == [[1, 0, 1], [2, 1, 2]]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-4, 4)), max_size=6))
 def test_adding_and_multiplying_any_updates(updates):
     """Repeated positions, zeros and no updates at all."""

@@ -32,7 +32,7 @@ def test_case(name):
     check(CASES[name])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     arrays(np.int32, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3), elements=st.integers(-2, 2)),
     st.booleans(),
@@ -50,7 +50,7 @@ def test_sorting_keeps_the_order_of_equals(values, descending, data):
         assert result == values and order == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(-3, 3), max_size=8))
 def test_unique(values):
     values = np.array(values, np.int64)

@@ -13,12 +13,11 @@ import pytest
 
 SCRIPT = """
     import os, signal, sys
-    import jax
-    port, rank, directory = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
-
     import numpy as np
+    from sporax.communication import get_rank, init
+    init()
+    rank, directory = get_rank(), sys.argv[1]
+
     from sporax import nn
     from sporax.dataset import NumpySlicesDataset
     from sporax.train import Callback, LambdaCallback, Model, OnRequestExit, _ranks
@@ -48,10 +47,11 @@ def test_one_rank_is_asked_to_leave_and_both_do_after_the_same_step(tmp_path: Pa
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "MS_ENABLE_GRACEFUL_EXIT": "1"}
+    environment |= {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MS_SCHED_PORT": str(port)}
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(SCRIPT), str(port), str(rank), str(tmp_path)],
-            env=environment,
+            [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path)],
+            env={**environment, "OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank)},
             stderr=subprocess.PIPE,
             text=True,
         )

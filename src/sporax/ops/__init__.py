@@ -21,6 +21,7 @@ from sporax.ops import (
     criteria,
     debug,
     elementwise,
+    filling,
     gathering,
     image,
     linalg,

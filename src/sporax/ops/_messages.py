@@ -223,9 +223,9 @@ class NeighborExchange(CommunicationPrimitive):
 
     attribute_names = ("send_rank_ids", "recv_rank_ids", "recv_shapes", "send_shapes", "recv_type", "group")
 
-    def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def __call__(self, tensor: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of tensors out."""
-        arrays = [check_tensor(self.name, each).array for each in x]
+        arrays = [check_tensor(self.name, each).array for each in tensor]
         shapes = [tuple(shape) for shape in self.send_shapes]
         if [tuple(array.shape) for array in arrays] != shapes or len(shapes) != len(self.send_rank_ids):
             raise SporaxValueError(
@@ -321,9 +321,9 @@ class NeighborExchangeV2(CommunicationPrimitive):
         if self.data_format != "NCHW":
             raise SporaxValueError(f"For '{self.name}', 'data_format' must be 'NCHW', but got {self.data_format!r}.")
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, tensor: Tensor) -> Tensor:
         """(N, C, H, W) in, (N, C, top + H + bottom, left + W + right) out; borders nobody sends are 0."""
-        array = check_tensor(self.name, x).array
+        array = check_tensor(self.name, tensor).array
         if array.ndim != 4:
             raise SporaxValueError(
                 f"For '{self.name}', the input must have 4 dimensions, but its shape is {array.shape}."

@@ -11,7 +11,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.ops import _check as check
-from sporax.ops import array, elementwise, linalg, random, reduction
+from sporax.ops import array, elementwise, filling, linalg, random, reduction
 from sporax.ops._operator import FUNCTIONS
 
 _BINARY = {
@@ -82,7 +82,7 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: array.deepcopy(self)  # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: filling.deepcopy(self)  # type: ignore[attr-defined]
 Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[attr-defined]
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
 Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
@@ -193,7 +193,7 @@ def _dropout(self: Tensor, p: float = 0.5, training: bool = True, seed: int | No
 
 def _fill(self: Tensor, value: Any) -> Tensor:
     """A Tensor of this shape and dtype filled with `value`."""
-    return array.full(self.shape, value, dtype=self.dtype)
+    return filling.full(self.shape, value, dtype=self.dtype)
 
 
 for _method in (

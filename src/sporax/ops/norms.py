@@ -281,7 +281,7 @@ def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: None = None) -
     """Tensors times ``clip_norm / max(global norm, clip_norm)``, the global norm being that of all their elements.
 
     Args:
-        x: tuple or list of Tensors.
+        x: Tensor, or tuple or list of Tensors; the result has the same form.
         clip_norm: the limit, positive.
         use_norm: None; as in MindSpore nothing else is supported.
 
@@ -296,5 +296,6 @@ def clip_by_global_norm(x: Any, clip_norm: float = 1.0, use_norm: None = None) -
         )
     if clip_norm <= 0:
         raise SporaxValueError(f"For 'clip_by_global_norm', 'clip_norm' must be positive, but got {clip_norm}.")
-    *scaled, _ = _scaled_to_norm(_as_tensors("clip_by_global_norm", x), float(clip_norm), 2.0, "global")
-    return tuple(scaled)
+    tensors = _as_tensors("clip_by_global_norm", (x,) if isinstance(x, Tensor) else x)
+    *scaled, _ = _scaled_to_norm(tensors, float(clip_norm), 2.0, "global")
+    return scaled[0] if isinstance(x, Tensor) else tuple(scaled)

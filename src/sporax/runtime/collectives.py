@@ -233,7 +233,7 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
         return jnp.prod(gather(axis, array[None]), 0, dtype=array.dtype)
     if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
-    combine = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
+    combine: Any = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
     return _noted(combine(follow(array), AXIS, axis_index_groups=axis.cover))
 
 
@@ -246,10 +246,9 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
         return jnp.any(pieces, 0) if op in ("sum", "max") else jnp.all(pieces, 0)
-    combine = {"sum": jnp.sum, "prod": jnp.prod, "max": jnp.max, "min": jnp.min}[op]
-    if op in ("sum", "prod"):
-        return combine(pieces, 0, dtype=array.dtype)
-    return combine(pieces, 0)
+    if op in ("sum", "prod"):  # which JAX would widen
+        return jnp.sum(pieces, 0, dtype=array.dtype) if op == "sum" else jnp.prod(pieces, 0, dtype=array.dtype)
+    return jnp.max(pieces, 0) if op == "max" else jnp.min(pieces, 0)
 
 
 def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:

@@ -137,13 +137,13 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
 
     def __enter__(self) -> None:
         self._kept = [(holder, array, np.asarray(array)) for holder, array in _held_arrays()]
-        for holder, _, _ in self._kept:
-            del holder.raw
+        for kept in self._kept:
+            del kept[0].raw
         backend.clear_backends()
 
     def __exit__(self, *_: object) -> None:
         renewed = {id(array): jnp.asarray(values, values.dtype) for _, array, values in self._kept}
-        for holder, array, _ in self._kept:  # several holders may share one array, and do so afterwards
+        for holder, array, _values in self._kept:  # several holders may share one array, and do so afterwards
             holder.raw = renewed[id(array)]
 
 

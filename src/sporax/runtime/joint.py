@@ -84,10 +84,11 @@ _turn = _Turn()
 
 def zero(devices: Devices) -> jax.Array:
     """The last input of every joint program; see `sporax.runtime.order`. Ready when the joint program before has ended."""
+    if _turn.zero is not None and _turn.devices != devices:
+        still_there = set(_turn.devices) <= set(all_devices())  # not after `release` and a new `init`
+        _turn.zero = to_joint(to_local(_turn.zero), devices) if still_there else None
     if _turn.zero is None:
         _turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
-    elif _turn.devices != devices:
-        _turn.zero = to_joint(to_local(_turn.zero), devices)
     _turn.devices = devices
     return _turn.zero
 

@@ -6,9 +6,11 @@ import os
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sporax.launch.environment import RankEnvironment
+from sporax.runtime import collectives, groups
 
 
 def rank() -> int:
@@ -29,6 +31,5 @@ def any_rank(flag: bool) -> bool:
 
 
 def _gathered(value: Any) -> Any:
-    from jax.experimental import multihost_utils  # imports much, and only jobs of several processes need it
-
-    return multihost_utils.process_allgather(np.asarray(value))
+    everyone = groups.find(None)
+    return np.asarray(collectives.run(collectives.AllGather(everyone), jnp.asarray(np.asarray([value]))))

@@ -59,7 +59,7 @@ SAMPLES |= {name: [(function, N, J), (function, B, C)] for name, function in BIT
 SAMPLES |= {name: [(getattr(lax, name), N, J % 3)] for name in SHIFTS}
 SAMPLES["add"] += [(lambda x: x + 2.0, X), (lax.add, N, J)]
 SAMPLES["mul"] += [(lambda x: 3.0 * x, X), (lax.mul, N, J)]
-SAMPLES["max"] += [(lambda x: lax.max(0.0, x), X)]
+SAMPLES["max"] += [(lambda x: lax.max(np.float32(0.0), x), X)]
 SAMPLES["div"] += [(lax.div, N, J)]
 
 
@@ -80,7 +80,7 @@ def primitive(name):
 COMPLEX = lax.complex(X, Y)
 SAMPLES |= {
     "add_any": [(lambda x: jax.grad(lambda y: (jnp.sin(y) * jnp.cos(y)).sum())(x), X)],
-    "clamp": [(lambda x: lax.clamp(0.3, x, 0.6), X), (lax.clamp, X * 0.5, Y, X)],
+    "clamp": [(lambda x: lax.clamp(np.float32(0.3), x, np.float32(0.6)), X), (lax.clamp, X * 0.5, Y, X)],
     "clz": [(lax.clz, N)],
     "conj": [(lambda x: primitive("conj").bind(x, input_dtype=np.dtype("complex64")), COMPLEX)],
     "real": [(lax.real, COMPLEX)],
