@@ -34,17 +34,18 @@ LAUNCHER = [sys.executable, "-m", "sporax", "run", "--worker_num", "2", "--bind_
 def main() -> None:
     options = parse()
     frameworks = commands(options)
+    fusion = {how: run([*LAUNCHER, str(HERE / "fusion.py"), how, "30"]) for how in ("unfused", "fused")}
     times: dict[str, dict[str, list[float]]] = {model: {name: [] for name in frameworks} for model in options.models}
-    for _ in range(options.rounds):
+    for number in range(options.rounds):
         for model in options.models:
             for name, command in frameworks.items():
                 steps = MODELS[model] if name != "MindSpore" else max(MODELS[model] // 10, 5)
                 times[model][name].append(run([*command, model, str(steps)]))
+        print(f"round {number + 1} of {options.rounds} is done", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps({"steps": times, **fusion}, indent=1))
     medians = {model: {name: statistics.median(values) for name, values in row.items()} for model, row in times.items()}
-    unfused, fused = (run([*LAUNCHER, str(HERE / "fusion.py"), how, "30"]) for how in ("unfused", "fused"))
-    show(medians, fused, unfused)
-    if options.json:
-        options.json.write_text(json.dumps({"steps": times, "fused": fused, "unfused": unfused}, indent=1))
+    show(medians, **fusion)
 
 
 def parse() -> argparse.Namespace:

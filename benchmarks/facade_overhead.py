@@ -74,7 +74,9 @@ class LeNet(nn.Cell):
 
 def lenet_by_hand(p: Arrays, x: jax.Array) -> jax.Array:
     def conv(x: jax.Array, name: str) -> jax.Array:
-        y = jax.lax.conv_general_dilated(x, p[f"{name}.weight"], (1, 1), "VALID", dimension_numbers=("NCHW", "OIHW", "NCHW"))
+        y = jax.lax.conv_general_dilated(
+            x, p[f"{name}.weight"], (1, 1), "VALID", dimension_numbers=("NCHW", "OIHW", "NCHW")
+        )
         y = jax.nn.relu(y + p[f"{name}.bias"].reshape(1, -1, 1, 1))
         return jax.lax.reduce_window(y, np.float32(-np.inf), jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
 
@@ -173,7 +175,9 @@ def many_by_hand(count: int) -> Callable[[Arrays, jax.Array], jax.Array]:
     return forward
 
 
-def steps(net: nn.Cell, forward: Callable[[Arrays, jax.Array], jax.Array], x: Any, y: Any) -> dict[str, Callable[[], Any]]:
+def steps(
+    net: nn.Cell, forward: Callable[[Arrays, jax.Array], jax.Array], x: Any, y: Any
+) -> dict[str, Callable[[], Any]]:
     """The step on Sporax and the step by hand, from the same weights."""
     params = {name: jnp.array(p.asnumpy()) for name, p in net.parameters_dict().items()}
     velocity = {name: jnp.zeros_like(p) for name, p in params.items()}
@@ -211,7 +215,9 @@ def cases(rng: np.random.Generator) -> dict[str, Callable[[], dict[str, Callable
 
     ids = rng.integers(0, 64, (8, 32)).astype(np.int32)
     return {
-        "MLP, 12 layers of 128, batch 64": lambda: steps(Mlp(12, 128), mlp_by_hand(12), floats(64, 128), labels(64, 10)),
+        "MLP, 12 layers of 128, batch 64": lambda: steps(
+            Mlp(12, 128), mlp_by_hand(12), floats(64, 128), labels(64, 10)
+        ),
         "transformer, 4 layers of 128": lambda: steps(
             Transformer(4, 128, 4, 64), transformer_by_hand(4, 4), ids, labels(ids.size, 64)
         ),
@@ -283,7 +289,9 @@ def main() -> None:
     console.print(table)
     eager = eager_ratios()
     figures.update({f"eager {name}": ratio for name, ratio in eager.items()})
-    console.print("Eager operators over jax.numpy: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in eager.items()))
+    console.print(
+        "Eager operators over jax.numpy: " + ", ".join(f"{name} {ratio:.2f}" for name, ratio in eager.items())
+    )
     for statement in ("import sporax", "from sporax import Tensor, nn, ops"):
         figures[statement] = import_ratio(statement)
         console.print(f"{statement}: {figures[statement]:.2f}x of import jax")

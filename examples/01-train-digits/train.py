@@ -115,7 +115,9 @@ def main() -> int:
         ms.save_checkpoint(net, str(options.out / f"{name}.ckpt"))
     plot(curves, options.out / "curves.png")
     for name, curve in curves.items():
-        print(f"{name}: test accuracy {curve.accuracies[-1]:.2%} after {len(curve.losses)} steps in {curve.seconds:.1f} s")
+        print(
+            f"{name}: test accuracy {curve.accuracies[-1]:.2%} after {len(curve.losses)} steps in {curve.seconds:.1f} s"
+        )
     print(f"curves and checkpoints are in {options.out}")
     return 0 if min(curve.accuracies[-1] for curve in curves.values()) >= GOAL else 1
 

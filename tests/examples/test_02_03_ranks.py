@@ -20,7 +20,16 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 )
 def test_the_example_runs(tmp_path, script, num_ranks, arguments, files):
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("MS_", "RANK_"))}
-    command = [sys.executable, "-m", "sporax", "run", "--worker_num", str(num_ranks), str(EXAMPLES / script), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "sporax",
+        "run",
+        "--worker_num",
+        str(num_ranks),
+        str(EXAMPLES / script),
+        *arguments,
+    ]
     job = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=200)
     assert job.returncode == 0, job.stdout + job.stderr
     assert f"{num_ranks} ranks" in job.stdout

@@ -67,6 +67,20 @@ def tensor(value):
     return ms.Tensor(value) if isinstance(value, np.ndarray) else value
 
 
+def linear(x, axis, size, align):
+    """Interpolation along one dimension with numpy, coordinates limited to the pixels."""
+    old = x.shape[axis]
+    at = np.linspace(0, old - 1, size) if align else np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
+    return np.apply_along_axis(lambda row: np.interp(at, np.arange(old), row), axis, x)
+
+
+def bilinear(x, size, align=False):
+    """Interpolation along all spatial dimensions."""
+    for axis, each in zip(range(2, x.ndim), size, strict=True):
+        x = linear(x, axis, each, align)
+    return x
+
+
 def check_gradient(call, inputs) -> None:
     """The derivative along a random direction, against a central difference; both in one compiled program.
 

@@ -9,7 +9,7 @@ import jax
 
 from sporax import context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import distributed, groups
+from sporax.runtime import collectives, distributed, groups
 
 HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
 _BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
@@ -48,7 +48,7 @@ def init(backend_name: str | None = None) -> None:
         raise SporaxRuntimeError(
             f"For 'init', 'backend_name' must be one of {list(_BACKENDS)}, but got '{backend_name}'."
         )
-    world = distributed.start()
+    world = collectives.meet()
     on_gpu = jax.default_backend() == "gpu"
     if backend_name == "nccl" and not on_gpu:
         raise SporaxRuntimeError("For 'init', 'backend_name' is 'nccl', which needs GPUs, but JAX found none here.")

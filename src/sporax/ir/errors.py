@@ -17,17 +17,17 @@ class SporaxError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         self.message = message
-        self.path: tuple[str, ...] = ()
+        self.cell_path: tuple[str, ...] = ()
 
     def within(self, name: str) -> None:
         """Note that the error passed through the Cell called `name` (innermost first)."""
         if name:
-            self.path = (name, *self.path)
+            self.cell_path = (name, *self.cell_path)
 
     def __str__(self) -> str:
-        if not self.path:
+        if not self.cell_path:
             return self.message
-        return f"{self.message}\n  in Cell '{'.'.join(self.path)}'"
+        return f"{self.message}\n  in Cell '{'.'.join(self.cell_path)}'"
 
 
 class SporaxTypeError(SporaxError, TypeError):

@@ -17,6 +17,7 @@ from sporax.ops import (
     gathering,
     linear_algebra,
     nonlinear,
+    products,
     random,
     reduction,
     scattering,
@@ -29,8 +30,8 @@ from sporax.ops._operator import FUNCTIONS, MINT, PRIMITIVES, renamed
 
 # The modules above are imported for what they register.
 _SOURCES = (
-    arithmetic, array, elementwise, gathering, linear_algebra, nonlinear, random, reduction, scattering, shaping, sorting,
-    special, statistics,
+    arithmetic, array, elementwise, gathering, linear_algebra, nonlinear, products, random, reduction, scattering, shaping,
+    sorting, special, statistics,
 )  # fmt: skip
 
 _FUNCTION_ALIASES = {

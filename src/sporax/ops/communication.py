@@ -52,7 +52,7 @@ def init_process_group(
                 f"For 'init_process_group', '{name}' must be None: the launcher (sporax run) says how ranks meet, "
                 f"but got {value!r}."
             )
-    world = distributed.start()
+    world = collectives.meet()
     for name, value, actual in (("world_size", world_size, world.size), ("rank", rank, world.rank)):
         if value not in (-1, actual):
             raise SporaxValueError(f"For 'init_process_group', '{name}' must be {actual} in this job, but got {value}.")

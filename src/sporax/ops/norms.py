@@ -243,7 +243,7 @@ def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
     return input * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), jnp.ones((), size.dtype))
 
 
-@operator(function="", composed=False)
+@operator(function="")
 def _scaled_to_norm(x: Array, max_norm: float, norm_type: float, how: str) -> Any:
     """Tensors scaled down together so that their joint norm is at most `max_norm`; and that norm before."""
     wide = [each.astype(jnp.promote_types(each.dtype, jnp.float32)) for each in x]

@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import joint, state
+from sporax.runtime import distributed, groups, joint, state
 from sporax.runtime.groups import Group
 from sporax.runtime.order import AXIS, follow, happened, receipt
 
@@ -92,6 +92,20 @@ class Collective:
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
         """Cotangents of the arrays, given those of the results."""
         raise NotImplementedError
+
+
+def meet() -> distributed.World:
+    """Join the job (`distributed.start`), and let all ranks exchange a first word.
+
+    The transport connects ranks at their first exchange, all that the program's devices belong to. After this, messages
+    between some of them need not wait for the others.
+    """
+    known = distributed.world()
+    if known is not None:
+        return known
+    world = distributed.start()
+    run(Barrier(groups.find(None)))
+    return world
 
 
 def run(collective: Collective, *arrays: jax.Array) -> Any:
