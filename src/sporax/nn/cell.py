@@ -92,7 +92,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         return self._program
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile for these inputs without running; `compiled_text` of the result is in `program.lower`."""
+        """Compile for these inputs without running; ``program.lower(…).as_text()`` shows the program."""
         self._check_inputs(args, kwargs)
         self.program.lower(*args, **kwargs).compile()
 
