@@ -2,7 +2,7 @@
 
 A recipe fixes a net, its weights, the batches and their order, the loss, the optimizer and the way a step is written.
 Everything numeric comes from numpy, so the only thing that differs between two runs is the framework `ms` handed in:
-both must give the same twenty losses. Weights are drawn per parameter name, so they also pin down the naming.
+both must give the same losses. Weights are drawn per parameter name, so they also pin down the naming.
 
 Shapes: B batch, T tokens, D width, H heads, V vocabulary.
 """
@@ -15,30 +15,34 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from models import bert, gpt, lstm, resnet18, wide_deep
 
 STEPS = 20
-Batches = Iterator[tuple[np.ndarray, np.ndarray]]
+Batches = Iterator[tuple[np.ndarray, ...]]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training: every field that takes `ms` builds its part with that framework's names."""
+    """One training: every field that takes `ms` builds its part with that framework's names.
+
+    A batch is the inputs of the net, and then what the loss takes; a net with no loss beside it gives the loss itself.
+    """
 
     net: Callable[[Any], Any]
     batches: Callable[[], Batches]
     loss: Callable[[Any], Any]
     optimizer: Callable[[Any, Any], Any]
-    step: Callable[[Any, Any, Any, Any], Callable[[Any, Any], Any]]
+    step: Callable[[Any, Any, Any, Any], Callable[..., Any]]
 
 
 def run(ms: Any, name: str) -> list[float]:
-    """Train recipe `name` for `STEPS` steps in the mode that is set, and return the loss of every step."""
+    """Train recipe `name` on its batches, in the mode that is set, and return the loss of every step."""
     recipe = RECIPES[name]
     net = recipe.net(ms)
     set_weights(ms, net)
     net.set_train()
     step = recipe.step(ms, net, recipe.loss(ms), recipe.optimizer(ms, net))
-    losses = [step(ms.Tensor(x), ms.Tensor(y)) for x, y in recipe.batches()]
+    losses = [step(*map(ms.Tensor, batch)) for batch in recipe.batches()]
     return [float(loss.asnumpy()) for loss in losses]
 
 
@@ -213,7 +217,7 @@ def sequences() -> Batches:
         yield tokens[:, :-1].copy(), tokens[:, 1:].reshape(-1).copy()
 
 
-# --- the three ways a step is written ---------------------------------------------------------------------------------
+# --- the ways a step is written ---------------------------------------------------------------------------------------
 
 
 def step_cell(ms: Any, net: Any, loss_fn: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
@@ -221,6 +225,18 @@ def step_cell(ms: Any, net: Any, loss_fn: Any, optimizer: Any) -> Callable[[Any,
     cell = ms.nn.TrainOneStepCell(ms.nn.WithLossCell(net, loss_fn), optimizer)
     cell.set_train()
     return cell
+
+
+def step_whole(ms: Any, net: Any, loss_fn: None, optimizer: Any) -> Callable[..., Any]:
+    """`TrainOneStepCell` around a net that gives its loss."""
+    cell = ms.nn.TrainOneStepCell(net, optimizer)
+    cell.set_train()
+    return cell
+
+
+def step_wide_deep(ms: Any, net: Any, loss_fn: None, optimizer: None) -> Callable[..., Any]:
+    """The Cell of that model, which has two optimizers."""
+    return wide_deep.training_step(ms, net)
 
 
 def step_functional(ms: Any, net: Any, loss_fn: Any, optimizer: Any) -> Callable[[Any, Any], Any]:
@@ -272,6 +288,10 @@ def mean_squares(ms: Any) -> Any:
     return ms.nn.MSELoss()
 
 
+def nothing(ms: Any, net: Any = None) -> None:
+    """The net or the step brings its own."""
+
+
 def sgd(ms: Any, net: Any) -> Any:
     return ms.nn.SGD(net.trainable_params(), 0.05, momentum=0.9, weight_decay=1e-3)
 
@@ -292,6 +312,12 @@ def momentum_groups(ms: Any, net: Any) -> Any:
     return ms.nn.Momentum(groups, 0.02, 0.9)
 
 
+def momentum_rising(ms: Any, net: Any) -> Any:
+    """ResNet's: a rate that rises and then follows a cosine, as a list."""
+    rates = ms.nn.cosine_decay_lr(1e-4, 5e-3, STEPS, 5, 4)
+    return ms.nn.Momentum(net.trainable_params(), [1e-3, 2e-3, 3e-3, *rates], 0.9, weight_decay=1e-4)
+
+
 def adam(ms: Any, net: Any) -> Any:
     return ms.nn.Adam(net.trainable_params(), 3e-3)
 
@@ -305,6 +331,15 @@ def adam_decaying_rate(ms: Any, net: Any) -> Any:
     return ms.nn.Adam(net.trainable_params(), [3e-3 * 0.9**i for i in range(STEPS)], weight_decay=0.01)
 
 
+def adam_weight_decay_groups(ms: Any, net: Any) -> Any:
+    """BERT's: a falling rate, and no decay of norms and biases."""
+    no_decay = [p for p in net.trainable_params() if p.name.endswith(("bias", "gamma", "beta"))]
+    decay = [p for p in net.trainable_params() if not p.name.endswith(("bias", "gamma", "beta"))]
+    groups = [{"params": decay, "weight_decay": 0.01}, {"params": no_decay, "weight_decay": 0.0}]
+    rates = ms.nn.PolynomialDecayLR(3e-3, 0.0, STEPS, 1.0)
+    return ms.nn.AdamWeightDecay([*groups, {"order_params": net.trainable_params()}], rates)
+
+
 RECIPES: dict[str, Recipe] = {
     "mlp_sgd": Recipe(mlp, vectors, cross_entropy, sgd, step_cell),
     "mlp_sgd_nesterov": Recipe(mlp, vectors, softmax_cross_entropy, sgd_nesterov, step_functional),
@@ -315,4 +350,9 @@ RECIPES: dict[str, Recipe] = {
     "mlp_adam_weight_decay": Recipe(mlp, vectors, cross_entropy, adam_weight_decay, step_jit),
     "lenet_momentum": Recipe(lenet, images, softmax_cross_entropy, momentum, step_cell),
     "transformer_adam": Recipe(transformer, sequences, cross_entropy, adam, step_functional),
+    "resnet18": Recipe(resnet18.net, resnet18.batches, softmax_cross_entropy, momentum_rising, step_cell),
+    "gpt": Recipe(gpt.net, gpt.batches, cross_entropy, adam, step_jit),
+    "bert": Recipe(bert.net, bert.batches, nothing, adam_weight_decay_groups, step_whole),
+    "lstm": Recipe(lstm.net, lstm.batches, softmax_cross_entropy, momentum, step_cell),
+    "wide_deep": Recipe(wide_deep.net, wide_deep.batches, nothing, nothing, step_wide_deep),
 }

@@ -27,7 +27,7 @@ def _relu(input: Array) -> Array:
     return input if input.dtype == np.bool_ else jax.nn.relu(input)
 
 
-@operator(function="relu", mint="nn.functional.relu")
+@operator(function="relu")
 def relu(input: Array, inplace: bool = False) -> Array:
     """The input where it is positive, zero elsewhere; its gradient at 0 is 0.
 
@@ -43,13 +43,6 @@ def relu6(x: Array) -> Array:
     """The input limited to [0, 6]."""
     check.floating("ReLU6", x=x)
     return jnp.clip(x, 0, 6)
-
-
-@operator(function="", mint="nn.functional.relu6")
-def _mint_relu6(input: Array, inplace: bool = False) -> Array:
-    """The input limited to [0, 6]."""
-    not_in_place("relu6", inplace)
-    return relu6.kernel(input)
 
 
 @operator("GeLU", function="")
@@ -82,13 +75,6 @@ def silu(input: Array) -> Array:
     """x · sigmoid(x), also called swish."""
     check.floating("SiLU", input=input)
     return jax.nn.silu(input)
-
-
-@operator(function="", mint="nn.functional.silu")
-def _mint_silu(input: Array, inplace: bool = False) -> Array:
-    """x · sigmoid(x), also called swish."""
-    not_in_place("silu", inplace)
-    return silu.kernel(input)
 
 
 def _softmax_of(input: Array, axis: int | tuple[int, ...], dtype: DType | None = None) -> Array:
@@ -169,13 +155,6 @@ def elu(input_x: Array, alpha: float = 1.0) -> Array:
     """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
     check.floating("Elu", input_x=input_x)
     return jax.nn.elu(input_x, alpha)
-
-
-@operator(function="", mint="nn.functional.elu")
-def _mint_elu(input: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
-    """The input where it is positive, ``alpha * (exp(x) - 1)`` elsewhere."""
-    not_in_place("elu", inplace)
-    return elu.kernel(input, alpha)
 
 
 @operator("Softplus", function="")

@@ -141,7 +141,7 @@ def flatten(input: Array, order: Literal["C", "F"] = "C", *, start_dim: int = 1,
     return _merged(input, order, start_dim, end_dim)
 
 
-@operator(function="", mint="flatten")
+@operator(function="", mint="flatten; nn.functional.flatten")
 def _mint_flatten(input: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
     """Dimensions `start_dim` to `end_dim` made into one: all of them, by default."""
     return _merged(input, "C", start_dim, end_dim)

@@ -202,27 +202,3 @@ def gumbel_softmax(logits: Any, tau: float = 1.0, hard: bool = False, dim: int =
     if tau <= 0:
         raise SporaxValueError(f"For 'gumbel_softmax', 'tau' must be positive, but got {tau}.")
     return _gumbel(logits, wrap(seeds.operators.next_key()), float(tau), hard, dim)
-
-
-# ----------------------------------------------------------------------------------------- torch-like forms of `mint`
-
-_above = threshold  # under a name that no parameter hides
-
-
-@operator(function="", mint="nn.functional.hardtanh", composed=True)
-def _mint_hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
-    """The input limited to [min_val, max_val]; `inplace` writes it to the input."""
-    return _placed(input, hardtanh(input, min_val, max_val), inplace)
-
-
-@operator(function="", mint="nn.functional.threshold", composed=True)
-def _mint_threshold(input: Any, threshold: float, value: float, inplace: bool = False) -> Any:
-    """The input where it exceeds `threshold`, `value` elsewhere; `inplace` writes it to the input."""
-    return _placed(input, _above(input, threshold, value), inplace)
-
-
-def _placed(input: Any, result: Any, inplace: bool) -> Any:
-    if not inplace:
-        return result
-    input._replace(result.array)
-    return input

@@ -1,4 +1,4 @@
-"""More normalisation: batch normalisation with its statistics, groups of channels, and neighbouring channels."""
+"""More normalisation: functions with statistics and weights as arguments, groups of channels, and neighbouring channels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.common.parameter import Parameter
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
 from sporax.ops.normalization import batch_norm_eval, batch_norm_train
@@ -52,6 +52,87 @@ def _batch_norm_primitive(
         if isinstance(parameter, Parameter):
             parameter._replace(_moving(parameter, new, momentum).array)
     return result, batch_mean, batch_variance, batch_mean, batch_variance
+
+
+@operator(function="batch_norm", composed=True)
+def batch_norm(
+    input_x: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any,
+    bias: Any,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Normalisation of each channel (Ioffe & Szegedy 2015).
+
+    Args:
+        input_x: (n, channels, …).
+        running_mean, running_var: (channels,): what is normalised by. In training they move towards the statistics of the
+            batch, the variance towards the unbiased one; None (in training only): nothing moves.
+        weight, bias: (channels,), applied afterwards; None for none.
+        training: normalise by the statistics of the batch.
+        momentum: share of the batch in the moving statistics.
+        eps: added to the variance.
+    """
+    if input_x.ndim < 2:
+        raise SporaxValueError(
+            f"For 'batch_norm', 'input_x' must have at least 2 dimensions, but its shape is {input_x.shape}."
+        )
+    weight = _filled(input_x, 1) if weight is None else weight
+    bias = _filled(input_x, 0) if bias is None else bias
+    if not training:
+        if running_mean is None or running_var is None:
+            raise SporaxTypeError(
+                "For 'batch_norm', 'running_mean' and 'running_var' must be Tensors unless 'training', but got None."
+            )
+        return batch_norm_eval(input_x, running_mean, running_var, weight, bias, 1, float(eps))
+    result, batch_mean, batch_variance = batch_norm_train(input_x, weight, bias, 1, float(eps))
+    for statistic, new in ((running_mean, batch_mean), (running_var, batch_variance)):
+        if statistic is not None:
+            statistic._replace(jax.lax.stop_gradient(_moving(statistic, new, float(momentum)).array))
+    return result
+
+
+@operator(function="")
+def _filled(x: Array, value: int) -> Array:
+    """One number for each channel of `x` (dim 1)."""
+    return jnp.full((x.shape[1],), value, x.dtype)
+
+
+@operator(function="layer_norm", mint="nn.functional.layer_norm")
+def layer_norm(
+    input: Array,
+    normalized_shape: tuple[int, ...],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: float = 1e-5,
+) -> Array:
+    """Normalisation over the last dimensions (Ba et al. 2016).
+
+    Args:
+        input: any shape that ends with `normalized_shape`.
+        normalized_shape: the dimensions to normalise over.
+        weight, bias: of that shape, applied afterwards.
+        eps: added to the variance.
+    """
+    check.floating("layer_norm", input=input)
+    first = input.ndim - len(normalized_shape)
+    if not normalized_shape or first < 0 or input.shape[first:] != normalized_shape:
+        raise SporaxValueError(
+            f"For 'layer_norm', the shape of 'input' must end with 'normalized_shape' (at least one size), "
+            f"but got {input.shape} and {normalized_shape}."
+        )
+    for label, array in (("weight", weight), ("bias", bias)):
+        if array is not None and array.shape != normalized_shape:
+            raise SporaxValueError(
+                f"For 'layer_norm', '{label}' must have shape {normalized_shape}, but got {array.shape}."
+            )
+    wide = input.astype(jnp.promote_types(input.dtype, jnp.float32))
+    normed = _normed(wide, tuple(range(first, input.ndim)), eps)
+    normed = normed if weight is None else normed * weight
+    return (normed if bias is None else normed + bias).astype(input.dtype)
 
 
 def _normed(values: Array, axes: tuple[int, ...], eps: float) -> Array:

@@ -212,18 +212,13 @@ def _like(name: str, draw: Callable[..., Any], doc: str) -> None:
     def kernel(input: Any, seed: int | None = None, *, dtype: DType | None = None) -> Any:
         return drawn(made, stream(seed), input.shape, dtype or input.dtype)
 
-    def torch_like(input: Any, *, dtype: DType | None = None, device: str | None = None) -> Any:
-        return drawn(made, stream(None), input.shape, dtype or input.dtype)
-
     @operator(function="")
     def made(key: Array, shape: tuple[int, ...], dtype: DType) -> Array:
         return draw(key, shape, dtype.np_dtype)
 
     made.name = name
-    for each in (kernel, torch_like):
-        each.__name__, each.__doc__ = name, doc + " in the shape (and dtype) of `input`."
+    kernel.__name__, kernel.__doc__ = name, doc + " in the shape (and dtype) of `input`."
     operator(function=name, composed=True)(kernel)
-    operator(function="", mint=name, composed=True)(torch_like)
 
 
 _like("rand_like", jax.random.uniform, "Uniform numbers in [0, 1)")
@@ -259,18 +254,6 @@ def randperm(n: int, seed: int = 0, offset: int = 0, dtype: DType = dtypes.int64
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise SporaxValueError(f"For 'randperm', 'n' must be an int >= 0, but got {n!r}.")
     return drawn(_permutation, stream(seed or None, offset), n, dtype)
-
-
-@operator(function="", mint="randperm", composed=True)
-def _mint_randperm(n: int, *, generator: None = None, dtype: DType = dtypes.int64) -> Any:
-    """The numbers 0 to n - 1 in random order. `generator` must be None: there is one stream for all operators."""
-    _no_generator("randperm", generator)
-    return randperm(n, dtype=dtype)
-
-
-def _no_generator(name: str, generator: Any) -> None:
-    if generator is not None:
-        raise SporaxTypeError(f"For '{name}', 'generator' must be None: use set_seed; but got {generator!r}.")
 
 
 @operator(function="")
@@ -313,13 +296,6 @@ def _multinomial(key: Array, x: Array, num_samples: int, replacement: bool, dtyp
 def multinomial(input: Any, num_samples: int, replacement: bool = True, seed: int | None = None) -> Any:
     """Choices (int32) among the last dim of `input` (n,) or (rows, n), with probabilities in proportion to it."""
     return drawn(_multinomial, stream(seed), input, num_samples, replacement, dtypes.int32)
-
-
-@operator(function="", mint="multinomial", composed=True)
-def _mint_multinomial(input: Any, num_samples: int, replacement: bool = False, *, generator: None = None) -> Any:
-    """As `ops.multinomial`, in int64 and without replacement by default."""
-    _no_generator("multinomial", generator)
-    return drawn(_multinomial, stream(None), input, num_samples, replacement, dtypes.int64)
 
 
 @operator(function="")

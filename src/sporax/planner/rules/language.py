@@ -25,65 +25,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.operation import Operation, Shape, TensorSpec
 
-Shape = tuple[int, ...]
+__all__ = [
+    "MOVABLE",
+    "Adapt",
+    "Border",
+    "DimFactors",
+    "Draft",
+    "Factor",
+    "Kind",
+    "Operation",
+    "Rule",
+    "Shape",
+    "TensorSpec",
+    "Window",
+    "replicate",
+]
+
 DimFactors = tuple[tuple[int, ...], ...]
 """Per dimension of one tensor the numbers of the factors that index it, major first."""
 MOVABLE = ("sum", "max", "min")
 """Reductions whose parts may be moved about by primitives that only copy elements."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """What a rule knows of an operand or result.
-
-    Attributes:
-        shape: its whole shape.
-        dtype: name as numpy writes it, or JAX's for extended types such as ``key<fry>``.
-        itemsize: bytes per element.
-        constant: the value when it is a scalar literal, else None.
-    """
-
-    shape: Shape
-    dtype: str = "float32"
-    itemsize: int = 4
-    constant: complex | None = None
-
-    @property
-    def num_dims(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of the whole tensor."""
-        return math.prod(self.shape) * self.itemsize
-
-    @property
-    def is_inexact(self) -> bool:
-        """Whether it holds floating-point or complex numbers."""
-        return self.dtype.startswith(("float", "bfloat", "complex"))
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One equation as the planner sees it.
-
-    Attributes:
-        name: the primitive's name; calls of foreign code add what they call, as in ``ffi_call:my_kernel``.
-        operands, results: the tensors.
-        params: the primitive's parameters as they are; objects such as dimension numbers are read by attribute.
-    """
-
-    name: str
-    operands: tuple[TensorSpec, ...]
-    results: tuple[TensorSpec, ...]
-    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 class Kind(Enum):

@@ -1,0 +1,134 @@
+"""A whole step as a graph of operators, without JAX.
+
+The lowering makes it from a step's jaxpr: calls are written out in their callers' place, control flow keeps its bodies as
+graphs of their own. Tensors are numbers; `OperatorGraph.tensors` says what each is. Operators stand in an order in
+which they can run.
+
+The boundaries of the facade's operators are operators too: a *mark*, which passes its tensors through and carries a value
+that says where they are (`sporax.ir.marks`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from sporax.ir.operation import Operation, TensorSpec
+
+LITERAL = -1
+"""Stands for a scalar constant among the operands of an operator; its value is in the operand's `TensorSpec`."""
+
+MARK = "mark"
+"""Name of the operation that passes its operands through and carries a mark as parameter ``mark``."""
+
+
+class Role(Enum):
+    """What an input of a step is."""
+
+    PARAMETER = "parameter"
+    """A trainable or frozen weight."""
+    STATE = "state"
+    """Any other variable: moments of an optimizer, counters, running statistics."""
+    DATA = "data"
+    """An argument of the call."""
+    CONSTANT = "constant"
+    """A value that the traced code brought along, or an input of a loop's body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a graph.
+
+    Attributes:
+        tensor: its number.
+        role: what it is.
+        name: what people call it: the Parameter's name, ``"input 0"``.
+    """
+
+    tensor: int
+    role: Role = Role.CONSTANT
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator of a graph.
+
+    Attributes:
+        operation: the primitive, with the whole shapes.
+        operands, results: numbers of the tensors; `LITERAL` for a scalar constant.
+        path: where in the user's program it stands, ``"net.dense1.matmul"``.
+        backward: whether it belongs to a derivative.
+        bodies: of control flow, in the order of the primitive's own parameters.
+    """
+
+    operation: Operation
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    path: str = ""
+    backward: bool = False
+    bodies: tuple[OperatorGraph, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the primitive."""
+        return self.operation.name
+
+    def __str__(self) -> str:
+        where = f" at {self.path}" if self.path else ""
+        return f"{list(self.results)} = {self.name}{list(self.operands)}{where}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorGraph:
+    """A step, or the body of a loop or branch.
+
+    Attributes:
+        tensors: what each tensor is, by number.
+        operators: in an order in which they can run.
+        inputs: in the order of the program's arguments.
+        outputs: numbers of the results; `LITERAL` for a scalar constant.
+        aliases: for results that take an argument's place at the next step (updated variables), the positions
+            ``(output, input)``; both must lie in the same way.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    operators: tuple[Operator, ...]
+    inputs: tuple[Input, ...]
+    outputs: tuple[int, ...]
+    aliases: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        count = sum(1 for _ in self.walk())
+        return f"OperatorGraph({len(self.inputs)} inputs, {count} operators, {len(self.outputs)} outputs)"
+
+    def walk(self) -> Iterator[Operator]:
+        """All operators, those of bodies included."""
+        for operator in self.operators:
+            yield operator
+            for body in operator.bodies:
+                yield from body.walk()
+
+    def producers(self) -> dict[int, int]:
+        """For every tensor that an operator makes, the position of that operator."""
+        return {tensor: number for number, each in enumerate(self.operators) for tensor in each.results}
+
+    def consumers(self) -> dict[int, list[int]]:
+        """For every tensor the positions of the operators that read it, in order, once each."""
+        readers: dict[int, list[int]] = {}
+        for number, operator in enumerate(self.operators):
+            for tensor in dict.fromkeys(operator.operands):
+                if tensor != LITERAL:
+                    readers.setdefault(tensor, []).append(number)
+        return readers
+
+    def fingerprint(self) -> str:
+        """A short text that is equal for equal structures: names, shapes and wiring. Plans remember it."""
+        digest = hashlib.sha256()
+        for operator in self.walk():
+            digest.update(repr((operator.name, operator.operands, operator.results)).encode())
+        for spec in self.tensors:
+            digest.update(repr((spec.shape, spec.dtype)).encode())
+        return digest.hexdigest()[:16]

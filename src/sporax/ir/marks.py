@@ -1,0 +1,86 @@
+"""What users say of tensors inside a program, carried through tracing and differentiation.
+
+A mark passes tensors through and says where they are: at the entrance or the exit of one of the facade's operators, or at
+the end of a parameter's gradient. Semi-automatic plans are made from marks; everything between two of them follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import Enum
+
+from sporax.ir.layout import Layout
+
+Cuts = tuple[tuple[int, ...], ...] | tuple[Layout | None, ...]
+"""One entry per tensor: numbers of slices per dimension, or a Layout; None to leave a tensor to the planner."""
+
+
+class Side(Enum):
+    """Where a mark stands."""
+
+    IN = "in"
+    OUT = "out"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorMark:
+    """The entrance or exit of an operator of the facade.
+
+    Attributes:
+        operator: its name, ``"MatMul"``.
+        path: where it stands in the program.
+        side: entrance or exit.
+        in_strategy, out_strategy: how the user cut its tensors; None where nothing was said.
+        attributes: the operator's attributes and the user's further marks, by name in ascending order.
+    """
+
+    operator: str
+    path: str
+    side: Side
+    in_strategy: Cuts | None = None
+    out_strategy: Cuts | None = None
+    attributes: tuple[tuple[str, Hashable], ...] = ()
+
+    def get(self, name: str, default: Hashable = None) -> Hashable:
+        """One of the attributes."""
+        return dict(self.attributes).get(name, default)
+
+    def __str__(self) -> str:
+        strategy = f" {self.in_strategy}" if self.in_strategy is not None else ""
+        return f"{self.operator} at {self.path or '?'} ({self.side.value}){strategy}"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutMark:
+    """Tensors that shall lie in given ways: `reshard`, and inputs and outputs of a sharded Cell.
+
+    Attributes:
+        path: who asks for it.
+        layouts: as in `OperatorMark.in_strategy`.
+    """
+
+    path: str
+    layouts: Cuts
+
+    def __str__(self) -> str:
+        return f"layout at {self.path or '?'}"
+
+
+@dataclass(frozen=True, slots=True)
+class GradientMark:
+    """Finished gradients of parameters: here the parts that ranks hold are added up.
+
+    Attributes:
+        parameters: names, one per tensor.
+        fusion: the parameters' `comm_fusion`; gradients of one number above 0 travel together.
+    """
+
+    parameters: tuple[str, ...]
+    fusion: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"gradients of {', '.join(self.parameters)}"
+
+
+Mark = OperatorMark | LayoutMark | GradientMark

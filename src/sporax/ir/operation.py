@@ -1,0 +1,58 @@
+"""One primitive applied to tensors, as far as plans need to know it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a plan knows of a tensor.
+
+    Attributes:
+        shape: its whole shape.
+        dtype: name as numpy writes it, or JAX's for extended types such as ``key<fry>``.
+        itemsize: bytes per element.
+        constant: the value when it is a scalar literal, else None.
+    """
+
+    shape: Shape
+    dtype: str = "float32"
+    itemsize: int = 4
+    constant: complex | None = None
+
+    @property
+    def num_dims(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return math.prod(self.shape) * self.itemsize
+
+    @property
+    def is_inexact(self) -> bool:
+        """Whether it holds floating-point or complex numbers."""
+        return self.dtype.startswith(("float", "bfloat", "complex"))
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One equation as the planner sees it.
+
+    Attributes:
+        name: the primitive's name; calls of foreign code add what they call, as in ``ffi_call:my_kernel``.
+        operands, results: the tensors.
+        params: the primitive's parameters as they are; objects such as dimension numbers are read by attribute.
+    """
+
+    name: str
+    operands: tuple[TensorSpec, ...]
+    results: tuple[TensorSpec, ...]
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False)

@@ -1,0 +1,278 @@
+"""From a jaxpr to the operator graph.
+
+Calls (`jit`, custom derivatives, `checkpoint`) are written out in their caller's place; loops and branches become one
+operator with their bodies as graphs. Beside the graph, which knows nothing of JAX, `Ingested` keeps what the lowering needs
+to run it: the primitives, and the values of literals.
+
+A call that belongs to the facade gets marks at its entrance and exit, so that plans see the operators users wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
+
+from sporax.ir.graph import LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.ir.marks import OperatorMark, Side
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.local import describe
+from sporax.lowering.marks import mark_p
+from sporax.planner.rules import Behaviour, entry_for
+
+_BODIES: Mapping[str, tuple[str, ...]] = {
+    "scan": ("jaxpr",),
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+}
+"""Parameters that hold the bodies of control flow that is planned from inside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """What runs for one operator of the graph.
+
+    Attributes:
+        primitive: what is bound.
+        params: its parameters.
+        literals: values of scalar constants, by position among the operands.
+        bodies: of control flow.
+    """
+
+    primitive: Primitive
+    params: Mapping[str, Any]
+    literals: Mapping[int, Any] = field(default_factory=dict)
+    bodies: tuple[Ingested, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """A graph with what is needed to run it.
+
+    Attributes:
+        graph: the graph; its first inputs are `constants`, then come the program's arguments.
+        equations: one per operator.
+        constants: arrays that the traced code brought along.
+        literal_outputs: values of outputs that are constants, by position.
+    """
+
+    graph: OperatorGraph
+    equations: tuple[Equation, ...]
+    constants: tuple[Any, ...] = ()
+    literal_outputs: Mapping[int, Any] = field(default_factory=dict)
+
+
+IsOperator = Callable[[str], bool]
+"""Whether the call of a function of this name is one of the facade's operators."""
+
+
+def ingest(
+    jaxpr: ClosedJaxpr,
+    inputs: Sequence[tuple[Role, str]] = (),
+    aliases: Sequence[tuple[int, int]] = (),
+    is_operator: IsOperator = lambda name: False,
+) -> Ingested:
+    """The operator graph of a traced program.
+
+    Args:
+        jaxpr: the program.
+        inputs: role and name of each argument; data with a number where nothing is said.
+        aliases: pairs of a result and the argument whose place it takes at the next step.
+        is_operator: which calls are the facade's operators, by name.
+    """
+    described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
+    found = _read_whole(jaxpr, described, "", is_operator)
+    offset = len(found.constants)
+    pairs = tuple((output, argument + offset) for output, argument in aliases)
+    return replace(found, graph=replace(found.graph, aliases=pairs))
+
+
+_Env = dict[Any, "int | Literal"]
+"""What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
+
+
+def _read_whole(
+    jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str, is_operator: IsOperator
+) -> Ingested:
+    """The graph of a whole program or body; arguments are called as `inputs` say."""
+    reader = _Reader(is_operator)
+    env: _Env = {
+        var: reader.constant(var, value) for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
+    }
+    arguments = [reader.tensor(var) for var in jaxpr.jaxpr.invars]
+    env.update(zip(jaxpr.jaxpr.invars, arguments, strict=True))
+    reader.read(jaxpr.jaxpr, env, stack, False)
+    return reader.finish(
+        jaxpr.jaxpr, env, [Input(tensor, *each) for tensor, each in zip(arguments, inputs, strict=True)]
+    )
+
+
+class _Reader:
+    """Collects tensors and operators while it walks through a jaxpr and the calls in it."""
+
+    def __init__(self, is_operator: IsOperator) -> None:
+        self.is_operator = is_operator
+        self.tensors: list[TensorSpec] = []
+        self.operators: list[Operator] = []
+        self.equations: list[Equation] = []
+        self.constants: dict[int, Any] = {}
+
+    def constant(self, var: Any, value: Any) -> int:
+        """A new tensor that the program brings along."""
+        tensor = self.tensor(var)
+        self.constants[tensor] = value
+        return tensor
+
+    def tensor(self, var: Any) -> int:
+        """A new tensor of the variable's type."""
+        shape, dtype = getattr(var.aval, "shape", ()), getattr(var.aval, "dtype", "token")
+        self.tensors.append(TensorSpec(tuple(shape), str(dtype), int(getattr(dtype, "itemsize", 0))))
+        return len(self.tensors) - 1
+
+    def finish(self, jaxpr: Jaxpr, env: _Env, arguments: Sequence[Input]) -> Ingested:
+        """What was read, with the results of `jaxpr`."""
+        outputs = [_look_up(env, var) for var in jaxpr.outvars]
+        numbers = tuple(LITERAL if isinstance(each, Literal) else each for each in outputs)
+        literals = {number: each.val for number, each in enumerate(outputs) if isinstance(each, Literal)}
+        constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
+        graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
+        return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
+
+    def read(self, jaxpr: Jaxpr, env: _Env, stack: str, inside: bool) -> None:
+        """Add the equations of `jaxpr`.
+
+        Args:
+            jaxpr: what is read.
+            env: its variables; results are added.
+            stack: name stack of the calls around it.
+            inside: whether one of them is an operator of the facade.
+        """
+        for eqn in jaxpr.eqns:
+            own = str(eqn.source_info.name_stack)
+            where = f"{stack}/{own}" if stack and own else stack or own
+            name = str(eqn.primitive.name)
+            body = _called(eqn) if entry_for(name).behaviour is Behaviour.INLINE else None
+            if body is not None:
+                self._call(eqn, body, env, where, inside)
+            elif name in _BODIES:
+                self._control_flow(eqn, env, where)
+            else:
+                self._operator(eqn, env, where)
+
+    def _operator(self, eqn: JaxprEqn, env: _Env, stack: str, bodies: Sequence[Ingested] = ()) -> None:
+        atoms = [_look_up(env, var) for var in eqn.invars]
+        operation = describe(
+            eqn.replace(invars=[_typed(var, atom) for var, atom in zip(eqn.invars, atoms, strict=True)])
+        )
+        literals = {number: atom.val for number, atom in enumerate(atoms) if isinstance(atom, Literal)}
+        operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
+        results = tuple(self.tensor(var) for var in eqn.outvars)
+        env.update(zip(eqn.outvars, results, strict=True))
+        path, backward = _path(stack)
+        graphs = tuple(each.graph for each in bodies)
+        self.operators.append(Operator(operation, operands, results, path, backward, graphs))
+        self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies)))
+
+    def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
+        bodies: list[Ingested] = []
+        for name in _BODIES[str(eqn.primitive.name)]:
+            value = eqn.params[name]
+            for body in value if isinstance(value, tuple | list) else (value,):
+                unnamed = [(Role.CONSTANT, "")] * len(body.jaxpr.invars)
+                bodies.append(_read_whole(body, unnamed, stack, self.is_operator))
+        self._operator(eqn, env, stack, bodies)
+
+    def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, env: _Env, stack: str, inside: bool) -> None:
+        """Write a call out, between marks when it is an operator of the facade."""
+        inner, constants = body.jaxpr, body.consts
+        atoms = [_look_up(env, var) for var in eqn.invars]
+        path, backward = _path(stack)
+        name = str(eqn.params.get("name", ""))
+        marked = not inside and not backward and self.is_operator(name)
+        if marked and not self._follows_mark(atoms):
+            atoms = self._mark(atoms, OperatorMark(name, path, Side.IN))
+        if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
+            atoms = self._barrier(atoms, path, backward)
+        within: _Env = dict(zip(inner.invars, atoms, strict=True))
+        for var, value in zip(inner.constvars, constants, strict=True):
+            within[var] = self.constant(var, value)
+        self.read(inner, within, stack, inside or marked)
+        results: list[int | Literal] = [_look_up(within, var) for var in inner.outvars]
+        if marked:
+            results = self._mark(results, OperatorMark(name, path, Side.OUT))
+        env.update(zip(eqn.outvars, results, strict=True))
+
+    def _follows_mark(self, atoms: Sequence[int | Literal]) -> bool:
+        """Whether the user's own mark stands right before: its results are the newest tensors."""
+        if not self.operators or self.equations[-1].primitive is not mark_p:
+            return False
+        mark = self.equations[-1].params["mark"]
+        entrance = isinstance(mark, OperatorMark) and mark.side is Side.IN
+        return entrance and any(atom in self.operators[-1].results for atom in atoms if not isinstance(atom, Literal))
+
+    def _mark(self, atoms: Sequence[int | Literal], mark: OperatorMark) -> list[int | Literal]:
+        return self._identity(atoms, mark_p, {"mark": mark}, mark.path, False)
+
+    def _barrier(self, atoms: Sequence[int | Literal], path: str, backward: bool) -> list[int | Literal]:
+        """Keep XLA from finding out that a recomputation repeats what it has."""
+        return self._identity(atoms, jax.lax.optimization_barrier_p, {}, path, backward)
+
+    def _identity(
+        self, atoms: Sequence[int | Literal], primitive: Primitive, params: Mapping[str, Any], path: str, backward: bool
+    ) -> list[int | Literal]:
+        """An operator that passes all tensors among `atoms` through."""
+        operands = tuple(dict.fromkeys(atom for atom in atoms if not isinstance(atom, Literal)))
+        if not operands:
+            return list(atoms)
+        specs = tuple(self.tensors[tensor] for tensor in operands)
+        results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
+        self.tensors.extend(specs)
+        operation = Operation(str(primitive.name), specs, specs, params)
+        self.operators.append(Operator(operation, operands, results, path, backward))
+        self.equations.append(Equation(primitive, params))
+        replaced = dict(zip(operands, results, strict=True))
+        return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
+
+
+def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The body of a call, as far as one is known by its parameters."""
+    for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        body = eqn.params.get(name)
+        if isinstance(body, ClosedJaxpr):
+            return body if len(body.jaxpr.invars) == len(eqn.invars) else None
+        if isinstance(body, Jaxpr):
+            return ClosedJaxpr(body, ()) if len(body.invars) == len(eqn.invars) and not body.constvars else None
+    return None
+
+
+def _look_up(env: _Env, var: Any) -> int | Literal:
+    if isinstance(var, Literal):
+        return var
+    return env[var]
+
+
+def _typed(var: Any, atom: int | Literal) -> Any:
+    """The operand as `describe` shall see it: a literal that was handed into a call is a literal inside, too."""
+    return atom if isinstance(atom, Literal) else var
+
+
+_WRAPPED = re.compile(r"(\w+)\(([^()]*)\)")
+
+
+def _path(stack: str) -> tuple[str, bool]:
+    """A name stack as a path of the user's program, and whether it belongs to a derivative.
+
+    Example:
+        >>> _path("Step/transpose(jvp(network))/fc1")
+        ('Step.network.fc1', True)
+    """
+    backward = "transpose(" in stack
+    while True:
+        plain = _WRAPPED.sub(r"\2", stack)
+        if plain == stack:
+            return ".".join(part for part in stack.split("/") if part), backward
+        stack = plain

@@ -1,0 +1,93 @@
+"""Functions of `sporax.mint` with a form of their own: largest and smallest elements, and a few that are not in `ops`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from sporax import ops
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError
+from sporax.mint._registry import offer
+from sporax.ops import _check as check
+from sporax.ops._operator import Array, operator
+
+
+def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    """The largest element; along `dim`, the largest elements and their positions (int64); or the larger of two tensors.
+
+    Args:
+        input: tensor.
+        dim: the dimension; or, as in ``max(input, other)``, the other tensor.
+        keepdim: keep the dimension with size 1.
+        other: tensor to compare with, element by element.
+    """
+    return _extreme("max", ops.reduce_max, ops.maximum, ops.ArgMaxWithValue, input, dim, keepdim, other)
+
+
+def min(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
+    """The smallest element; along `dim`, the smallest elements and their positions (int64); or the smaller of two tensors.
+
+    Args: as `max`.
+    """
+    return _extreme("min", ops.reduce_min, ops.minimum, ops.ArgMinWithValue, input, dim, keepdim, other)
+
+
+def _extreme(
+    name: str, whole: Any, pairwise: Any, along: Any, input: Tensor, dim: Any, keepdim: bool, other: Tensor | None
+) -> Any:
+    if isinstance(dim, Tensor) and other is None:
+        dim, other = None, dim
+    if other is not None:
+        if dim is not None or keepdim:
+            raise SporaxTypeError(f"For '{name}', 'other' stands alone, but got 'dim' {dim} and 'keepdim' {keepdim} too.")
+        return pairwise(input, other)
+    if dim is None:
+        if keepdim:
+            raise SporaxTypeError(f"For '{name}', 'keepdim' needs a 'dim', but that is None.")
+        return whole(input)
+    positions, values = along(dim, keepdim)(input)
+    return values, positions
+
+
+def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
+    """The tensor with two dimensions exchanged."""
+    return ops.swapaxes(input, axis0, axis1)
+
+
+def addr_(input: Tensor, vec1: Tensor, vec2: Tensor, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * outer(vec1, vec2)``, written to `input`, which is returned."""
+    result = ops.outer(vec1, vec2) * alpha + (input * beta if beta != 0 else 0)
+    input._replace(result.astype(input.dtype).array)
+    return input
+
+
+def item(input: Tensor) -> Any:
+    """The one element of `input` as a Python number."""
+    return input.item()
+
+
+def npu_gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """As `nn.functional.gelu`, under the name of Ascend's kernel."""
+    return ops.gelu(input, approximate)
+
+
+@operator(function="", mint="conv_tbc")
+def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
+    """Cross-correlation of sequences with time first.
+
+    Args:
+        input: (time, n, c_in).
+        weight: (kernel, c_in, c_out).
+        bias: (c_out,), added to each channel.
+        pad: zeros at both ends of the time.
+    """
+    check.rank("conv_tbc", 3, input=input, weight=weight)
+    result = jax.lax.conv_general_dilated(
+        input, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC")
+    )
+    return result + bias
+
+
+offer(max, min, swapaxes, addr_, item, npu_gelu)
