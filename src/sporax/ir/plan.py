@@ -28,14 +28,14 @@ class Settlement:
         reason: why, for people: ``"result of MatMul"``, ``"gradient of fc.weight"``.
         in_float32: combine parts in float32.
         fusion: gradients with the same number above 0 are combined in one collective.
-        divisor: the value is divided by it afterwards.
+        scale: the value is multiplied by it afterwards.
     """
 
     placement: Placement
     reason: str = ""
     in_float32: bool = False
     fusion: int = 0
-    divisor: int = 1
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,6 @@ class Plan:
         cut = sum(any(each.assignment) for each in self.operators)
         return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators cut)"
 
-    def placement_of(self, tensor: int, produced: Placement) -> Placement:
-        """Where readers find a tensor that lies at `produced` when it is made."""
-        settlement = self.settled.get(tensor)
-        return produced if settlement is None else settlement.placement
-
     def to_json(self) -> str:
         """The plan as text."""
         return json.dumps({"version": VERSION, **_plan_value(self)})
@@ -132,7 +127,7 @@ def _plan_value(plan: Plan) -> dict[str, Any]:
                 "reason": each.reason,
                 "in_float32": each.in_float32,
                 "fusion": each.fusion,
-                "divisor": each.divisor,
+                "scale": each.scale,
             }
             for tensor, each in plan.settled.items()
         },

@@ -61,9 +61,7 @@ def randint(*args: Any, generator: None = None, dtype: DType | None = None, devi
     if len(args) not in (2, 3):
         raise SporaxTypeError(f"For 'randint', the arguments must be (low=0, high, size), but got {len(args)}.")
     low, high = args[:2] if len(args) == 3 else (0, args[0])
-    return sampling.drawn(
-        sampling._integers, seeds.operators, one_shape((args[-1],)), low, high, dtype or dtypes.int64
-    )
+    return sampling.drawn(sampling._integers, seeds.operators, one_shape((args[-1],)), low, high, dtype or dtypes.int64)
 
 
 def randint_like(*args: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:

@@ -41,7 +41,9 @@ def _extreme(
         dim, other = None, dim
     if other is not None:
         if dim is not None or keepdim:
-            raise SporaxTypeError(f"For '{name}', 'other' stands alone, but got 'dim' {dim} and 'keepdim' {keepdim} too.")
+            raise SporaxTypeError(
+                f"For '{name}', 'other' stands alone, but got 'dim' {dim} and 'keepdim' {keepdim} too."
+            )
         return pairwise(input, other)
     if dim is None:
         if keepdim:
@@ -84,9 +86,7 @@ def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
         pad: zeros at both ends of the time.
     """
     check.rank("conv_tbc", 3, input=input, weight=weight)
-    result = jax.lax.conv_general_dilated(
-        input, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC")
-    )
+    result = jax.lax.conv_general_dilated(input, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC"))
     return result + bias
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sporax.ir.operation import TensorSpec
 from sporax.planner.rules.language import MOVABLE, DimFactors, Draft, Operation, Rule
 
 COSTLY_FLOPS = 10.0
@@ -141,6 +142,12 @@ def _shared(draft: Draft) -> DimFactors:
 
 def _finish(draft: Draft, dims: DimFactors) -> Rule:
     operation = draft.operation
-    operands: Sequence[DimFactors] = [dims if each.num_dims else () for each in operation.operands]
+    operands: Sequence[DimFactors] = [_of_operand(each, operation.results[0], dims) for each in operation.operands]
     flops = COSTLY_FLOPS if operation.name in _COSTLY else 0.0 if operation.name in ONE_OPERAND else 1.0
     return draft.finish(operands, [dims] * len(operation.results), flops_per_point=flops)
+
+
+def _of_operand(operand: TensorSpec, result: TensorSpec, dims: DimFactors) -> DimFactors:
+    """The dimensions of a scalar are none, and one of size 1 that is stretched to the result's is never cut."""
+    pairs = zip(operand.shape, result.shape, dims, strict=False)
+    return tuple(() if size == 1 and whole != 1 else dim for size, whole, dim in pairs)

@@ -1,0 +1,15 @@
+"""Linear algebra under the names of `mindspore.mint.linalg`."""
+
+from sporax import ops
+from sporax.ir.missing import missing_names
+from sporax.ops._operator import renamed
+
+inv = ops.inverse
+norm = ops.norm
+matrix_norm = renamed(ops.matrix_norm, {"dim": "axis", "keepdim": "keepdims"})
+vector_norm = renamed(ops.vector_norm, {"dim": "axis", "keepdim": "keepdims"})
+qr = renamed(ops.qr, {"A": "input"})
+
+__all__ = ["inv", "matrix_norm", "norm", "qr", "vector_norm"]
+
+__getattr__ = missing_names(__name__)

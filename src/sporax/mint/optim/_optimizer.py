@@ -1,0 +1,265 @@
+"""What the optimizers of `sporax.mint.optim` share: groups of Parameters with their own settings, and state.
+
+To whoever runs a step they are like any optimizer of `sporax.nn`. Unlike those, they keep every setting in `param_groups`,
+where it may be looked up and changed at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax import nn
+from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.nn.cell import Cell
+from sporax.runtime import state
+
+
+class ParameterGroup(dict[str, Any]):
+    """Settings of one group, by name; ``params`` holds its Parameters and ``lr``, a Parameter, its learning rate.
+
+    Assigning a number to ``lr`` sets that Parameter; compiled steps go on with it. Assigning another setting makes them
+    compile again.
+    """
+
+    def __init__(self, settings: dict[str, Any], optimizer: Optimizer, index: int) -> None:
+        settings = {**settings, "lr": _rate(type(optimizer).__name__, settings["lr"], index)}
+        super().__init__(settings)
+        self._optimizer = optimizer
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        name = type(self._optimizer).__name__
+        if key not in self:
+            raise SporaxKeyError(f"For '{name}', the settings of a group are {list(self)}, but got '{key}'.")
+        if key == "params":
+            raise SporaxKeyError(f"For '{name}', the Parameters of a group stay; use add_param_group to add others.")
+        if key == "lr":
+            self["lr"].set_data(_checked_rate(name, value))
+            return
+        self._optimizer.check_settings({**self, key: value})
+        super().__setitem__(key, value)
+        self._optimizer.note_settings()
+
+
+class Optimizer(nn.Optimizer):
+    """Base of the optimizers of `sporax.mint.optim`.
+
+    A subclass states its state (`slots`) and how one Parameter moves (`move`).
+
+    Args:
+        params: Parameters, or dicts with ``params`` and settings of that group.
+        defaults: every setting and its value where a group has none of its own.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxKeyError: bad settings or Parameters; the message names them.
+    """
+
+    slots: tuple[str, ...] = ()
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        Cell.__init__(self, auto_prefix=False)  # not nn.Optimizer's: settings live in `param_groups` alone
+        self.loss_scale = 1.0
+        self.defaults = defaults
+        self.param_groups: list[ParameterGroup] = []
+        self.group_start_id = [0]
+        self._slots = {}
+        groups = _groups(type(self).__name__, params)
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self._append(group)
+        self._register()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimize more Parameters, with settings of their own; their state starts at zero.
+
+        Args:
+            param_group: ``params``, and settings that differ from the optimizer's.
+
+        Raises:
+            SporaxTypeError, SporaxValueError, SporaxKeyError: as at construction.
+        """
+        self._append(param_group)
+        self._register()
+        state.touch()
+
+    def _append(self, group: Any) -> None:
+        name = type(self).__name__
+        if not isinstance(group, dict) or "params" not in group:
+            raise SporaxTypeError(f"For '{name}', a parameter group must be a dict with 'params', but got {group!r}.")
+        unknown = [key for key in group if key not in self.defaults and key != "params"]
+        if unknown:
+            raise SporaxKeyError(f"For '{name}', a group may have {('params', *self.defaults)}, but got {unknown}.")
+        members = [group["params"]] if isinstance(group["params"], Parameter) else list(group["params"])
+        known = {id(parameter) for each in self.param_groups for parameter in each["params"]}
+        for member in members:
+            if not isinstance(member, Parameter):
+                raise SporaxTypeError(f"For '{name}', a group must hold Parameters, but got {type(member).__name__}.")
+            if id(member) in known:
+                raise SporaxValueError(
+                    f"For '{name}', every parameter must be given once, but '{member.name}' is there twice."
+                )
+            known.add(id(member))
+        settings = {**self.defaults, **group, "params": members}
+        self.check_settings(settings)
+        self.param_groups.append(ParameterGroup(settings, self, len(self.param_groups)))
+        self.group_start_id.append(self.group_start_id[-1] + len(members))
+
+    def _register(self) -> None:
+        """Make the Parameters and their state known to the Cell; state that is there already stays."""
+        self.parameters = ParameterTuple(p for group in self.param_groups for p in group["params"])
+        self.params = self.parameters
+        self.lrs = [group["lr"] for group in self.param_groups]
+        for slot in self._all_slots():
+            old = {each.name: each for each in self._slots.get(slot, ())}
+            names = [f"{slot}.{parameter.name}" for parameter in self.parameters]
+            self._slots[slot] = ParameterTuple(
+                old.get(name) or Parameter(wrap(jnp.zeros_like(parameter.array)), name=name)
+                for name, parameter in zip(names, self.parameters, strict=True)
+            )
+            setattr(self, slot, self._slots[slot])
+        self.note_settings()
+
+    def _all_slots(self) -> tuple[str, ...]:
+        """Names of all state arrays that any group needs."""
+        return tuple(dict.fromkeys(slot for group in self.param_groups for slot in self.slots_of(group)))
+
+    def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Names of the state arrays that `move` takes for the Parameters of a group."""
+        return self.slots
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """Raise unless the settings of a group are allowed; ``lr`` and ``weight_decay`` are looked at here."""
+        name = type(self).__name__
+        _checked_rate(name, settings["lr"])
+        not_negative(name, "weight_decay", settings["weight_decay"])
+        flag(name, "maximize", settings["maximize"])
+
+    def note_settings(self) -> None:
+        """Tell compiled steps what they take as fixed: every setting but the rates."""
+        for slot in self._all_slots():
+            if slot not in self._slots:  # a setting that was changed needs more state
+                self._register()
+                return
+        fixed = [
+            f"{key}={value!r}"
+            for group in self.param_groups
+            for key, value in group.items()
+            if key not in ("params", "lr")
+        ]
+        self.fixed_settings = (*fixed, str(self.group_start_id))
+
+    # ---------------------------------------------------------------------------------------------------- one step
+
+    def construct(self, gradients: Any) -> bool:
+        """See `__call__`."""
+        grads = self._checked(gradients)
+        shared = self.prepare()
+        for group, first in zip(self.param_groups, self.group_start_id, strict=False):
+            rate = group["lr"].array
+            for index, parameter in enumerate(group["params"], first):
+                holders = (parameter, *(self._slots[slot][index] for slot in self.slots_of(group)))
+                values = [holder.array for holder in holders]
+                gradient = grads[index].astype(values[0].dtype)
+                gradient = -gradient if group["maximize"] else gradient
+                moved = self.step(group, rate, shared, gradient, *values)
+                for holder, old, new in zip(holders, values, moved, strict=True):
+                    state.write(holder, new.astype(old.dtype))
+        return True
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """New values of one Parameter and its state.
+
+        Args:
+            group: settings.
+            rate: learning rate, a scalar.
+            shared: what `prepare` returned.
+            gradient, parameter, slots: arrays of one shape; the gradient points upwards already when maximizing.
+        """
+        raise NotImplementedError
+
+    # ---------------------------------------------------------------------------------------------------- questions
+
+    @property
+    def learning_rate(self) -> Parameter:
+        """The learning rate of the first group."""
+        rate: Parameter = self.param_groups[0]["lr"]
+        return rate
+
+    def get_lr(self) -> Any:
+        """The learning rate; a tuple with one per Parameter when there are several groups."""
+        rates = tuple(wrap(group["lr"].array) for group in self.param_groups for _ in group["params"])
+        return rates if len(self.param_groups) > 1 else rates[0]
+
+    def get_lr_parameter(self, param: Any) -> Any:
+        """The learning rate, a Parameter, of one of the Parameters (or of each of several).
+
+        Raises:
+            SporaxTypeError: not a Parameter of this optimizer.
+        """
+        if isinstance(param, tuple | list):
+            return [self.get_lr_parameter(each) for each in param]
+        for group in self.param_groups:
+            if any(parameter is param for parameter in group["params"]):
+                return group["lr"]
+        raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
+
+    def get_weight_decay(self) -> tuple[float, ...]:
+        """Weight decay of each Parameter."""
+        return tuple(float(group["weight_decay"]) for group in self.param_groups for _ in group["params"])
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def _groups(name: str, params: Any) -> list[Any]:
+    if params is None or isinstance(params, set | Cell) or not isinstance(params, Iterable):
+        kind = SporaxValueError if params is None else SporaxTypeError
+        raise kind(
+            f"For '{name}', 'params' must be an ordered iterable of Parameters or dicts, but got {type(params).__name__}."
+        )
+    groups = list(params)
+    if not groups:
+        raise SporaxValueError(f"For '{name}', 'params' must not be empty.")
+    return groups
+
+
+def _rate(name: str, value: Any, index: int) -> Parameter:
+    return Parameter(_checked_rate(name, value), name=f"learning_rate_group_{index}", requires_grad=False)
+
+
+def _checked_rate(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise SporaxValueError(
+                f"For '{name}', 'lr' must be a number or a scalar Tensor, but got shape {value.shape}."
+            )
+        return value.astype(dtypes.float32)
+    not_negative(name, "lr", value)
+    return Tensor(float(value), dtypes.float32)
+
+
+def not_negative(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is a number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+    if value < 0:
+        raise SporaxValueError(f"For '{name}', '{what}' must be >= 0, but got {value}.")
+
+
+def flag(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is a bool."""
+    if not isinstance(value, bool):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a bool, but got {type(value).__name__}.")

@@ -1,0 +1,206 @@
+"""SGD, Adam and AdamW as PyTorch and `mindspore.mint.optim` define them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.common import dtype as dtypes
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.mint.optim._optimizer import Optimizer, flag, not_negative
+from sporax.runtime import state
+
+
+class SGD(Optimizer):
+    """Gradient descent with optional momentum.
+
+    With gradient g (plus ``weight_decay * p``): v is g in the first step, then momentum · v + (1 - dampening) · g;
+    p = p - lr · v, or with `nesterov` p = p - lr · (g + momentum · v).
+
+    Args:
+        params: Parameters, or groups: dicts with ``params`` and settings of their own.
+        lr: learning rate, a number or a scalar Tensor.
+        momentum: share of the velocity that stays.
+        dampening: share of the gradient that is held back.
+        weight_decay: L2 penalty.
+        nesterov: look ahead along the velocity; needs momentum and no dampening.
+        maximize: go up instead of down.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: settings of another kind.
+    """
+
+    slots = ("momentum_buf",)
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"momentum": momentum, "weight_decay": weight_decay, "dampening": dampening, "nesterov": nesterov}
+        super().__init__(params, {"lr": lr, **settings, "maximize": maximize})
+        self.step_t = Parameter(Tensor(0, dtypes.int32), name="step_t", requires_grad=False)
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """See `Optimizer`."""
+        super().check_settings(settings)
+        for what in ("momentum", "dampening"):
+            not_negative("SGD", what, settings[what])
+        flag("SGD", "nesterov", settings["nesterov"])
+        if settings["nesterov"] and (settings["momentum"] <= 0 or settings["dampening"] != 0):
+            raise SporaxValueError(
+                "For 'SGD', 'nesterov' needs 'momentum' > 0 and 'dampening' 0, "
+                f"but got {settings['momentum']} and {settings['dampening']}."
+            )
+
+    def prepare(self) -> jax.Array:
+        """Count the step; gives whether it is the first."""
+        done = self.step_t.array
+        state.write(self.step_t, done + 1)
+        return done == 0
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """See the class."""
+        (velocity,) = slots
+        if group["weight_decay"]:
+            gradient = gradient + group["weight_decay"] * parameter
+        if not group["momentum"]:
+            return parameter - rate * gradient, velocity
+        following = group["momentum"] * velocity + (1 - group["dampening"]) * gradient
+        velocity = jnp.where(shared, gradient, following)
+        direction = gradient + group["momentum"] * velocity if group["nesterov"] else velocity
+        return parameter - rate * direction, velocity
+
+
+class Adam(Optimizer):
+    """Adam (Kingma & Ba 2014), with weight decay as a part of the gradient.
+
+    m = β1 · m + (1 - β1) · g;  v = β2 · v + (1 - β2) · g²;
+    p = p - lr / (1 - β1ᵗ) · m / (√v / √(1 - β2ᵗ) + eps).
+
+    Args:
+        params: Parameters, or groups: dicts with ``params`` and settings of their own.
+        lr: learning rate, a number or a scalar Tensor.
+        betas: decay rates of the moments, in [0, 1).
+        eps: added to the denominator.
+        weight_decay: L2 penalty.
+        amsgrad: use the largest v so far (Reddi et al. 2018).
+        maximize: go up instead of down.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: settings of another kind.
+    """
+
+    slots = ("exp_avg", "exp_avg_sq")
+    decoupled_decay = False
+    first_count = 0.0
+    """What `state_step` starts from; checkpoints hold it."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "amsgrad": amsgrad, "maximize": maximize})
+        self.state_step = Parameter(Tensor([self.first_count], dtypes.float32), name="state_step", requires_grad=False)
+
+    def check_settings(self, settings: dict[str, Any]) -> None:
+        """See `Optimizer`."""
+        super().check_settings(settings)
+        name, betas = type(self).__name__, settings["betas"]
+        not_negative(name, "eps", settings["eps"])
+        flag(name, "amsgrad", settings["amsgrad"])
+        if not isinstance(betas, tuple | list) or any(not isinstance(beta, float) for beta in betas):
+            raise SporaxTypeError(f"For '{name}', 'betas' must be two floats, but got {betas!r}.")
+        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+            raise SporaxValueError(f"For '{name}', 'betas' must be two floats in [0, 1), but got {betas}.")
+
+    def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
+        """Two moments, and with `amsgrad` the largest second one."""
+        return (*self.slots, "max_exp_avg_sq") if group["amsgrad"] else self.slots
+
+    def prepare(self) -> jax.Array:
+        """Count the step; gives its number, 1 for the first."""
+        count = self.state_step.array + 1
+        state.write(self.state_step, count)
+        return count.reshape(()) - self.first_count
+
+    def step(
+        self,
+        group: dict[str, Any],
+        rate: jax.Array,
+        shared: Any,
+        gradient: jax.Array,
+        parameter: jax.Array,
+        *slots: Any,
+    ) -> tuple[jax.Array, ...]:
+        """See the class."""
+        first, second, *largest = slots
+        decay, (beta1, beta2) = group["weight_decay"], group["betas"]
+        if decay and self.decoupled_decay:
+            parameter = parameter - rate * decay * parameter
+        elif decay:
+            gradient = gradient + decay * parameter
+        first = beta1 * first + (1 - beta1) * gradient
+        second = beta2 * second + (1 - beta2) * jnp.square(gradient)
+        bound = [jnp.maximum(largest[0], second)] if largest else []
+        denominator = jnp.sqrt(bound[0] if bound else second) / jnp.sqrt(_rest(beta2, shared)) + group["eps"]
+        return parameter - rate / _rest(beta1, shared) * first / denominator, first, second, *bound
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019): p loses ``lr * weight_decay * p`` before its step.
+
+    Args: as `Adam`.
+    """
+
+    decoupled_decay = True
+    first_count = -1.0
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Any = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+
+
+class FusedAdamW(AdamW):
+    """Same as `AdamW`: every optimizer is one compiled program here, so there is nothing more to fuse."""
+
+
+def _rest(beta: float, count: jax.Array) -> jax.Array:
+    """``1 - beta ** count`` in float32, without the digits that subtraction from 1 loses."""
+    return -jnp.expm1(count * math.log(beta)) if beta else jnp.ones_like(count)

@@ -1,0 +1,13 @@
+"""Special functions under the names of `mindspore.mint.special`."""
+
+from sporax.ir.missing import missing_names
+from sporax.ops._operator import MINT
+
+_PLACES = {name: name for name in ("erfc", "exp2", "expm1", "log1p", "round", "sinc")}
+_PLACES["log_softmax"] = "nn.functional.log_softmax"
+
+globals().update({name: MINT[place] for name, place in _PLACES.items()})
+
+__all__ = sorted(_PLACES)
+
+__getattr__ = missing_names(__name__)

@@ -1,0 +1,416 @@
+"""A plan by propagation: what is said of a few tensors decides all others.
+
+Operators are visited in order. What lies somewhere already decides how the next operator is cut (`rules.propagate`), and
+what nothing is known of yet (weights, constants, random numbers) waits until a reader asks for it in some way; then the
+answer travels back through the operators that made it. So a weight lies as its first operator wants it, its optimizer
+state as its gradient does, and a dropout mask is drawn as the activations are cut.
+
+Parts of sums are carried on as long as operators are linear in them and do not make them larger, and are added up after
+that, or where a mark says so. Marks are decided by a `Policy`: the semi-automatic one is in `sporax.planner.semi_auto`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.rules import nothing_cut, placements, propagate, rule_for
+
+SCALAR = Placement(())
+
+Known = Sequence["Placement | None"]
+"""Where tensors lie, as far as it is decided."""
+
+
+class Policy(Protocol):
+    """Decides what marks mean."""
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """Where an operator's tensors shall lie; None to leave one as it is."""
+        ...
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+        """Where tensors shall lie because the user says so."""
+        ...
+
+    def gradient(self, spec: TensorSpec, home: Placement, used: Placement, fusion: int) -> Settlement:
+        """How the gradient of a parameter is combined.
+
+        Args:
+            spec: the parameter.
+            home, used: where it is kept, and where operators have it.
+            fusion: its `comm_fusion`.
+        """
+        ...
+
+    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where a trainable parameter is kept, given where operators want it."""
+        ...
+
+
+class NoPolicy:
+    """Takes no notice of operators; gradients are combined as their parameters lie."""
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """Leave all tensors as they are."""
+        return [None] * len(specs)
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+        """Leave all tensors as they are."""
+        return [None] * len(specs)
+
+    def gradient(self, spec: TensorSpec, home: Placement, used: Placement, fusion: int) -> Settlement:
+        """As the parameter lies."""
+        return Settlement(home, "gradient")
+
+    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where operators want it."""
+        return used
+
+
+def plan_by_propagation(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    inputs: Mapping[int, Placement] | None = None,
+    policy: Policy | None = None,
+    alltoall: bool = True,
+) -> Plan:
+    """A plan for `graph` that follows from where its inputs lie and from its marks.
+
+    Args:
+        graph: the step.
+        mesh: the devices, with axes of prime sizes.
+        inputs: where arguments lie, by number of the tensor; the others are decided by their readers.
+        policy: what marks mean.
+        alltoall: whether tensors may be moved by all-to-all and permute.
+    """
+    return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall).run()
+
+
+@dataclass(slots=True)
+class _Propagation:
+    graph: OperatorGraph
+    mesh: DeviceMatrix
+    inputs: dict[int, Placement]
+    policy: Policy
+    alltoall: bool
+    outputs: Sequence[Placement | None] = ()
+    lies: dict[int, Placement] = field(default_factory=dict)
+    homes: dict[int, Placement] = field(default_factory=dict)
+    settled: dict[int, Settlement] = field(default_factory=dict)
+    plans: dict[int, OperatorPlan] = field(default_factory=dict)
+    waiting: dict[int, list[int]] = field(default_factory=dict)
+    ready: deque[int] = field(default_factory=deque)
+    notes: dict[str, None] = field(default_factory=dict)
+    producers: dict[int, int] = field(default_factory=dict)
+    consumers: dict[int, list[int]] = field(default_factory=dict)
+    trainable: dict[int, str] = field(default_factory=dict)
+    update_from: int = 0
+
+    def run(self) -> Plan:
+        self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
+        self._find_gradients()
+        for tensor, placement in self.inputs.items():
+            self._decide(tensor, placement)
+        for each in self.graph.inputs:
+            if not self.graph.tensors[each.tensor].shape:
+                self._decide(each.tensor, SCALAR)
+        for number in range(len(self.graph.operators)):
+            self._visit(number)
+            self._drain()
+        self._decide_the_rest()
+        inputs = tuple(self.homes.get(each.tensor) or self.lies[each.tensor] for each in self.graph.inputs)
+        return Plan(
+            self.mesh,
+            inputs,
+            self._outputs(inputs),
+            tuple(self.plans[number] for number in range(len(self.graph.operators))),
+            self.settled,
+            tuple(self.notes),
+            self.alltoall,
+            self.graph.fingerprint(),
+        )
+
+    def _find_gradients(self) -> None:
+        """Note which inputs are trainable, and where the update of the parameters starts."""
+        by_name = {each.name: each.tensor for each in self.graph.inputs if each.role is Role.PARAMETER}
+        self.update_from = len(self.graph.operators)
+        for number, operator in enumerate(self.graph.operators):
+            mark = operator.operation.params.get("mark") if operator.name == MARK else None
+            if isinstance(mark, GradientMark):
+                self.trainable.update({by_name[name]: name for name in mark.parameters if name in by_name})
+                self.update_from = number + 1
+
+    # ------------------------------------------------------------------------------------------------- one operator
+
+    def _visit(self, number: int) -> None:
+        """Cut an operator if enough is known of its tensors; else it waits for them."""
+        if number in self.plans:
+            return
+        operator = self.graph.operators[number]
+        known = [self._seen(tensor, number) for tensor in operator.operands]
+        made = [self.lies.get(tensor) for tensor in operator.results]
+        if operator.name == MARK:
+            self._mark(number, operator, known)
+        elif operator.bodies:
+            self._control(number, operator, known)
+        elif self._enough(operator, known, made):
+            self._cut(number, operator, known, made)
+        else:
+            for tensor, placement in zip(operator.operands, known, strict=True):
+                if placement is None:
+                    self.waiting.setdefault(tensor, []).append(number)
+
+    def _seen(self, tensor: int, number: int) -> Placement | None:
+        """Where an operator finds a tensor: the update of a parameter, at the parameter's home."""
+        if tensor == LITERAL:
+            return SCALAR
+        if number >= self.update_from and tensor in self.homes:
+            return self.homes[tensor]
+        return self.lies.get(tensor)
+
+    def _enough(self, operator: Operator, known: Known, made: Known) -> bool:
+        """Whether some tensor with dimensions is decided, or there are no dimensions to decide about."""
+        if any(placement is not None and placement.dims for placement in (*known, *made)):
+            return True
+        specs = (*operator.operation.operands, *operator.operation.results)
+        return not any(spec.shape for spec in specs) and None not in known
+
+    def _cut(self, number: int, operator: Operator, known: Sequence[Placement | None], made: Known) -> None:
+        rule = rule_for(operator.operation)
+        if rule.opaque:
+            self.notes[rule.opaque + (f" ({operator.path})" if operator.path else "")] = None
+        known = self._combined_where_needed(number, operator, known, made)
+        assignment = propagate(rule, self.mesh, known, made)
+        where, whence = placements(rule, assignment)
+        self._finish(number, operator, OperatorPlan(assignment, where, whence))
+
+    def _combined_where_needed(
+        self, number: int, operator: Operator, known: Sequence[Placement | None], made: Known
+    ) -> list[Placement | None]:
+        """Operands as they are, or complete where their parts cannot or should not be carried on."""
+        found = list(known)
+        rule = rule_for(operator.operation)
+        while any(each is not None and each.partial for each in found):
+            where, whence = placements(rule, propagate(rule, self.mesh, found, made))
+            stuck = [
+                position
+                for position, placement in enumerate(found)
+                if placement is not None
+                and placement.partial
+                and (where[position].partial != placement.partial or self._grows(number, position))
+            ]
+            if not stuck:
+                break
+            for position in stuck:
+                found[position] = self._combine(operator.operands[position], number)
+        return found
+
+    def _grows(self, number: int, position: int) -> bool:
+        """Whether carrying parts on would be dearer than combining them: more bytes, or several readers."""
+        operator = self.graph.operators[number]
+        readers = self.consumers.get(operator.operands[position], [])
+        before = operator.operation.operands[position].num_bytes
+        return len(readers) > 1 or sum(spec.num_bytes for spec in operator.operation.results) > before
+
+    def _combine(self, tensor: int, number: int) -> Placement:
+        """Have the parts of a tensor combined for all readers; where it lies then."""
+        complete = self.lies[tensor].complete()
+        if self._may_settle(tensor, number):
+            self.settled[tensor] = Settlement(complete, "combined")
+            self.lies[tensor] = complete
+        return complete
+
+    def _may_settle(self, tensor: int, number: int) -> bool:
+        """Whether no operator has been cut on the assumption that the tensor is in parts."""
+        return not any(reader in self.plans for reader in self.consumers[tensor] if reader != number)
+
+    def _finish(self, number: int, operator: Operator, planned: OperatorPlan) -> None:
+        self.plans[number] = planned
+        for tensor, placement in zip(operator.operands, planned.operands, strict=True):
+            if tensor != LITERAL and tensor not in self.lies:
+                self._decide(tensor, placement)
+        for tensor, placement in zip(operator.results, planned.results, strict=True):
+            settlement = self.settled.get(tensor)
+            self.lies.pop(tensor, None)
+            self._decide(tensor, placement if settlement is None else settlement.placement)
+
+    def _decide(self, tensor: int, placement: Placement) -> None:
+        """Say where readers find a tensor, and look again at operators that waited for it."""
+        self.lies[tensor] = placement
+        if tensor in self.trainable:
+            home = self.policy.home(self.graph.tensors[tensor], placement, self.trainable[tensor])
+            if home != placement:
+                self.homes[tensor] = home
+                self.settled[tensor] = Settlement(placement, "weight for use")
+        producer = self.producers.get(tensor)
+        if producer is not None and producer not in self.plans:
+            self.ready.append(producer)
+        self.ready.extend(self.waiting.pop(tensor, ()))
+
+    def _drain(self) -> None:
+        while self.ready:
+            self._visit(self.ready.popleft())
+
+    # -------------------------------------------------------------------------------------------------------- marks
+
+    def _mark(self, number: int, operator: Operator, known: Sequence[Placement | None]) -> None:
+        mark = operator.operation.params["mark"]
+        specs = operator.operation.operands
+        if isinstance(mark, GradientMark):
+            self._gradients(number, operator, mark, known)
+            return
+        wanted = (
+            self.policy.at_operator(mark, specs, known)
+            if isinstance(mark, OperatorMark)
+            else self.policy.at_layout(mark, specs)
+        )
+        operands: list[Placement] = []
+        undecided = [
+            position for position, pair in enumerate(zip(known, wanted, strict=True)) if pair[0] is None and pair[1] is None
+        ]
+        if undecided and len(undecided) == len(known):
+            for position in undecided:
+                self.waiting.setdefault(operator.operands[position], []).append(number)
+            made = [self.lies.get(tensor) for tensor in operator.results]
+            if not any(made):
+                return
+            known = made
+        for position, (placement, settlement) in enumerate(zip(known, wanted, strict=True)):
+            if placement is None:
+                placement = settlement.placement if settlement else Placement.replicated(specs[position].num_dims)
+            elif settlement is not None and settlement == Settlement(settlement.placement, settlement.reason):
+                placement = settlement.placement  # a plain move, which other readers may share
+            operands.append(placement)
+            if settlement is not None and settlement.placement != placement:
+                self.settled[operator.results[position]] = settlement
+        assignment = ((),) * len(rule_for(operator.operation).factors)
+        self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _gradients(self, number: int, operator: Operator, mark: GradientMark, known: Sequence[Placement | None]) -> None:
+        by_name = {name: tensor for tensor, name in self.trainable.items()}
+        operands = []
+        for position, (name, fusion) in enumerate(zip(mark.parameters, mark.fusion, strict=True)):
+            spec = operator.operation.operands[position]
+            placement = known[position] or Placement.replicated(spec.num_dims)
+            parameter = by_name.get(name)
+            if parameter is None:
+                used = home = placement.complete()
+            else:
+                if parameter not in self.lies:
+                    self._decide(parameter, placement.complete())
+                used = self.lies[parameter]
+                home = self.homes.get(parameter, used)
+            settlement = self.policy.gradient(spec, home, used, fusion)
+            self.settled[operator.results[position]] = settlement
+            operands.append(placement)
+        assignment = ((),) * len(rule_for(operator.operation).factors)
+        self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    # ------------------------------------------------------------------------------------------------- control flow
+
+    def _control(self, number: int, operator: Operator, known: Sequence[Placement | None]) -> None:
+        plan = _CONTROL[operator.name](self, operator, [None if each is None else each.complete() for each in known])
+        self._finish(number, operator, plan)
+
+    def _body(
+        self, body: OperatorGraph, arguments: Known, outputs: Known = ()
+    ) -> Plan:
+        """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said."""
+        first = len(body.inputs) - len(arguments)
+        inputs = {
+            each.tensor: placement
+            for each, placement in zip(body.inputs[first:], arguments, strict=True)
+            if placement is not None
+        }
+        inner = _Propagation(body, self.mesh, inputs, self.policy, self.alltoall, outputs)
+        plan = inner.run()
+        self.notes.update(inner.notes)
+        return plan
+
+    def _scan(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
+        params = operator.operation.params
+        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        specs = operator.operation.operands
+        body = operator.bodies[0]
+        consts = known[:num_consts]
+        carry = list(known[num_consts : num_consts + num_carry])
+        rows = [None if each is None else Placement(each.dims[1:]) for each in known[num_consts + num_carry :]]
+        first = self._body(body, [*consts, *carry, *rows])
+        found = first.inputs[len(body.inputs) - len(specs) :]
+        plan = self._body(body, found, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)])
+        carried = found[num_consts : num_consts + num_carry]
+        wanted = (*found[: num_consts + num_carry], *(Placement(((), *each.dims)) for each in found[num_consts + num_carry :]))
+        stacked = tuple(Placement(((), *each.dims)) for each in plan.outputs[num_carry:])
+        return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
+
+    def _while(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
+        num_cond = operator.operation.params["cond_nconsts"]
+        num_body = operator.operation.params["body_nconsts"]
+        condition, body = operator.bodies
+        carry = known[num_cond + num_body :]
+        first = self._body(body, [*known[num_cond : num_cond + num_body], *carry])
+        found = first.inputs[len(body.inputs) - num_body - len(carry) :]
+        carried = found[num_body:]
+        plan = self._body(body, found, carried)
+        test = self._body(condition, [*known[:num_cond], *carried])
+        consts = test.inputs[len(condition.inputs) - num_cond - len(carry) :][:num_cond]
+        return OperatorPlan((), (*consts, *found), tuple(carried), (test, plan))
+
+    def _cond(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
+        arguments: Sequence[Placement | None] = known[1:]
+        plans: list[Plan] = []
+        outputs: Known = ()
+        for body in operator.bodies:
+            plan = self._body(body, arguments, outputs)
+            arguments = plan.inputs[len(body.inputs) - len(arguments) :]
+            outputs = plan.outputs
+            plans.append(plan)
+        decided = tuple(each or SCALAR for each in arguments)
+        if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
+            plans = [self._body(body, decided, outputs) for body in operator.bodies]
+        return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))
+
+    # ------------------------------------------------------------------------------------------------------- the end
+
+    def _decide_the_rest(self) -> None:
+        """What no reader asked for in any way is whole everywhere."""
+        for each in self.graph.inputs:
+            if each.tensor not in self.lies:
+                self._decide(each.tensor, Placement.replicated(self.graph.tensors[each.tensor].num_dims))
+                self._drain()
+        for number, operator in enumerate(self.graph.operators):
+            if number not in self.plans:
+                rule = rule_for(operator.operation)
+                known = [self._seen(tensor, number) for tensor in operator.operands]
+                if operator.name == MARK:
+                    whole = tuple(Placement.replicated(spec.num_dims) for spec in operator.operation.operands)
+                    self._finish(number, operator, OperatorPlan(nothing_cut(rule), whole, whole))
+                elif any(placement is not None and placement.dims for placement in known):
+                    self._cut(number, operator, known, [None] * len(operator.results))
+                else:
+                    where, whence = placements(rule, nothing_cut(rule))
+                    self._finish(number, operator, OperatorPlan(nothing_cut(rule), where, whence))
+                self._drain()
+
+    def _outputs(self, inputs: Sequence[Placement]) -> tuple[Placement, ...]:
+        aliased = {output: inputs[argument] for output, argument in self.graph.aliases}
+        asked = dict(enumerate(self.outputs))
+        found = []
+        for position, tensor in enumerate(self.graph.outputs):
+            here = SCALAR if tensor == LITERAL else self.lies[tensor].complete()
+            found.append(aliased.get(position) or asked.get(position) or here)
+        return tuple(found)
+
+
+_CONTROL = {"scan": _Propagation._scan, "while": _Propagation._while, "cond": _Propagation._cond}
+
+
