@@ -27,6 +27,7 @@ _MODULES = {
     """,
     "sporax.common.tensor": "Tensor",
     "sporax.common.parameter": "Parameter ParameterTuple",
+    "sporax.common.sparse_tensor": "RowTensor",
     "sporax.common.seed": "set_seed get_seed",
     "sporax.common.jit": "jit jit_class recompilations lazy_inline no_inline",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
@@ -54,7 +55,7 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Names that hand out Tensors, which are complete only together with their operators.
-_WITH_OPERATORS = frozenset(("Tensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "load_checkpoint"))
+_WITH_OPERATORS = frozenset(["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "load_checkpoint"])
 
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
 

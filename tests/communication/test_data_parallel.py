@@ -20,6 +20,11 @@ def test_compiled_steps_hold_the_collectives_that_fusion_asks_for(check_ranks):
     check_ranks("fusion.py", 2)
 
 
+@pytest.mark.slow
+def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_ranks, tmp_path):
+    check_ranks("dealt.py", 2, tmp_path)
+
+
 def test_split_positions_are_inclusive():
     assert fusion.ids_by_position(6, [2, 4]) == [1024, 1024, 1024, 1025, 1025, 1026]
     assert fusion.ids_by_position(2, [7]) == [1024, 1024]

@@ -19,10 +19,13 @@ SHAPES = {"matrix": (4, 3), "gamma": (3,), "bias": (4,), "wide": (2, 16), "cube"
 
 def parameters(ms: Any) -> list[Any]:
     """Parameters of several ranks; one is exempt from weight decay by its name."""
+    return [ms.Parameter(ms.Tensor(value), name=name) for name, value in zip(SHAPES, start(), strict=True)]
+
+
+def start() -> list[np.ndarray]:
+    """Their first values."""
     draw = np.random.RandomState(7)
-    return [
-        ms.Parameter(ms.Tensor(draw.normal(size=shape).astype(np.float32)), name=name) for name, shape in SHAPES.items()
-    ]
+    return [draw.normal(size=shape).astype(np.float32) for shape in SHAPES.values()]
 
 
 def gradients(values: list[np.ndarray], step: int) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ import pytest
 
 from sporax.ir.errors import SporaxValueError
 from sporax.launch import cores, options, ports
+from sporax.launch.allocation import allocation_settings
 from sporax.launch.job import Job, connection_variables, plan_job
 from sporax.launch.options import RUN_DEFAULTS
 
@@ -28,6 +29,7 @@ def test_one_node():
     assert (job.serves, job.is_one_node, job.scheduler_address) == (True, True, ("127.0.0.1", None))
     first, second = job.ranks
     assert second.variables == {
+        **allocation_settings({}),
         "RANK_ID": "1",
         "RANK_SIZE": "2",
         "DEVICE_ID": "1",
@@ -57,6 +59,7 @@ def test_what_the_user_has_set_stays():
 
 
 def test_cores_are_shared_out_only_where_ranks_compute_on_them():
+    assert "GLIBC_TUNABLES" not in plan("--worker_num=2", JAX_PLATFORMS="cuda").ranks[0].variables
     assert plan("--worker_num=2", JAX_PLATFORMS="cuda").ranks[0].share == cores.Share()
     assert plan("--worker_num=2", "--bind_core=True", JAX_PLATFORMS="cuda").ranks[0].share.cores == (0, 1)
     assert plan("--worker_num=2", "--bind_core=False").ranks[0].share == cores.Share()

@@ -2,6 +2,8 @@
 
 import itertools
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from against_numpy import check, numbers
@@ -79,6 +81,28 @@ def adaptive(x, sizes, reduce):
         )
         result[(..., *cell)] = reduce(x[..., top:bottom, left:right], axis=(-2, -1))
     return result
+
+
+@pytest.mark.parametrize(("kernel", "mode"), [(2, "valid"), ((3, 2), "valid"), (2, "same"), (9, "valid")])
+@pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
+def test_maxima_of_tiles_are_those_of_windows(kernel, mode, data_format):
+    """Ties, NaN and a rest that fills no window included; of equal values the first gets the derivative."""
+    x = np.random.default_rng(4).integers(0, 3, (2, 10, 10, 10)).astype(np.float32)
+    x[0, 1, 2, 3] = np.nan
+    high, wide = (kernel, kernel) if isinstance(kernel, int) else kernel
+    window = (1, 1, high, wide) if data_format == "NCHW" else (1, high, wide, 1)
+
+    def by_windows(x):
+        return jax.lax.reduce_window(x, -np.inf, jax.lax.max, window, window, mode.upper())
+
+    run = ops.MaxPool(kernel, kernel, mode, data_format)
+    expected = by_windows(jnp.asarray(x))
+    np.testing.assert_array_equal(run(ms.Tensor(x)).asnumpy(), expected)
+    weights = np.random.default_rng(5).normal(size=expected.shape).astype(np.float32)
+    x[np.isnan(x)] = 1
+    _, pull = jax.vjp(by_windows, jnp.asarray(x))
+    found = ms.grad(lambda x: (run(x) * ms.Tensor(weights)).sum())(ms.Tensor(x))
+    np.testing.assert_array_equal(found.asnumpy(), pull(jnp.asarray(weights))[0])
 
 
 @pytest.mark.parametrize("sizes", [(2, 3), (1, None)])

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the recipes shared with tools/
 def _pynative_afterwards() -> Iterator[None]:
     yield
     ms.set_context(mode=ms.PYNATIVE_MODE)
+    ms.reset_auto_parallel_context()
 
 
 @pytest.fixture

@@ -413,3 +413,44 @@ def test_a_fixed_scale_changes_no_number(make_data: Any) -> None:
     model = Model(net, nn.MSELoss(), optimizer, loss_scale_manager=manager)
     model.train(4, make_data(), callbacks=history)
     np.testing.assert_allclose(history.history["net_output"], reference_losses(4)[2::3], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"full_batch": True}, RuntimeError),
+        ({"parallel_mode": "data_parallel", "full_batch": True}, RuntimeError),
+        ({"parallel_mode": "hybrid_parallel", "dataset_strategy": "full_batch"}, RuntimeError),
+        ({"device_num": 2}, ValueError),
+        ({"parameter_broadcast": True}, ValueError),
+        ({"parallel_mode": "semi_auto_parallel", "parameter_broadcast": True}, ValueError),
+        ({"parallel_mode": "auto_parallel", "parameter_broadcast": True}, ValueError),
+    ],
+)
+def test_parallel_settings_that_contradict_each_other(
+    make_data: Any, make_model: Any, settings: dict[str, Any], error: type[Exception]
+) -> None:
+    model = make_model(metrics={"mse"})
+    ms.set_auto_parallel_context(**settings)
+    for refused in (make_model, lambda: model.train(1, make_data()), lambda: model.eval(make_data())):
+        with pytest.raises(error, match="For 'Model"):
+            refused()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"parallel_mode": "semi_auto_parallel", "full_batch": True},
+        {"parallel_mode": "data_parallel", "parameter_broadcast": True},
+    ],
+)
+def test_parallel_settings_that_fit(make_data: Any, make_model: Any, settings: dict[str, Any]) -> None:
+    ms.set_auto_parallel_context(**settings)
+    make_model().train(1, make_data())
+
+
+def test_a_network_with_settings_of_its_own_does_not_ask_the_context(make_data: Any) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net = AutoParallel(nn.Dense(2, 3))
+    net.dataset_strategy("full_batch")
+    Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9)).train(1, make_data())

@@ -4,6 +4,7 @@ from sporax.common import dtype, initializer, seed
 from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.seed import get_seed, set_seed
+from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.missing import missing_names
 
@@ -20,6 +21,7 @@ __all__ = [
     "no_init_parameters",
     "get_seed",
     "set_seed",
+    "RowTensor",
     "Tensor",
 ]
 

@@ -21,6 +21,8 @@ import numpy as np
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.marks import GradientMark
+from sporax.lowering.marks import apply_mark
 from sporax.runtime import state
 
 
@@ -161,8 +163,15 @@ class Pullback:
         with _explained():
             by_input, by_parameter = self._pull(_matched(self._leaves, cotangents))
         inputs = [wrap(_dense(g, a)) for g, a in zip(by_input, self._inputs, strict=True)]
-        parameters = [wrap(_dense(g, a)) for g, a in zip(by_parameter, self._parameters, strict=True)]
-        return inputs, dict(zip(self.call.weights, parameters, strict=True))
+        gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
+        if state.planning():
+            gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
+        return inputs, dict(zip(self.call.weights, map(wrap, gradients), strict=True))
+
+
+def _gradient_mark(weights: Sequence[Parameter]) -> GradientMark:
+    """Says to the plan that these Parameters' gradients are finished."""
+    return GradientMark(tuple(each.name for each in weights), tuple(each.comm_fusion for each in weights))
 
 
 def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, Any]:

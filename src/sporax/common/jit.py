@@ -36,7 +36,8 @@ class Compiled:
     def __init__(self, function: Callable[..., Any], input_signature: Any = None) -> None:
         functools.update_wrapper(self, function)
         self.function = function
-        self.program = Program(returning_values(function), getattr(function, "__name__", type(function).__name__))
+        name = getattr(function, "__name__", type(function).__name__)
+        self.program = Program(returning_values(function), name, context.plan_settings)
         self._signature = _signature_leaves(input_signature)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -26,6 +26,7 @@ from sporax.context._offload import get_offload_context, offload_snapshot, reset
 from sporax.context._parallel import (
     changed,
     get_auto_parallel_context,
+    num_devices,
     reset_auto_parallel_context,
     set_auto_parallel_context,
     set_world,
@@ -43,7 +44,7 @@ from sporax.context._search import (
     set_algo_parameters,
     set_cost_model_context,
 )
-from sporax.context._supported import check_step, check_supported, enter_step
+from sporax.context._supported import check_step, check_supported, enter_step, plan_settings
 from sporax.ir.missing import missing_names
 from sporax.ir.parallel_config import ParallelMode
 
@@ -58,6 +59,8 @@ __all__ = [
     "check_step",
     "check_supported",
     "enter_step",
+    "num_devices",
+    "plan_settings",
     "get_algo_parameters",
     "get_auto_parallel_context",
     "get_context",

@@ -29,7 +29,7 @@ from sporax.ir.parallel_config import (
     ParallelConfig,
     ParallelMode,
 )
-from sporax.runtime import state
+from sporax.runtime import distributed, state
 
 _SET = "set_auto_parallel_context"
 _DEFAULT_SEARCH = ParallelConfig().search_mode
@@ -65,6 +65,12 @@ def set_world(num_ranks: int, rank: int) -> None:
 def world_size() -> int:
     """How many ranks the job has."""
     return _world[0]
+
+
+def num_devices() -> int:
+    """How many devices a step of the global view is cut over: as the user said, else all that the job has."""
+    given = "device_num" in _settings.current.given
+    return _settings.current.config.device_num if given else distributed.num_devices()
 
 
 def snapshot() -> ParallelConfig:
@@ -141,7 +147,8 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
 def _resolved(context: _Context) -> ParallelConfig:
     num_ranks, rank = _world
     config = context.config
-    job: dict[str, Any] = {"device_num": num_ranks, "global_rank": rank}
+    devices = num_devices() if config.in_global_view else num_ranks
+    job: dict[str, Any] = {"device_num": devices, "global_rank": rank}
     missing = {name: value for name, value in job.items() if name not in context.given}
     if all(getattr(config, name) == value for name, value in missing.items()):
         return config

@@ -33,16 +33,28 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} is not offered yet: use 1 stage."
         )
-    if config.in_global_view and config.device_num > 1:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', parallel_mode='{config.parallel_mode}' on {config.device_num} devices is not "
-            "offered yet: use 1 device, or parallel_mode='data_parallel'."
-        )
-    if config.parallel_mode != ParallelMode.STAND_ALONE and config.device_num != num_devices:
+    if config.in_global_view:
+        _check_global_view(config)
+    elif config.parallel_mode != ParallelMode.STAND_ALONE and config.device_num != num_devices:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'device_num' is {config.device_num}, but the job has {num_devices} "
             "rank(s). Start the script with a launcher and call communication.init(), or leave 'device_num' out."
         )
+
+
+def _check_global_view(config: ParallelConfig) -> None:
+    """What plans can do today."""
+    if config.parallel_mode == ParallelMode.AUTO_PARALLEL and config.device_num > 1:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', parallel_mode='auto_parallel' on {config.device_num} devices is not offered "
+            "yet: use parallel_mode='semi_auto_parallel'."
+        )
+
+
+def plan_settings() -> ParallelConfig | None:
+    """The settings under which a step is cut by a plan; None when it is not."""
+    config = snapshot()
+    return config if config.in_global_view and config.device_num > 1 else None
 
 
 def check_step() -> None:

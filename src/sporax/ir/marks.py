@@ -1,4 +1,4 @@
-"""What users say of tensors inside a program, carried through tracing and differentiation.
+"""What is said of tensors inside a program, carried through tracing and differentiation.
 
 A mark passes tensors through and says where they are: at the entrance or the exit of one of the facade's operators, or at
 the end of a parameter's gradient. Semi-automatic plans are made from marks; everything between two of them follows.
@@ -12,7 +12,7 @@ from enum import Enum
 
 from sporax.ir.layout import Layout
 
-Cuts = tuple[tuple[int, ...], ...] | tuple[Layout | None, ...]
+Cuts = tuple[tuple[int, ...] | Layout | None, ...]
 """One entry per tensor: numbers of slices per dimension, or a Layout; None to leave a tensor to the planner."""
 
 
@@ -29,26 +29,34 @@ class OperatorMark:
 
     Attributes:
         operator: its name, ``"MatMul"``.
-        path: where it stands in the program.
+        number: of the call, so that entrance, exit and their derivatives find each other.
         side: entrance or exit.
         in_strategy, out_strategy: how the user cut its tensors; None where nothing was said.
         attributes: the operator's attributes and the user's further marks, by name in ascending order.
+        path: where it stands in the program; the plan fills it in.
     """
 
     operator: str
-    path: str
+    number: int
     side: Side
     in_strategy: Cuts | None = None
     out_strategy: Cuts | None = None
     attributes: tuple[tuple[str, Hashable], ...] = ()
+    path: str = ""
 
     def get(self, name: str, default: Hashable = None) -> Hashable:
         """One of the attributes."""
         return dict(self.attributes).get(name, default)
 
+    @property
+    def where(self) -> str:
+        """What messages call the operator."""
+        last = self.path.rpartition(".")[2]
+        return self.path if last == self.operator else f"{self.path} ({self.operator})" if self.path else self.operator
+
     def __str__(self) -> str:
         strategy = f" {self.in_strategy}" if self.in_strategy is not None else ""
-        return f"{self.operator} at {self.path or '?'} ({self.side.value}){strategy}"
+        return f"{self.where} {self.side.value}{strategy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +64,17 @@ class LayoutMark:
     """Tensors that shall lie in given ways: `reshard`, and inputs and outputs of a sharded Cell.
 
     Attributes:
-        path: who asks for it.
+        asker: who asks for it.
+        number: as in `OperatorMark`.
         layouts: as in `OperatorMark.in_strategy`.
     """
 
-    path: str
+    asker: str
+    number: int
     layouts: Cuts
 
     def __str__(self) -> str:
-        return f"layout at {self.path or '?'}"
+        return f"layouts of {self.asker}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +93,22 @@ class GradientMark:
         return f"gradients of {', '.join(self.parameters)}"
 
 
-Mark = OperatorMark | LayoutMark | GradientMark
+@dataclass(frozen=True, slots=True)
+class DerivativeMark:
+    """A mark met by derivatives of its tensors.
+
+    Attributes:
+        of: the mark.
+        positions: which of its tensors have a derivative here.
+        backward: whether these are cotangents, on their way back, or tangents.
+    """
+
+    of: OperatorMark | LayoutMark
+    positions: tuple[int, ...]
+    backward: bool = False
+
+    def __str__(self) -> str:
+        return f"{'cotangents' if self.backward else 'tangents'} at {self.of}"
+
+
+Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sporax.ir.errors import SporaxValueError
 from sporax.launch import cores, ports
+from sporax.launch.allocation import allocation_settings
 from sporax.launch.environment import Role
 from sporax.launch.options import DEFAULT_PORT, SCHEDULER, LaunchOptions
 from sporax.launch.simulation import simulated_devices
@@ -82,7 +83,9 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
     """
     assert options.worker_num is not None
     simulated = simulated_devices(environ, options.local_devices) if options.local_devices is not None else {}
-    bind_core = cores.computes_on_cpu({**environ, **simulated}) if options.bind_core is None else options.bind_core
+    on_cpu = cores.computes_on_cpu({**environ, **simulated})
+    bind_core = on_cpu if options.bind_core is None else options.bind_core
+    common = {**simulated, **(allocation_settings(environ) if on_cpu else {})}
     available = cores.available_cores()
     shares = cores.shares(
         options.local_worker_num, bind_core, options.bind_numa, cores=available, nodes=cores.numa_nodes(available)
@@ -91,7 +94,7 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
     return Job(
         target=options.target,
         ranks=tuple(
-            _plan_rank(options, local_rank, share, {**simulated, **_process_settings(share, environ)})
+            _plan_rank(options, local_rank, share, {**common, **_process_settings(share, environ)})
             for local_rank, share in enumerate(shares)
         ),
         worker_num=options.worker_num,

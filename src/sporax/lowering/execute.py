@@ -117,7 +117,8 @@ class _Runner:
     def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         params = equation.params
         num_consts, num_carry = params["num_consts"], params["num_carry"]
-        consts, init, xs = operands[:num_consts], operands[num_consts : num_consts + num_carry], operands[num_consts + num_carry :]
+        first_x = num_consts + num_carry
+        consts, init, xs = operands[:num_consts], operands[num_consts:first_x], operands[first_x:]
         body = self._body(equation.bodies[0], planned.bodies[0])
 
         def step(carry: Sequence[Array], x: Sequence[Array]) -> tuple[list[Array], list[Array]]:

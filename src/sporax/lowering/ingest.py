@@ -3,14 +3,12 @@
 Calls (`jit`, custom derivatives, `checkpoint`) are written out in their caller's place; loops and branches become one
 operator with their bodies as graphs. Beside the graph, which knows nothing of JAX, `Ingested` keeps what the lowering needs
 to run it: the primitives, and the values of literals.
-
-A call that belongs to the facade gets marks at its entrance and exit, so that plans see the operators users wrote.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,10 +16,8 @@ import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 
 from sporax.ir.graph import LITERAL, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local import describe
-from sporax.lowering.marks import mark_p
 from sporax.planner.rules import Behaviour, entry_for
 
 _BODIES: Mapping[str, tuple[str, ...]] = {
@@ -66,15 +62,10 @@ class Ingested:
     literal_outputs: Mapping[int, Any] = field(default_factory=dict)
 
 
-IsOperator = Callable[[str], bool]
-"""Whether the call of a function of this name is one of the facade's operators."""
-
-
 def ingest(
     jaxpr: ClosedJaxpr,
     inputs: Sequence[tuple[Role, str]] = (),
     aliases: Sequence[tuple[int, int]] = (),
-    is_operator: IsOperator = lambda name: False,
 ) -> Ingested:
     """The operator graph of a traced program.
 
@@ -82,10 +73,9 @@ def ingest(
         jaxpr: the program.
         inputs: role and name of each argument; data with a number where nothing is said.
         aliases: pairs of a result and the argument whose place it takes at the next step.
-        is_operator: which calls are the facade's operators, by name.
     """
     described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
-    found = _read_whole(jaxpr, described, "", is_operator)
+    found = _read_whole(jaxpr, described, "")
     offset = len(found.constants)
     pairs = tuple((output, argument + offset) for output, argument in aliases)
     return replace(found, graph=replace(found.graph, aliases=pairs))
@@ -95,17 +85,15 @@ _Env = dict[Any, "int | Literal"]
 """What a variable of the jaxpr stands for: a tensor's number, or a literal that was handed to a call."""
 
 
-def _read_whole(
-    jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str, is_operator: IsOperator
-) -> Ingested:
+def _read_whole(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: str) -> Ingested:
     """The graph of a whole program or body; arguments are called as `inputs` say."""
-    reader = _Reader(is_operator)
+    reader = _Reader()
     env: _Env = {
         var: reader.constant(var, value) for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
     }
     arguments = [reader.tensor(var) for var in jaxpr.jaxpr.invars]
     env.update(zip(jaxpr.jaxpr.invars, arguments, strict=True))
-    reader.read(jaxpr.jaxpr, env, stack, False)
+    reader.read(jaxpr.jaxpr, env, stack)
     return reader.finish(
         jaxpr.jaxpr, env, [Input(tensor, *each) for tensor, each in zip(arguments, inputs, strict=True)]
     )
@@ -114,8 +102,7 @@ def _read_whole(
 class _Reader:
     """Collects tensors and operators while it walks through a jaxpr and the calls in it."""
 
-    def __init__(self, is_operator: IsOperator) -> None:
-        self.is_operator = is_operator
+    def __init__(self) -> None:
         self.tensors: list[TensorSpec] = []
         self.operators: list[Operator] = []
         self.equations: list[Equation] = []
@@ -142,14 +129,13 @@ class _Reader:
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
         return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
 
-    def read(self, jaxpr: Jaxpr, env: _Env, stack: str, inside: bool) -> None:
+    def read(self, jaxpr: Jaxpr, env: _Env, stack: str) -> None:
         """Add the equations of `jaxpr`.
 
         Args:
             jaxpr: what is read.
             env: its variables; results are added.
             stack: name stack of the calls around it.
-            inside: whether one of them is an operator of the facade.
         """
         for eqn in jaxpr.eqns:
             own = str(eqn.source_info.name_stack)
@@ -157,7 +143,7 @@ class _Reader:
             name = str(eqn.primitive.name)
             body = _called(eqn) if entry_for(name).behaviour is Behaviour.INLINE else None
             if body is not None:
-                self._call(eqn, body, env, where, inside)
+                self._call(eqn, body, env, where)
             elif name in _BODIES:
                 self._control_flow(eqn, env, where)
             else:
@@ -183,57 +169,32 @@ class _Reader:
             value = eqn.params[name]
             for body in value if isinstance(value, tuple | list) else (value,):
                 unnamed = [(Role.CONSTANT, "")] * len(body.jaxpr.invars)
-                bodies.append(_read_whole(body, unnamed, stack, self.is_operator))
+                bodies.append(_read_whole(body, unnamed, stack))
         self._operator(eqn, env, stack, bodies)
 
-    def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, env: _Env, stack: str, inside: bool) -> None:
-        """Write a call out, between marks when it is an operator of the facade."""
+    def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, env: _Env, stack: str) -> None:
+        """Write a call out."""
         inner, constants = body.jaxpr, body.consts
         atoms = [_look_up(env, var) for var in eqn.invars]
-        path, backward = _path(stack)
-        name = str(eqn.params.get("name", ""))
-        marked = not inside and not backward and self.is_operator(name)
-        if marked and not self._follows_mark(atoms):
-            atoms = self._mark(atoms, OperatorMark(name, path, Side.IN))
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
-            atoms = self._barrier(atoms, path, backward)
+            atoms = self._barrier(atoms, *_path(stack))
         within: _Env = dict(zip(inner.invars, atoms, strict=True))
         for var, value in zip(inner.constvars, constants, strict=True):
             within[var] = self.constant(var, value)
-        self.read(inner, within, stack, inside or marked)
-        results: list[int | Literal] = [_look_up(within, var) for var in inner.outvars]
-        if marked:
-            results = self._mark(results, OperatorMark(name, path, Side.OUT))
-        env.update(zip(eqn.outvars, results, strict=True))
-
-    def _follows_mark(self, atoms: Sequence[int | Literal]) -> bool:
-        """Whether the user's own mark stands right before: its results are the newest tensors."""
-        if not self.operators or self.equations[-1].primitive is not mark_p:
-            return False
-        mark = self.equations[-1].params["mark"]
-        entrance = isinstance(mark, OperatorMark) and mark.side is Side.IN
-        return entrance and any(atom in self.operators[-1].results for atom in atoms if not isinstance(atom, Literal))
-
-    def _mark(self, atoms: Sequence[int | Literal], mark: OperatorMark) -> list[int | Literal]:
-        return self._identity(atoms, mark_p, {"mark": mark}, mark.path, False)
+        self.read(inner, within, stack)
+        env.update(zip(eqn.outvars, [_look_up(within, var) for var in inner.outvars], strict=True))
 
     def _barrier(self, atoms: Sequence[int | Literal], path: str, backward: bool) -> list[int | Literal]:
-        """Keep XLA from finding out that a recomputation repeats what it has."""
-        return self._identity(atoms, jax.lax.optimization_barrier_p, {}, path, backward)
-
-    def _identity(
-        self, atoms: Sequence[int | Literal], primitive: Primitive, params: Mapping[str, Any], path: str, backward: bool
-    ) -> list[int | Literal]:
-        """An operator that passes all tensors among `atoms` through."""
+        """The same values, for XLA others: so it does not find out that a recomputation repeats what it has."""
         operands = tuple(dict.fromkeys(atom for atom in atoms if not isinstance(atom, Literal)))
         if not operands:
             return list(atoms)
         specs = tuple(self.tensors[tensor] for tensor in operands)
         results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
         self.tensors.extend(specs)
-        operation = Operation(str(primitive.name), specs, specs, params)
-        self.operators.append(Operator(operation, operands, results, path, backward))
-        self.equations.append(Equation(primitive, params))
+        primitive = jax.lax.optimization_barrier_p
+        self.operators.append(Operator(Operation(str(primitive.name), specs, specs), operands, results, path, backward))
+        self.equations.append(Equation(primitive, {}))
         replaced = dict(zip(operands, results, strict=True))
         return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
 

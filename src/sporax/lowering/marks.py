@@ -2,26 +2,35 @@
 
     mark[OperatorMark(MatMul, …)] a b        a, b unchanged
 
-Derivatives pass marks by: a tangent or cotangent has none of its own, since what follows from a mark for the forward pass
-also holds, through the tensors it keeps, for the backward pass. Outside plans a mark compiles to nothing.
+Derivatives of marked tensors are marked as such: on its way back a cotangent passes the mark that its tensor passed, and the
+plan brings it to where the tensor came from. Outside plans a mark compiles to nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import Mark
+from sporax.ir.marks import DerivativeMark, GradientMark, Mark
 
 Array = Any
 """A jax.Array or a tracer."""
 
 mark_p = Primitive(MARK)
 mark_p.multiple_results = True
+
+_numbers = itertools.count()
+
+
+def next_number() -> int:
+    """A number for a new mark."""
+    return next(_numbers)
 
 
 def apply_mark(arrays: Sequence[Array], mark: Mark) -> list[Array]:
@@ -40,7 +49,28 @@ def _abstract(*avals: Any, mark: Mark) -> list[Any]:
 
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
-    return apply_mark(primals, mark), list(tangents)
+    positions = tuple(number for number, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero))
+    if isinstance(mark, GradientMark):
+        return apply_mark(primals, mark), list(tangents)
+    if isinstance(mark, DerivativeMark):
+        beyond = replace(mark, positions=tuple(mark.positions[number] for number in positions))
+    else:
+        beyond = DerivativeMark(mark, positions)
+    found = list(tangents)
+    for number, tangent in zip(positions, apply_mark([tangents[each] for each in positions], beyond), strict=True):
+        found[number] = tangent
+    return apply_mark(primals, mark), found
+
+
+def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMark) -> list[Array]:
+    """Cotangents go back through the mark."""
+    known = [number for number, each in enumerate(cotangents) if not isinstance(each, ad.Zero)]
+    positions = tuple(mark.positions[number] for number in known)
+    beyond = replace(mark, positions=positions, backward=not mark.backward)
+    found = list(cotangents)
+    for number, array in zip(known, apply_mark([cotangents[each] for each in known], beyond), strict=True):
+        found[number] = array
+    return found
 
 
 def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, mark: Mark) -> tuple[list[Array], Sequence[Any]]:
@@ -49,5 +79,6 @@ def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, mark: Mark) -> tuple
 
 
 ad.primitive_jvps[mark_p] = _jvp
+ad.primitive_transposes[mark_p] = _transpose
 batching.primitive_batchers[mark_p] = _batch
 mlir.register_lowering(mark_p, mlir.lower_fun(_run, multiple_results=True))

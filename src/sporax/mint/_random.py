@@ -9,7 +9,7 @@ from sporax.common import dtype as dtypes
 from sporax.common import seed as seeds
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.ir.errors import SporaxTypeError
 from sporax.mint._creation import one_shape
 from sporax.mint._registry import offer, same_device
 from sporax.ops import sampling
@@ -25,7 +25,8 @@ def rand(*size: Any, generator: None = None, dtype: DType | None = None, device:
         device: must be None: tensors are made on the device of the context.
 
     Raises:
-        SporaxNotImplementedError: `generator` or `device` is given.
+        SporaxTypeError: `generator` is given.
+        SporaxNotImplementedError: `device` is given.
     """
     _one_stream("rand", generator, device)
     return ops.rand(*size, dtype=dtype)
@@ -53,9 +54,9 @@ def randint(*args: Any, generator: None = None, dtype: DType | None = None, devi
     """Uniform integers: ``randint(high, size)`` in [0, high), ``randint(low, high, size)`` in [low, high); int64 by default.
 
     Raises:
-        SporaxTypeError: another number of arguments.
+        SporaxTypeError: another number of arguments, or a `generator`.
         SporaxValueError: `low` is not below `high`.
-        SporaxNotImplementedError: `generator` or `device` is given.
+        SporaxNotImplementedError: `device` is given.
     """
     _one_stream("randint", generator, device)
     if len(args) not in (2, 3):
@@ -124,8 +125,9 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *, g
 
 def _one_stream(name: str, generator: Any, device: str | None = None) -> None:
     if generator is not None:
-        raise SporaxNotImplementedError(
-            f"For '{name}', 'generator' must be None, but got {type(generator).__name__}; there is one stream, see set_seed."
+        raise SporaxTypeError(
+            f"For '{name}', 'generator' must be None, but got {type(generator).__name__}; all operators share one stream, "
+            "which set_seed starts anew."
         )
     same_device(name, device)
 

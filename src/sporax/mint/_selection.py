@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from sporax import ops
-from sporax.common.tensor import Tensor
+from sporax.common.tensor import Tensor, wrap_numpy
 from sporax.ir.errors import SporaxTypeError
 from sporax.mint._registry import offer
 from sporax.ops import _check as check
-from sporax.ops._operator import Array, operator
+from sporax.ops._operator import MINT, Array, operator, renamed
+from sporax.ops.sorting import known
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:
@@ -53,6 +55,37 @@ def _extreme(
     return values, positions
 
 
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements, in ascending order; outside compiled steps only.
+
+    Args:
+        input: tensor.
+        sorted: accepted for compatibility; they are in order either way.
+        return_inverse: also give for each element its position in the result (int64).
+        return_counts: also give how often each occurs (int64).
+        dim: compare slices along this dimension instead of single elements.
+    """
+    where = None if dim is None else check.axis("unique", dim, input.ndim)
+    found = np.unique(known("unique", "input", input), False, return_inverse, return_counts, where)
+    if not (return_inverse or return_counts):
+        return wrap_numpy(np.asarray(found))
+    values, *others = found
+    if return_inverse:
+        others[0] = others[0].reshape(input.shape if where is None else -1)
+    return (wrap_numpy(values), *(wrap_numpy(each.astype(np.int64)) for each in others))
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """``input + value * tensor1 * tensor2``."""
+    return ops.addcmul(input, tensor1, tensor2, value)
+
+
 def swapaxes(input: Tensor, axis0: int, axis1: int) -> Tensor:
     """The tensor with two dimensions exchanged."""
     return ops.swapaxes(input, axis0, axis1)
@@ -90,4 +123,7 @@ def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
     return result + bias
 
 
-offer(max, min, swapaxes, addr_, item, npu_gelu)
+isnan = renamed(ops.isnan, {"tensor": "input"})
+
+offer(max, min, unique, addcmul, swapaxes, addr_, item, npu_gelu)
+MINT.update(isnan=isnan, fix=ops.trunc, ge=ops.ge, conv2d=MINT["nn.functional.conv2d"])

@@ -88,7 +88,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def program(self) -> Program:
         """The compiled form of this Cell."""
         if self._program is None:
-            object.__setattr__(self, "_program", Program(returning_values(self._run), type(self).__name__))
+            object.__setattr__(self, "_program", Program(returning_values(self._run), type(self).__name__, context.plan_settings))
         return self._program
 
     def compile(self, *args: Any, **kwargs: Any) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sporax import context
 from sporax.common.parameter import Parameter
+from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
@@ -15,6 +16,8 @@ from sporax.runtime import distributed, fusion, groups, state
 
 REDUCING_MODES = (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL)
 """Parallel modes in which training Cells combine gradients by themselves."""
+
+Gradient = Tensor | RowTensor
 
 
 class DistributedGradReducer(Cell):
@@ -75,11 +78,12 @@ class DistributedGradReducer(Cell):
             1.0 / self.degree if self.mean else None,
         )
 
-    def __call__(self, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def __call__(self, grads: Sequence[Gradient]) -> tuple[Gradient, ...]:
         """The combined gradients.
 
         Args:
-            grads: one Tensor for each Parameter, in their order.
+            grads: one Tensor for each Parameter, in their order. Of a `RowTensor` the rows of all ranks are put together,
+                so each rank must give the same number of rows.
 
         Raises:
             SporaxTypeError: something else than Tensors.
@@ -87,16 +91,28 @@ class DistributedGradReducer(Cell):
         """
         return self.construct(grads)
 
-    def construct(self, grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def construct(self, grads: Sequence[Gradient]) -> tuple[Gradient, ...]:
         """See `__call__`."""
-        if not isinstance(grads, list | tuple) or not all(isinstance(grad, Tensor) for grad in grads):
+        if not isinstance(grads, list | tuple) or not all(isinstance(grad, Tensor | RowTensor) for grad in grads):
             raise SporaxTypeError("For 'DistributedGradReducer', the gradients must be a tuple of Tensors.")
         if len(grads) != self.num_gradients:
             raise SporaxValueError(
                 f"For 'DistributedGradReducer', there must be one gradient for each of the {self.num_gradients} "
                 f"parameters, but got {len(grads)}."
             )
-        return tuple(map(wrap, fusion.reduce_buckets(self.reduction, [grad.array for grad in grads])))
+        rows = {position: grad for position, grad in enumerate(grads) if isinstance(grad, RowTensor)}
+        reduction = fusion.without(self.reduction, rows) if rows else self.reduction
+        arrays = [grad.values.array if isinstance(grad, RowTensor) else grad.array for grad in grads]
+        results: list[Gradient] = list(map(wrap, fusion.reduce_buckets(reduction, arrays)))
+        travels = {position for bucket in self.reduction.buckets for position in bucket}
+        for position, grad in rows.items():
+            results[position] = self._gathered(grad) if position in travels else grad
+        return tuple(results)
+
+    def _gathered(self, grad: RowTensor) -> RowTensor:
+        """The rows of all ranks, one rank's after another's."""
+        indices, values = fusion.gather_rows(self.reduction, grad.indices.array, grad.values.array)
+        return RowTensor(wrap(indices), wrap(values), grad.dense_shape)
 
 
 def fusion_ids(

@@ -12,13 +12,15 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
-from sporax.ops.normalization import batch_norm_eval, batch_norm_train
+from sporax.ops.normalization import batch_moments, batch_norm_eval, batch_norm_shared, batch_norm_train
+from sporax.runtime import collectives, groups
+from sporax.runtime.groups import Group
 
 
 class LayerNorm(Cell):
@@ -243,11 +245,15 @@ class _BatchNorm(Cell):
         by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
         if not by_batch:
             return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self.eps)
-        result, mean, variance = batch_norm_train(x, self.gamma, self.beta, channel, self.eps)
+        result, mean, variance = self._by_batch(x, channel)
         kept = self.momentum
         for moving, now in ((self.moving_mean, mean), (self.moving_variance, variance)):
             ops.assign(moving, ops.stop_gradient(kept * moving + (1 - kept) * now.astype(moving.dtype)))
         return result
+
+    def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch normalised by its own statistics, and these: mean and unbiased variance of each channel."""
+        return batch_norm_train(x, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]
 
     def extend_repr(self) -> str:
         """Settings."""
@@ -303,14 +309,18 @@ class BatchNorm3d(_VolumeNorm):
 
 
 class SyncBatchNorm(_VolumeNorm):
-    """Batch normalisation of (N, C) or (N, C, H, W) with the statistics of all ranks' batches.
+    """Batch normalisation of (N, C) or (N, C, H, W) with the statistics of all ranks' batches together.
+
+    While training, every rank of a group must call it; their batches may differ in size.
 
     Args:
-        process_groups: lists of ranks that share statistics; None for all. Only a single process is offered yet, where this
-            is `BatchNorm2d`.
+        num_features, eps, momentum, affine, use_batch_statistics, dtype: as in `BatchNorm2d`.
+        gamma_init, beta_init, moving_mean_init, moving_var_init: initializers.
+        process_groups: lists of ranks that share statistics; None for all. A rank in none of them uses its own.
 
     Raises:
-        SporaxNotImplementedError: there is more than one process.
+        SporaxTypeError: `process_groups` is not a list of lists of ints.
+        SporaxValueError: it names a rank twice.
     """
 
     ranks = (2, 4)
@@ -341,15 +351,39 @@ class SyncBatchNorm(_VolumeNorm):
             use_batch_statistics,
             dtype,
         )
-        if process_groups is not None and not isinstance(process_groups, list):
-            raise SporaxTypeError(
-                f"For 'SyncBatchNorm', 'process_groups' must be a list, but got {type(process_groups).__name__}."
-            )
-        if jax.process_count() > 1:
-            raise SporaxNotImplementedError(
-                f"For 'SyncBatchNorm', statistics over several processes are not offered yet, but there are "
-                f"{jax.process_count()}; use BatchNorm2d, or semi-automatic parallelism, where a batch is a whole."
-            )
+        self.process_groups = _checked_groups(process_groups)
+
+    def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
+        group = self._group()
+        if group.size == 1:
+            return super()._by_batch(x, channel)
+        own = batch_moments(x, channel)
+        moments = wrap(collectives.run(collectives.AllGather(group), own.array))
+        return batch_norm_shared(x, moments, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]
+
+    def _group(self) -> Group:
+        """The ranks this one shares statistics with."""
+        if self.process_groups is None:
+            return groups.find(None)
+        rank = groups.this_rank()
+        return Group("SyncBatchNorm", next((ranks for ranks in self.process_groups if rank in ranks), (rank,)))
+
+
+def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
+    """`process_groups` of `SyncBatchNorm` as tuples."""
+    if process_groups is None:
+        return None
+    lists = process_groups if isinstance(process_groups, list) else [None]
+    if any(not isinstance(ranks, list) or any(type(rank) is not int for rank in ranks) for ranks in lists):
+        raise SporaxTypeError(
+            f"For 'SyncBatchNorm', 'process_groups' must be a list of lists of ints, but got {process_groups!r}."
+        )
+    every = [rank for ranks in lists for rank in ranks]
+    if len(set(every)) < len(every):
+        raise SporaxValueError(
+            f"For 'SyncBatchNorm', 'process_groups' must name each rank at most once, but got {process_groups}."
+        )
+    return tuple(map(tuple, lists))
 
 
 class _InstanceNorm(Cell):

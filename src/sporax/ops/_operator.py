@@ -40,8 +40,10 @@ import jax
 
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ops._marked import between_marks
 from sporax.ops._parameters import Array, Operand, Parameters, static
 from sporax.ops._primitive import Primitive
+from sporax.runtime import state
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 
@@ -110,6 +112,12 @@ class Operator:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+        if state.planning():
+            return between_marks(self, args, kwargs, constants)
+        return self.run_unmarked(args, kwargs, constants)
+
+    def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
+        """As `run`, without saying anything to a plan."""
         arrays: list[Any] = []
         key: list[Any] = []
         for position, arg in enumerate(args):

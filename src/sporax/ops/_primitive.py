@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ops._marked import between_marks
 from sporax.ops._parameters import static
 from sporax.runtime import state
 
@@ -74,6 +75,8 @@ class Primitive:
             if state.current_frame() is None:
                 return self.operator.run(args, kwargs, self._constants)
             with jax.named_scope(self.instance_name or self.name):
+                if state.planning():
+                    return between_marks(self.operator, args, kwargs, self._constants, self)
                 return self.operator.run(args, kwargs, self._constants)
         except SporaxError as error:
             error.within(self.instance_name)

@@ -40,9 +40,9 @@ def relu(input: Array, inplace: bool = False) -> Array:
 
 @operator("ReLU6", function="relu6")
 def relu6(x: Array) -> Array:
-    """The input limited to [0, 6]."""
+    """The input limited to [0, 6]; its gradient is 0 at 0 and 1 at 6."""
     check.floating("ReLU6", x=x)
-    return jnp.clip(x, 0, 6)
+    return jnp.where(x > 6, jnp.asarray(6, x.dtype), jax.nn.relu(x))
 
 
 @operator("GeLU", function="")
@@ -146,8 +146,9 @@ def leaky_relu(input: Array, alpha: float = 0.2) -> Array:
 
 @operator(function="", mint="nn.functional.leaky_relu")
 def _mint_leaky_relu(input: Array, negative_slope: float = 0.01) -> Array:
-    """The input where it is positive, `negative_slope` times the input elsewhere."""
-    return _leaky("leaky_relu", input, negative_slope)
+    """The input where it is positive, `negative_slope` times the input elsewhere, as is the gradient at 0."""
+    check.floating("leaky_relu", input=input)
+    return jnp.where(input > 0, input, jnp.asarray(negative_slope, input.dtype) * input)
 
 
 @operator("Elu", function="elu")

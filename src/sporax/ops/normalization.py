@@ -86,6 +86,41 @@ def batch_norm_train(x: Array, gamma: Array, beta: Array, channel: int, epsilon:
 
 
 @operator(function="")
+def batch_moments(x: Array, channel: int) -> Array:
+    """What `batch_norm_shared` has to know of a batch: per channel the mean and the sum of squared deviations from it, and
+    how many elements these are of; shape (1, 2·C + 1).
+    """
+    check.floating("SyncBatchNorm", x=x)
+    axes = tuple(dim for dim in range(x.ndim) if dim != channel)
+    values = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    count = x.size // x.shape[channel]
+    return jnp.concatenate([jnp.mean(values, axes), jnp.var(values, axes) * count, jnp.full(1, count, values.dtype)])[
+        None
+    ]
+
+
+@operator(function="")
+def batch_norm_shared(
+    x: Array, moments: Array, gamma: Array, beta: Array, channel: int, epsilon: float
+) -> tuple[Array, Array, Array]:
+    """`batch_norm_train` by the statistics of several batches together (Chan et al. 1979).
+
+    Args:
+        x: one of the batches.
+        moments: (batches, 2·C + 1), from `batch_moments`.
+        gamma, beta, channel, epsilon: as in `batch_norm_train`.
+    """
+    _check_channels(x, channel, gamma=gamma, beta=beta)
+    means, squares, counts = jnp.split(moments, (gamma.shape[0], 2 * gamma.shape[0]), 1)
+    count = jnp.sum(counts)
+    mean = jnp.sum(counts * means, 0) / count
+    total = jnp.sum(squares + counts * jnp.square(means - mean), 0)
+    values = x.astype(moments.dtype)
+    scaled = _scaled(x, values, mean, total / count, gamma, beta, channel, epsilon)
+    return scaled, mean, total / jnp.maximum(count - 1, 1)
+
+
+@operator(function="")
 def batch_norm_eval(
     x: Array, mean: Array, variance: Array, gamma: Array, beta: Array, channel: int, epsilon: float
 ) -> Array:

@@ -152,7 +152,13 @@ _MODES = {
 
 
 def _interpolated(
-    input: Array, size: Any, scale_factor: Any, mode: str, align_corners: bool | None, recompute: bool | None
+    input: Array,
+    size: Any,
+    scale_factor: Any,
+    mode: str,
+    align_corners: bool | None,
+    recompute: bool | None,
+    half_pixel_cubic: Any = _half_pixel_cubic,
 ) -> Array:
     name, dims = "interpolate", input.ndim - 2
     check.one_of(name, mode, tuple(_MODES), "mode")
@@ -177,12 +183,12 @@ def _interpolated(
         elif mode == "area":
             matrices.append(_area(source, target))
         else:
-            kind = _linear if mode != "bicubic" else _cubic if align else _half_pixel_cubic
+            kind = _linear if mode != "bicubic" else _cubic if align else half_pixel_cubic
             matrices.append(kind(source, target, align, True, factor))
     return _resampled(input, matrices)
 
 
-@operator(function="interpolate", mint="nn.functional.interpolate")
+@operator(function="interpolate")
 def interpolate(
     input: Array,
     size: Sizes | None = None,
@@ -218,6 +224,19 @@ def upsample(
     return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor)
 
 
+@operator(function="", mint="nn.functional.interpolate")
+def _mint_interpolate(
+    input: Array,
+    size: Sizes | None = None,
+    scale_factor: float | tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+) -> Array:
+    """As `ops.interpolate`; ``"bicubic"`` is cubic convolution with -0.75 whatever `align_corners`."""
+    return _interpolated(input, size, scale_factor, mode, align_corners, recompute_scale_factor, _cubic)
+
+
 @operator(function="", mint="nn.functional.upsample")
 def _mint_upsample(
     input: Array,
@@ -226,5 +245,5 @@ def _mint_upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Array:
-    """Same as `interpolate`."""
-    return _interpolated(input, size, scale_factor, mode, align_corners, None)
+    """As `ops.interpolate`; ``"bicubic"`` is cubic convolution with -0.75 whatever `align_corners`."""
+    return _interpolated(input, size, scale_factor, mode, align_corners, None, _cubic)

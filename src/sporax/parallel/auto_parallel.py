@@ -78,9 +78,9 @@ class AutoParallel(Cell):
     @property
     def parallel_config(self) -> ParallelConfig:
         """The settings that the network runs under; on one device the mode is stand_alone."""
-        job = context.snapshot()
-        settings: dict[str, Any] = {"device_num": job.device_num, "global_rank": job.global_rank}
-        if job.device_num == 1:
+        num_devices = context.num_devices()
+        settings: dict[str, Any] = {"device_num": num_devices, "global_rank": context.snapshot().global_rank}
+        if num_devices == 1:
             settings["parallel_mode"] = ParallelMode.STAND_ALONE
         return context.changed(self._settings, **settings)
 

@@ -11,18 +11,20 @@ that, or where a mark says so. Marks are decided by a `Policy`: the semi-automat
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
-from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
-from sporax.planner.rules import nothing_cut, placements, propagate, rule_for
+from sporax.planner.redistribution import redistribute
+from sporax.planner.rules import Assignment, Rule, nothing_cut, placements, propagate, rule_for
 
 SCALAR = Placement(())
 
@@ -41,13 +43,13 @@ class Policy(Protocol):
         """Where tensors shall lie because the user says so."""
         ...
 
-    def gradient(self, spec: TensorSpec, home: Placement, used: Placement, fusion: int) -> Settlement:
+    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
         """How the gradient of a parameter is combined.
 
         Args:
-            spec: the parameter.
+            name: of the parameter.
+            spec: its shape.
             home, used: where it is kept, and where operators have it.
-            fusion: its `comm_fusion`.
         """
         ...
 
@@ -67,9 +69,9 @@ class NoPolicy:
         """Leave all tensors as they are."""
         return [None] * len(specs)
 
-    def gradient(self, spec: TensorSpec, home: Placement, used: Placement, fusion: int) -> Settlement:
+    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
         """As the parameter lies."""
-        return Settlement(home, "gradient")
+        return Settlement(home, f"gradient of {name}")
 
     def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where operators want it."""
@@ -113,6 +115,8 @@ class _Propagation:
     producers: dict[int, int] = field(default_factory=dict)
     consumers: dict[int, list[int]] = field(default_factory=dict)
     trainable: dict[int, str] = field(default_factory=dict)
+    moved: set[tuple[int, Placement]] = field(default_factory=set)
+    passed: dict[Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
     update_from: int = 0
 
     def run(self) -> Plan:
@@ -189,9 +193,35 @@ class _Propagation:
         if rule.opaque:
             self.notes[rule.opaque + (f" ({operator.path})" if operator.path else "")] = None
         known = self._combined_where_needed(number, operator, known, made)
-        assignment = propagate(rule, self.mesh, known, made)
+        assignment = self._cheapest(operator, rule, known, made)
         where, whence = placements(rule, assignment)
         self._finish(number, operator, OperatorPlan(assignment, where, whence))
+
+    def _cheapest(self, operator: Operator, rule: Rule, known: Known, made: Known) -> Assignment:
+        """The cut that agrees with the operands; where they disagree, the one for which the cheapest of them move."""
+        first = propagate(rule, self.mesh, known, made)
+        decided = [position for position, each in enumerate(known) if each is not None and each.used]
+        best = self._seconds(operator, rule, first, known)
+        for position in decided[1:] if best else ():
+            alone = [each if number == position else None for number, each in enumerate(known)]
+            taken = frozenset(axis for axes in propagate(rule, self.mesh, alone) for axis in axes)
+            others = [each if number == position else _without(each, taken) for number, each in enumerate(known)]
+            merged = propagate(rule, self.mesh, others, made)
+            seconds = self._seconds(operator, rule, merged, known)
+            if seconds < best:
+                first, best = merged, seconds
+        return first
+
+    def _seconds(self, operator: Operator, rule: Rule, assignment: Assignment, known: Known) -> float:
+        """Time to bring the operands to where the cut needs them; nothing for what is there already."""
+        total = 0.0
+        specs = operator.operation.operands
+        for tensor, spec, here, wanted in zip(
+            operator.operands, specs, known, placements(rule, assignment)[0], strict=True
+        ):
+            if here is not None and here != wanted and (tensor, wanted) not in self.moved:
+                total += redistribute(spec.shape, spec.itemsize, here, wanted, self.mesh, self.alltoall).seconds
+        return total
 
     def _combined_where_needed(
         self, number: int, operator: Operator, known: Sequence[Placement | None], made: Known
@@ -200,7 +230,7 @@ class _Propagation:
         found = list(known)
         rule = rule_for(operator.operation)
         while any(each is not None and each.partial for each in found):
-            where, whence = placements(rule, propagate(rule, self.mesh, found, made))
+            where, _ = placements(rule, propagate(rule, self.mesh, found, made))
             stuck = [
                 position
                 for position, placement in enumerate(found)
@@ -235,6 +265,7 @@ class _Propagation:
 
     def _finish(self, number: int, operator: Operator, planned: OperatorPlan) -> None:
         self.plans[number] = planned
+        self.moved.update(zip(operator.operands, planned.operands, strict=True))
         for tensor, placement in zip(operator.operands, planned.operands, strict=True):
             if tensor != LITERAL and tensor not in self.lies:
                 self._decide(tensor, placement)
@@ -268,14 +299,25 @@ class _Propagation:
         if isinstance(mark, GradientMark):
             self._gradients(number, operator, mark, known)
             return
+        if isinstance(mark, DerivativeMark):
+            self._derivatives(number, operator, mark, known)
+            return
+        if isinstance(mark, OperatorMark):
+            mark = replace(mark, path=operator.path)
         wanted = (
             self.policy.at_operator(mark, specs, known)
             if isinstance(mark, OperatorMark)
             else self.policy.at_layout(mark, specs)
         )
+        self.passed[operator.operation.params["mark"]] = tuple(
+            each.complete() if each is not None else settlement.placement if settlement is not None else None
+            for each, settlement in zip(known, wanted, strict=True)
+        )
         operands: list[Placement] = []
         undecided = [
-            position for position, pair in enumerate(zip(known, wanted, strict=True)) if pair[0] is None and pair[1] is None
+            position
+            for position, pair in enumerate(zip(known, wanted, strict=True))
+            if pair[0] is None and pair[1] is None
         ]
         if undecided and len(undecided) == len(known):
             for position in undecided:
@@ -295,10 +337,30 @@ class _Propagation:
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
 
-    def _gradients(self, number: int, operator: Operator, mark: GradientMark, known: Sequence[Placement | None]) -> None:
+    def _derivatives(
+        self, number: int, operator: Operator, mark: DerivativeMark, known: Sequence[Placement | None]
+    ) -> None:
+        """Cotangents go back to where their tensors came from; tangents stay."""
+        before = self.passed.get(mark.of, ())
+        operands: list[Placement] = []
+        for position, placement in zip(mark.positions, known, strict=True):
+            source = before[position] if before else None
+            if placement is None:
+                spec = operator.operation.operands[len(operands)]
+                placement = source or Placement.replicated(spec.num_dims)
+            elif mark.backward and source is not None:
+                kept = tuple(axis for axis in placement.partial if axis not in source.used)
+                placement = Placement(source.dims, kept, placement.reduction)
+            operands.append(placement)
+        assignment = ((),) * len(rule_for(operator.operation).factors)
+        self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _gradients(
+        self, number: int, operator: Operator, mark: GradientMark, known: Sequence[Placement | None]
+    ) -> None:
         by_name = {name: tensor for tensor, name in self.trainable.items()}
         operands = []
-        for position, (name, fusion) in enumerate(zip(mark.parameters, mark.fusion, strict=True)):
+        for position, name in enumerate(mark.parameters):
             spec = operator.operation.operands[position]
             placement = known[position] or Placement.replicated(spec.num_dims)
             parameter = by_name.get(name)
@@ -309,7 +371,7 @@ class _Propagation:
                     self._decide(parameter, placement.complete())
                 used = self.lies[parameter]
                 home = self.homes.get(parameter, used)
-            settlement = self.policy.gradient(spec, home, used, fusion)
+            settlement = self.policy.gradient(name, spec, home, used)
             self.settled[operator.results[position]] = settlement
             operands.append(placement)
         assignment = ((),) * len(rule_for(operator.operation).factors)
@@ -321,9 +383,7 @@ class _Propagation:
         plan = _CONTROL[operator.name](self, operator, [None if each is None else each.complete() for each in known])
         self._finish(number, operator, plan)
 
-    def _body(
-        self, body: OperatorGraph, arguments: Known, outputs: Known = ()
-    ) -> Plan:
+    def _body(self, body: OperatorGraph, arguments: Known, outputs: Known = ()) -> Plan:
         """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said."""
         first = len(body.inputs) - len(arguments)
         inputs = {
@@ -331,7 +391,7 @@ class _Propagation:
             for each, placement in zip(body.inputs[first:], arguments, strict=True)
             if placement is not None
         }
-        inner = _Propagation(body, self.mesh, inputs, self.policy, self.alltoall, outputs)
+        inner = _Propagation(body, self.mesh, inputs, self.policy, self.alltoall, outputs, passed=self.passed)
         plan = inner.run()
         self.notes.update(inner.notes)
         return plan
@@ -346,9 +406,14 @@ class _Propagation:
         rows = [None if each is None else Placement(each.dims[1:]) for each in known[num_consts + num_carry :]]
         first = self._body(body, [*consts, *carry, *rows])
         found = first.inputs[len(body.inputs) - len(specs) :]
-        plan = self._body(body, found, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)])
+        plan = self._body(
+            body, found, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)]
+        )
         carried = found[num_consts : num_consts + num_carry]
-        wanted = (*found[: num_consts + num_carry], *(Placement(((), *each.dims)) for each in found[num_consts + num_carry :]))
+        wanted = (
+            *found[: num_consts + num_carry],
+            *(Placement(((), *each.dims)) for each in found[num_consts + num_carry :]),
+        )
         stacked = tuple(Placement(((), *each.dims)) for each in plan.outputs[num_carry:])
         return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
 
@@ -411,6 +476,12 @@ class _Propagation:
         return tuple(found)
 
 
+def _without(placement: Placement | None, taken: frozenset[int]) -> Placement | None:
+    """What is left of a placement when others have taken some axes: of each dimension, the cuts before the first of these."""
+    if placement is None or not placement.used & taken:
+        return placement
+    dims = (tuple(itertools.takewhile(lambda axis: axis not in taken, axes)) for axes in placement.dims)
+    return Placement(tuple(dims), tuple(axis for axis in placement.partial if axis not in taken), placement.reduction)
+
+
 _CONTROL = {"scan": _Propagation._scan, "while": _Propagation._while, "cond": _Propagation._cond}
-
-

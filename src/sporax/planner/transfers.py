@@ -107,7 +107,7 @@ class _Scheduler:
         if key is not None:
             self.waiting.setdefault(key, []).append(transfer)
             return []
-        self.available[tensor] = [settlement.placement]
+        self.available[tensor] = [settlement.placement] if placement.partial else [placement, settlement.placement]
         return [(transfer,)]
 
     def _fetch(self, tensor: int, wanted: Placement, operator: int) -> list[Together]:

@@ -18,7 +18,8 @@ and not divided counts once for each of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -27,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import distributed, groups, joint, state
 from sporax.runtime.groups import Group
 from sporax.runtime.order import AXIS, follow, happened, receipt
@@ -114,11 +115,29 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
     Raises:
         SporaxRuntimeError: this rank is not a member of the group.
         SporaxTypeError, SporaxValueError: the arrays do not fit the collective.
+        SporaxNotImplementedError: a derivative in forward mode was asked for.
     """
-    collective.group.position(type(collective).__name__)
-    results, last = _differentiable(collective, receipt(), *arrays)
+    name = type(collective).__name__
+    collective.group.position(name)
+    with reverse_mode_only(name):
+        results, last = _differentiable(collective, receipt(), *arrays)
     happened(last)
     return results
+
+
+@contextmanager
+def reverse_mode_only(name: str) -> Iterator[None]:
+    """Context for something whose derivative JAX knows in reverse mode alone; says so when asked for the other."""
+    try:
+        yield
+    except TypeError as error:
+        if "forward-mode" not in str(error):
+            raise
+        raise SporaxNotImplementedError(
+            f"For '{name}', the derivative must be taken in reverse mode (grad, vjp), but got forward mode (jvp), which "
+            "is not offered through exchanges between ranks. Collectives that only move or add data are linear: apply "
+            "them to the tangent of their input."
+        ) from None
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))

@@ -62,6 +62,11 @@ def has_peers() -> bool:
     return _world is not None and _world.size > 1
 
 
+def num_devices() -> int:
+    """Devices that all processes of the job drive together; 1 before `start`."""
+    return 1 if _world is None else jax.device_count()
+
+
 def start(environ: Mapping[str, str] = os.environ) -> World:
     """Take this process's place in its job; waits until all ranks are there. Calling it again changes nothing.
 

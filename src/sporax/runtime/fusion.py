@@ -10,49 +10,34 @@ single arrays change from local to joint form.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
 from sporax.runtime import collectives
 from sporax.runtime.groups import Group
 
-BYTES_PER_MEGABYTE = 1 << 20
-_FIRST_SPLIT_ID = 1 << 10
+__all__ = [
+    "BYTES_PER_MEGABYTE",
+    "Bucket",
+    "Reduction",
+    "broadcast_buckets",
+    "buckets",
+    "ids_by_position",
+    "ids_by_size",
+    "reduce_buckets",
+    "travelling_dtype",
+]
 
 Bucket = tuple[int, ...]
 
 
 # ------------------------------------------------------------------------------------------------------ who goes together
-
-
-def ids_by_position(count: int, last_of_each: Sequence[int]) -> list[int]:
-    """Ids for arrays that are split after the given positions, these included; numbers beyond the end do nothing."""
-    ids, current = [], _FIRST_SPLIT_ID
-    for position in range(count):
-        ids.append(current)
-        current += position in last_of_each
-    return ids
-
-
-def ids_by_size(sizes: Sequence[int], threshold_bytes: int) -> list[int]:
-    """Ids for arrays of these sizes in bytes: the one with which a buffer reaches the threshold opens the next buffer.
-
-    A threshold of 0 fuses nothing.
-    """
-    if threshold_bytes <= 0:
-        return [0] * len(sizes)
-    ids, current, total = [], 1, 0
-    for size in sizes:
-        total += size
-        if total >= threshold_bytes:
-            current, total = current + 1, 0
-        ids.append(current)
-    return ids
 
 
 def buckets(ids: Sequence[int], dtypes: Sequence[Any]) -> tuple[Bucket, ...]:
@@ -98,6 +83,22 @@ def reduce_buckets(reduction: Reduction, arrays: Sequence[jax.Array]) -> list[ja
     for position, result in _unpack(reduction, shapes, sums).items():
         results[position] = result
     return results
+
+
+def without(reduction: Reduction, positions: Collection[int]) -> Reduction:
+    """The reduction of all arrays but those at these positions."""
+    kept = (tuple(position for position in bucket if position not in positions) for bucket in reduction.buckets)
+    return replace(reduction, buckets=tuple(filter(None, kept)))
+
+
+def gather_rows(reduction: Reduction, indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Indices (rows,) and values (rows, …) of all members one after another, the values scaled as the sums would be."""
+    gather = collectives.AllGather(reduction.group)
+    everywhere, found = collectives.run(gather, indices), collectives.run(gather, values)
+    if reduction.scale is not None:
+        wide = found.astype(travelling_dtype(values.dtype))
+        found = (wide * jnp.asarray(reduction.scale, wide.dtype)).astype(values.dtype)
+    return everywhere, found
 
 
 def broadcast_buckets(group: Group, root: int, arrays: Sequence[jax.Array]) -> list[jax.Array]:

@@ -66,7 +66,8 @@ def run(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...
     Raises:
         SporaxRuntimeError: a message to this rank itself has no counterpart in this exchange.
     """
-    results, last = _differentiable(exchange, receipt(), *arrays)
+    with collectives.reverse_mode_only("BatchISendIRecv"):
+        results, last = _differentiable(exchange, receipt(), *arrays)
     happened(last)
     return results
 
@@ -77,14 +78,16 @@ def send(message: Message, array: jax.Array) -> jax.Array:
     Raises:
         SporaxRuntimeError: the receiver is this rank itself.
     """
-    sent, last = _differentiable_send(message, receipt(), array)
+    with collectives.reverse_mode_only("Send"):
+        sent, last = _differentiable_send(message, receipt(), array)
     happened(last)
     return sent
 
 
 def receive(message: Message, after: jax.Array) -> jax.Array:
     """Receive one array. Its derivative is sent back, provided that `after` is differentiated, which gets zeros."""
-    arrived, last = _differentiable_receive(message, receipt(), after)
+    with collectives.reverse_mode_only("Receive"):
+        arrived, last = _differentiable_receive(message, receipt(), after)
     happened(last)
     return arrived
 

@@ -21,7 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
-from sporax.runtime import distributed, joint, state
+from sporax.ir.graph import Role
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.runtime import distributed, global_view, joint, state
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")
@@ -80,6 +82,7 @@ class _Variant:
     communicates: bool = False
     jitted: Any = None
     executable: Any = None
+    planned: global_view.PlannedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
 
@@ -123,22 +126,32 @@ class _Variant:
         return True
 
 
+def no_plan() -> ParallelConfig | None:
+    """For programs that are never cut by a plan."""
+    return None
+
+
 class Program:
     """Compiled form of `function`.
 
     Args:
         function: takes and returns pytrees whose leaves are arrays or static values; may read and write variables.
         name: how the program is called in the compiled module and in messages.
+        settings: gives the settings of the global view when the program shall be cut by a plan, else None; asked at each
+            compilation.
 
     Raises:
         SporaxTypeError: an argument is neither an array nor hashable.
     """
 
-    __slots__ = ("_variants", "compilations", "function", "name")
+    __slots__ = ("_variants", "compilations", "function", "name", "settings")
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    def __init__(
+        self, function: Callable[..., Any], name: str, settings: Callable[[], ParallelConfig | None] = no_plan
+    ) -> None:
         self.function = function
         self.name = name
+        self.settings = settings
         self._variants: dict[_Signature, list[_Variant]] = {}
         self.compilations: list[Compilation] = []
 
@@ -147,6 +160,8 @@ class Program:
         leaves, tree = jax.tree.flatten((args, kwargs))
         variant = self._variant(_sign(leaves, tree, self.name))
         arrays = list(filter(_is_array, leaves))
+        if variant.planned is not None:
+            return _run_planned(variant, variant.planned, arrays)
         if variant.communicates:
             return self._run_jointly(variant, arrays)
         new_values, outputs = variant.run(*_values(variant, arrays))
@@ -166,10 +181,17 @@ class Program:
         leaves, tree = jax.tree.flatten((args, kwargs))
         variant = self._variant(_sign(leaves, tree, self.name))
         arrays = list(filter(_is_array, leaves))
+        if variant.planned is not None:
+            return _lower_planned(variant, variant.planned, arrays)
         if variant.communicates:
             devices = joint.all_devices()
             return variant.lower(*_joint_values(variant, arrays, devices), joint.zero(devices))
         return variant.lower(*_values(variant, arrays))
+
+    def plan(self, *args: Any, **kwargs: Any) -> global_view.PlannedStep | None:
+        """How the program for these arguments is cut, without running it; None when it is not cut by a plan."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        return self._variant(_sign(leaves, tree, self.name)).planned
 
     def _variant(self, signature: _Signature) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
@@ -178,8 +200,12 @@ class Program:
                 return variant
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
-        variant = _discover(self.function, signature)
-        variant.jitted = _jitted(self.function, variant, self.name)
+        config = self.settings()
+        variant = _discover(self.function, signature, config)
+        if config is None:
+            variant.jitted = _jitted(self.function, variant, self.name)
+        else:
+            variant.planned = _planned(self.function, variant, self.name, config)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
@@ -249,7 +275,7 @@ def _joint_values(
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
-def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
+def _discover(function: Callable[..., Any], signature: _Signature, config: ParallelConfig | None = None) -> _Variant:
     """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on."""
     frame = state.DiscoveryFrame()
 
@@ -258,9 +284,8 @@ def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
         with frame:
             function(*args, **kwargs)
 
-    described = [each for each in signature.leaves if not isinstance(each[0], type)]
-    inputs = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described]
-    if distributed.has_peers():
+    inputs = _described(signature, config)
+    if distributed.has_peers() and config is None:
         jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
     else:
         jax.eval_shape(trace, inputs)
@@ -274,13 +299,33 @@ def _discover(function: Callable[..., Any], signature: _Signature) -> _Variant:
     )
 
 
+def _described(signature: _Signature, config: ParallelConfig | None) -> list[jax.ShapeDtypeStruct]:
+    """The arrays among the arguments; in the global view, over all processes."""
+    described = [each for each in signature.leaves if not isinstance(each[0], type)]
+    if config is None:
+        return [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described]
+    return [
+        jax.ShapeDtypeStruct(global_view.whole_shape(tuple(shape), position, config), dtype)
+        for position, (shape, dtype) in enumerate(described)
+    ]
+
+
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
+    program = _pure(function, variant, name, planned=False)
+    if variant.communicates:
+        return joint.compile_jointly(program, joint.all_devices(), donate=(0,))
+    return jax.jit(program, donate_argnums=0)
+
+
+def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: bool) -> Callable[..., Any]:
+    """`function` as a pure one of the values of its variables and its arrays."""
+
     def program(
         written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         args, kwargs = _inputs(variant.signature, arrays)
         values = dict(zip((*variant.written, *variant.read), (*written, *read), strict=True))
-        with state.Frame(values, compiled=True) as frame:
+        with state.Frame(values, compiled=True, planned=planned) as frame:
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
         variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
@@ -294,9 +339,59 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
         return [frame.values[variable] for variable in variant.written], outputs
 
     program.__name__ = program.__qualname__ = name
-    if variant.communicates:
-        return joint.compile_jointly(program, joint.all_devices(), donate=(0,))
-    return jax.jit(program, donate_argnums=0)
+    return program
+
+
+# -------------------------------------------------------------------------------------------------- in the global view
+
+
+def _planned(
+    function: Callable[..., Any], variant: _Variant, name: str, config: ParallelConfig
+) -> global_view.PlannedStep:
+    """The program cut by a plan."""
+    program = _pure(function, variant, name, planned=True)
+    num_written, num_read = len(variant.written), len(variant.read)
+
+    def flat(*values: jax.Array) -> list[jax.Array]:
+        split = num_written + num_read
+        updated, outputs = program(list(values[:num_written]), list(values[num_written:split]), list(values[split:]))
+        return [*updated, *outputs]
+
+    flat.__name__ = name
+    data = _described(variant.signature, config)
+    arguments = [
+        *map(_variable_argument, (*variant.written, *variant.read)),
+        *(global_view.Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
+    ]
+    return global_view.plan_step(flat, arguments, num_written, config)
+
+
+def _variable_argument(variable: Any) -> global_view.Argument:
+    trainable = getattr(variable, "requires_grad", None)
+    role = Role.STATE if trainable is None else Role.PARAMETER
+    return global_view.Argument(role, variable.name, variable.raw, getattr(variable, "parallel_optimizer", True))
+
+
+def _run_planned(variant: _Variant, planned: global_view.PlannedStep, arrays: list[jax.Array]) -> Any:
+    written, read, data = _values(variant, arrays)
+    values = [*written, *read, *data]
+    if variant.executable is None:
+        variant.executable = _lower_planned(variant, planned, arrays).compile()
+    outputs = global_view.run(planned, variant.executable, values, len(data))
+    for variable, value in zip(variant.written, outputs, strict=False):
+        variable.raw = value
+    return _assemble(variant, outputs[len(variant.written) :])
+
+
+def _lower_planned(variant: _Variant, planned: global_view.PlannedStep, arrays: list[jax.Array]) -> jax.stages.Lowered:
+    described = [each.array for each in map(_variable_argument, (*variant.written, *variant.read))]
+    described += _described(variant.signature, planned.config)
+    placed = [
+        jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding)
+        for each, sharding in zip(described, planned.shardings, strict=True)
+    ]
+    lowered: jax.stages.Lowered = planned.jitted.lower(*placed)
+    return lowered
 
 
 def _difference(before: _Signature, after: _Signature) -> str:

@@ -75,19 +75,23 @@ class Frame:
     Args:
         values: variables this frame answers for, with their values inside it.
         compiled: what runs inside becomes part of a compiled program.
+        planned: that program is cut by a plan (`sporax.runtime.global_view`), which reads marks.
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
     """
 
-    __slots__ = ("communicates", "compiled", "guards", "parent", "values", "written")
+    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "values", "written")
 
-    def __init__(self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False) -> None:
+    def __init__(
+        self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
+    ) -> None:
         self.values: dict[Any, jax.Array] = dict(values or {})
         self.written: dict[Any, None] = {}  # a set that keeps order
         self.guards: dict[int, Guard] = {}
         self.parent: Frame | None = None
         self.compiled = compiled
+        self.planned = planned
         self.communicates = False
 
     def __enter__(self) -> Frame:
@@ -156,6 +160,14 @@ def compiling() -> bool:
     """Whether what runs now becomes part of a compiled program, so that values are not known."""
     frame = _current.frame
     while frame is not None and not frame.compiled:
+        frame = frame.parent
+    return frame is not None
+
+
+def planning() -> bool:
+    """Whether what runs now becomes part of a program that is cut by a plan."""
+    frame = _current.frame
+    while frame is not None and not frame.planned:
         frame = frame.parent
     return frame is not None
 

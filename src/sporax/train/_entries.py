@@ -19,6 +19,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
 from sporax.nn.cell import Cell
+from sporax.train import _ranks
 
 _MAX_DIM = 1 << 48  # more is no size but garbage, which numpy would stumble over
 
@@ -161,10 +162,7 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
         return np.asarray(array.addressable_data(0))
     if array.is_fully_addressable:
         return np.asarray(array)
-    from jax.experimental import multihost_utils  # imports much, and only jobs of several processes need it
-
-    gathered: Any = multihost_utils.process_allgather(array, tiled=True)
-    return np.asarray(gathered)
+    return _ranks.whole(array)
 
 
 def array_from(name: str, data: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -34,7 +34,7 @@ class GroupedSteps:
     def __init__(self, network: Cell) -> None:
         self.network = network
         self._groupable: bool | None = None
-        self.program = Program(self._run_stacked, f"{type(network).__name__}_group")
+        self.program = Program(self._run_stacked, f"{type(network).__name__}_group", context.plan_settings)
 
     def groupable(self, batch: Batch) -> bool:
         """Whether grouping pays, judged by the step for `batch`.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from sporax.context import get_auto_parallel_context
+from sporax.context import get_auto_parallel_context, snapshot, world_size
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.parallel_config import ParallelMode
 from sporax.nn.cell import Cell
 from sporax.train._checks import check_count, check_integer, check_text
 from sporax.train._feed import Batch, check_dataset
@@ -26,6 +27,31 @@ def check_parts(network: Any, loss_fn: Any, optimizer: Any) -> None:
         raise SporaxTypeError(f"For 'Model', 'loss_fn' must be a Cell or a function, but got {type(loss_fn).__name__}.")
     if optimizer is not None and not isinstance(optimizer, Cell):
         raise SporaxTypeError(f"For 'Model', 'optimizer' must be an Optimizer, but got {type(optimizer).__name__}.")
+
+
+def check_parallel(where: str) -> None:
+    """Refuse parallel settings that contradict each other, before anything is compiled.
+
+    Raises:
+        SporaxRuntimeError: the whole batch on every rank, in a mode in which the step is not cut.
+        SporaxValueError: several devices in a mode for one, or a broadcast of rank 0's Parameters in a mode without it.
+    """
+    config = snapshot()
+    mode = config.parallel_mode
+    if config.full_batch and not config.in_global_view:
+        raise SporaxRuntimeError(
+            f"For '{where}', 'full_batch' (dataset_strategy='full_batch') must come with the parallel mode "
+            f"'semi_auto_parallel' or 'auto_parallel', but got '{mode}'."
+        )
+    if mode == ParallelMode.STAND_ALONE and config.device_num not in (1, world_size()):
+        raise SporaxValueError(
+            f"For '{where}', 'device_num' must be 1 in the parallel mode 'stand_alone', but got {config.device_num}."
+        )
+    if config.parameter_broadcast and mode not in (ParallelMode.DATA_PARALLEL, ParallelMode.HYBRID_PARALLEL):
+        raise SporaxValueError(
+            f"For '{where}', 'parameter_broadcast' must come with the parallel mode 'data_parallel' or "
+            f"'hybrid_parallel', but got '{mode}'. Set one seed on all ranks instead."
+        )
 
 
 def check_options(options: dict[str, Any], boost_level: str) -> None:

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.environment import RankEnvironment
-from sporax.runtime import collectives, groups
+from sporax.runtime import collectives, distributed, groups
 
 
 def rank() -> int:
@@ -28,6 +29,35 @@ def mean_over_ranks(value: float) -> float:
 def any_rank(flag: bool) -> bool:
     """Whether the flag is set on any rank. All ranks must call it."""
     return bool(np.any(_gathered(flag))) if jax.process_count() > 1 else flag
+
+
+def whole(array: jax.Array) -> np.ndarray[Any, Any]:
+    """All values of an array that is cut over the devices of several ranks. All ranks that hold a part must call it.
+
+    The exchange is one of the runtime's collectives, so it keeps its place among those of the steps around it.
+
+    Raises:
+        SporaxRuntimeError: the ranks have not been joined by `init`.
+    """
+    if distributed.world() is None:
+        raise SporaxRuntimeError(
+            f"For 'save_checkpoint', an array of shape {array.shape} is cut over several processes, so the ranks must have "
+            "been joined: call init() first."
+        )
+    places = array.sharding.devices_indices_map(array.shape)
+    devices = sorted(places, key=_rank_and_number)
+    holders = groups.Group("holders", tuple(sorted({device.process_index for device in devices})))
+    shards = sorted(array.addressable_shards, key=lambda shard: _rank_and_number(shard.device))
+    own = jnp.asarray(np.stack([np.asarray(shard.data) for shard in shards]))
+    pieces = np.asarray(collectives.run(collectives.AllGather(holders), own))
+    found = np.empty(array.shape, pieces.dtype)
+    for device, piece in zip(devices, pieces, strict=True):
+        found[places[device]] = piece
+    return found
+
+
+def _rank_and_number(device: jax.Device) -> tuple[int, int]:
+    return device.process_index, device.id
 
 
 def _gathered(value: Any) -> Any:

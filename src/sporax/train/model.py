@@ -19,7 +19,14 @@ from sporax.parallel.auto_parallel import AutoParallel
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train._feed import Batch, check_dataset
 from sporax.train._loop import GroupedSteps, TrainLoop, check_two_columns, evaluate
-from sporax.train._model_arguments import check_epochs, check_options, check_parts, first_batch, layouts
+from sporax.train._model_arguments import (
+    check_epochs,
+    check_options,
+    check_parallel,
+    check_parts,
+    first_batch,
+    layouts,
+)
 from sporax.train.callback._callback import (
     Callback,
     CallbackManager,
@@ -49,6 +56,7 @@ class Model:
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxKeyError: what was given does not fit together; the message says what.
+        SporaxRuntimeError: the parallel settings ask for full batches in a mode that does not cut them.
 
     Example:
         >>> model = Model(net, nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9), {"accuracy"})
@@ -72,6 +80,7 @@ class Model:
         check_parts(network, loss_fn, optimizer)
         check_options(options, boost_level)
         self._network: Cell = network
+        self._check_parallel("Model")
         self._loss_fn = loss_fn
         self._optimizer = optimizer
         self._amp_level = check_text("Model", "amp_level", amp_level, ("O0", "O1", "O2", "O3", "auto"))
@@ -206,6 +215,7 @@ class Model:
     ) -> None:
         check_bool(where, "dataset_sink_mode", sink_mode)
         check_epochs(where, epoch, initial_epoch, sink_size)
+        self._check_parallel(where)
         num_batches = check_dataset(where, dataset)
         if num_batches == 0:
             raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
@@ -242,6 +252,11 @@ class Model:
             facts.parallel_mode = get_auto_parallel_context("parallel_mode")
             facts.device_number = get_auto_parallel_context("device_num")
             loop.run(range(initial_epoch, epoch), manager)
+
+    def _check_parallel(self, where: str) -> None:
+        """Check the context's settings; a network with settings of its own has checked them."""
+        if not isinstance(self._network, AutoParallel):
+            check_parallel(where)
 
     def _parallel_settings(self) -> contextlib.AbstractContextManager[Any]:
         """A network with parallel settings of its own brings them for the whole step, optimizer and all."""
@@ -291,6 +306,7 @@ class Model:
             SporaxValueError: the model has no metrics.
         """
         check_bool("Model.eval", "dataset_sink_mode", dataset_sink_mode)
+        self._check_parallel("Model.eval")
         self._check_metrics("Model.eval")
         num_batches = check_dataset("Model.eval", valid_dataset)
         given = as_callbacks(callbacks)
@@ -401,6 +417,7 @@ class Model:
         """
         check_bool("Model.build", "sink_mode", sink_mode)
         check_epochs("Model.build", epoch, 0, sink_size)
+        self._check_parallel("Model.build")
         if train_dataset is None and valid_dataset is None:
             raise SporaxValueError("For 'Model.build', 'train_dataset' and 'valid_dataset' must not both be None.")
         if not context.graph_mode():

@@ -41,7 +41,9 @@ def net(ms: Any) -> Any:
         def __init__(self):
             super().__init__()
             self.embeddings = Embeddings()
-            layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, dropout=0.0, activation="gelu", batch_first=True)
+            layer = nn.TransformerEncoderLayer(
+                WIDTH, HEADS, 2 * WIDTH, dropout=0.0, activation="gelu", batch_first=True
+            )
             self.encoder = nn.TransformerEncoder(layer, LAYERS)
             self.pooler = nn.Dense(WIDTH, WIDTH, activation="tanh")
 
@@ -55,7 +57,9 @@ def net(ms: Any) -> Any:
         def __init__(self):
             super().__init__()
             self.bert = Bert()
-            self.transform = nn.SequentialCell(nn.Dense(WIDTH, WIDTH), nn.GELU(approximate=False), nn.LayerNorm((WIDTH,)))
+            self.transform = nn.SequentialCell(
+                nn.Dense(WIDTH, WIDTH), nn.GELU(approximate=False), nn.LayerNorm((WIDTH,))
+            )
             self.bias = ms.Parameter(ms.Tensor(np.zeros(VOCAB), ms.float32), name="word_bias")
             self.relation = nn.Dense(WIDTH, 2)
             self.gather = ops.GatherD()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import io
-from typing import Any
 
 import numpy as np
 
 from sporax.dataset._checks import check_bool
 from sporax.dataset._operations import OneToOne
 from sporax.dataset._rows import Array
-from sporax.ir.errors import SporaxImportError, SporaxNotImplementedError, SporaxRuntimeError
+from sporax.dataset.vision._pillow import pillow
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 
 
 def decode(content: bytes, where: str) -> Array:
@@ -25,14 +24,9 @@ def decode(content: bytes, where: str) -> Array:
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: not an image.
     """
+    image_module = pillow(where)
     try:
-        pillow: Any = importlib.import_module("PIL.Image")
-    except ImportError as error:
-        raise SporaxImportError(
-            f"For '{where}', decoding images needs Pillow, which is not installed: pip install pillow"
-        ) from error
-    try:
-        with pillow.open(io.BytesIO(content)) as image:
+        with image_module.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError) as error:
         raise SporaxRuntimeError(f"For '{where}', the {len(content)} bytes are not an image: {error}") from error

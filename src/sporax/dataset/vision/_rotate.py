@@ -40,27 +40,28 @@ def warp(value: Array, back: Matrix, size: tuple[int, int], interpolation: Inter
     image = value[..., None] if value.ndim == 2 else value
     blank = np.array(fill if len(fill) == image.shape[-1] else fill[:1], image.dtype)
     if interpolation == Inter.NEAREST:
-        result = _look_up(image, source[0], source[1], blank)
+        result = look_up(image, source[0], source[1], blank)
     else:
-        result = _blended(image, source[0], source[1], blank)
+        result = blended(image, source[0], source[1], blank)
     return result.reshape((*size, *value.shape[2:]))
 
 
-def _look_up(image: Array, x: Array, y: Array, blank: Array) -> Array:
+def look_up(image: Array, x: Array, y: Array, blank: Array) -> Array:
+    """The pixels at x and y, `blank` outside the image (H, W, C)."""
     height, width = image.shape[:2]
     inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     picked = image[np.clip(y, 0, height - 1), np.clip(x, 0, width - 1)]
     return np.where(inside[..., None], picked, blank)
 
 
-def _blended(image: Array, x: Array, y: Array, blank: Array) -> Array:
-    """Positions come in 1/32 of a pixel."""
+def blended(image: Array, x: Array, y: Array, blank: Array) -> Array:
+    """As `look_up`, between pixels: positions come in 1/32 of one."""
     left, top = x >> 5, y >> 5
     right_share, bottom_share = (x & 31)[..., None], (y & 31)[..., None]
     total = np.zeros((*x.shape, image.shape[-1]), np.int64 if image.dtype == np.uint8 else np.float64)
     for i, row_share in ((0, 32 - bottom_share), (1, bottom_share)):
         for j, column_share in ((0, 32 - right_share), (1, right_share)):
-            total += _look_up(image, left + j, top + i, blank) * (row_share * column_share)
+            total += look_up(image, left + j, top + i, blank) * (row_share * column_share)
     return ((total + 512) >> 10).astype(np.uint8) if image.dtype == np.uint8 else (total / 1024).astype(image.dtype)
 
 
@@ -90,13 +91,13 @@ def rotated(
     return warp(value, back, size, interpolation, fill)
 
 
-def check_warp(where: str, interpolation: object) -> Inter:
+def check_warp(where: str, interpolation: object, name: str = "resample") -> Inter:
     """NEAREST or LINEAR."""
     if not isinstance(interpolation, Inter):
-        raise type_error(where, "resample", "an Inter", interpolation)
+        raise type_error(where, name, "an Inter", interpolation)
     if interpolation not in (Inter.NEAREST, Inter.LINEAR):
         raise SporaxNotImplementedError(
-            f"For '{where}', 'resample' must be NEAREST or LINEAR, but got {interpolation.name}."
+            f"For '{where}', '{name}' must be NEAREST or LINEAR, but got {interpolation.name}."
         )
     return interpolation
 

@@ -9,11 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from sporax import ops
 from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.mint._registry import offer
+from sporax.ops import _check as check
+from sporax.ops._operator import Array, operator
 
 
 def _placed(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
@@ -28,9 +33,17 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
     return _placed(input, ops.relu(input), inplace)
 
 
+@operator(function="")
+def _limited(input: Array, low: float, high: float) -> Array:
+    """The input limited to [low, high]; its gradient is 0 at both ends."""
+    check.tensor("hardtanh", input=input)
+    ends = jax.lax.stop_gradient(jnp.clip(input, jnp.asarray(low, input.dtype), jnp.asarray(high, input.dtype)))
+    return jnp.where((input > low) & (input < high), input, ends)
+
+
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """The input limited to [0, 6]; `inplace` writes it to the input."""
-    return _placed(input, ops.relu6(input), inplace)
+    return _placed(input, _limited(input, 0.0, 6.0), inplace)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -45,7 +58,7 @@ def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """The input limited to [min_val, max_val]; `inplace` writes it to the input."""
-    return _placed(input, ops.hardtanh(input, min_val, max_val), inplace)
+    return _placed(input, _limited(input, min_val, max_val), inplace)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:

@@ -1,7 +1,7 @@
 """Functions of `mindspore.mint.nn.functional`."""
 
 from sporax.ir.missing import missing_names
-from sporax.mint.nn import _functions  # registers its functions
+from sporax.mint.nn import _functions  # noqa: F401  (registers its functions)
 from sporax.ops._operator import MINT
 
 _PREFIX = "nn.functional."

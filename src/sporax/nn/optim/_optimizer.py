@@ -20,6 +20,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
+from sporax.nn.optim import _dealt
 from sporax.runtime import state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
@@ -95,6 +96,9 @@ class Optimizer(Cell):
     lazy_rows = False
     """Whether rows without gradient stay as they are in Parameters marked ``unique`` (tables of sparse lookups)."""
 
+    may_be_dealt = False
+    """Whether ``enable_parallel_optimizer`` works with it in data-parallel mode."""
+
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
         name = type(self).__name__
@@ -125,6 +129,7 @@ class Optimizer(Cell):
         self.parameters = ParameterTuple(_reordered(name, groups, ordered) if self.is_group else ordered)
         self.settings = tuple(settings[id(parameter)] for parameter in self.parameters)
         self.params = self.parameters
+        self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
@@ -179,6 +184,8 @@ class Optimizer(Cell):
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared = self.prepare()
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
+            if not _dealt.is_mine(self._owners, index):
+                continue
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
             values = [holder.array for holder in holders]
             decay = _decay_at(setting.decay, number)
@@ -189,6 +196,8 @@ class Optimizer(Cell):
                 moved = _only_touched_rows(grads[index], values, moved)
             for holder, old, new in zip(holders, values, moved, strict=True):
                 state.write(holder, new.astype(old.dtype))
+        if self._owners is not None:
+            _dealt.take_over(self._owners, self.parameters)
         state.write(self.global_step, self.global_step.array + 1)
         return (True,) * len(self.parameters)
 

@@ -39,6 +39,7 @@ class AdaFactor(Optimizer):
         SporaxTypeError, SporaxValueError: settings that contradict each other, or out of range.
     """
 
+    may_be_dealt = True
     decoupled_decay = True
 
     def __init__(

@@ -135,6 +135,7 @@ class AdamWeightDecay(Optimizer):
         weight_decay: decoupled decay.
     """
 
+    may_be_dealt = True
     slots = ("adam_m", "adam_v")
     decoupled_decay = True
 

@@ -24,6 +24,7 @@ class Lamb(Optimizer):
         weight_decay: decoupled decay.
     """
 
+    may_be_dealt = True
     slots = ("lamb_m", "lamb_v")
     decoupled_decay = True
 

@@ -1,0 +1,25 @@
+"""Pillow, which some transforms need and which is imported only by them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from sporax.ir.errors import SporaxImportError
+
+
+def pillow(where: str) -> Any:
+    """The module `PIL.Image`.
+
+    Args:
+        where: name of the API, for the message.
+
+    Raises:
+        SporaxImportError: Pillow is not installed.
+    """
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise SporaxImportError(
+            f"For '{where}', decoding and encoding images needs Pillow, which is not installed: pip install pillow"
+        ) from error

@@ -1,0 +1,36 @@
+"""Which gradients travel together: fusion ids from sizes or positions.
+
+0 travels alone; equal ids above 0 travel in one buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BYTES_PER_MEGABYTE = 1 << 20
+_FIRST_SPLIT_ID = 1 << 10
+
+
+def ids_by_position(count: int, last_of_each: Sequence[int]) -> list[int]:
+    """Ids for arrays that are split after the given positions, these included; numbers beyond the end do nothing."""
+    ids, current = [], _FIRST_SPLIT_ID
+    for position in range(count):
+        ids.append(current)
+        current += position in last_of_each
+    return ids
+
+
+def ids_by_size(sizes: Sequence[int], threshold_bytes: int) -> list[int]:
+    """Ids for arrays of these sizes in bytes: the one with which a buffer reaches the threshold opens the next buffer.
+
+    A threshold of 0 fuses nothing.
+    """
+    if threshold_bytes <= 0:
+        return [0] * len(sizes)
+    ids, current, total = [], 1, 0
+    for size in sizes:
+        total += size
+        if total >= threshold_bytes:
+            current, total = current + 1, 0
+        ids.append(current)
+    return ids

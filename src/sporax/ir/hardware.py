@@ -1,0 +1,177 @@
+"""What a chip can do, as far as plans need to know it: rates of computing, of memory, and of the links between devices.
+
+A profile is a JSON file. Those that come with Sporax are known by name (`known_profiles`); a path reads your own. Numbers
+are nominal rates; `compute_efficiency` and `memory_efficiency` say what share of them programs reach.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxValueError
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One level of the network between devices.
+
+    Attributes:
+        name: what people call it.
+        group: how many devices with consecutive ranks it joins; the outermost level joins all, however many.
+        alpha_seconds: latency of one step to a neighbour.
+        bandwidth: bytes per second that a device sends, one way.
+    """
+
+    name: str
+    group: int
+    alpha_seconds: float
+    bandwidth: float
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareProfile:
+    """One kind of device.
+
+    Attributes:
+        name: what people call it.
+        source: where the numbers come from.
+        flops: matrix multiplication, floating-point operations per second by dtype; ``"default"`` for all others.
+        memory_bandwidth: bytes per second.
+        memory_bytes: of one device.
+        links: the innermost first.
+        compute_efficiency, memory_efficiency: share of the nominal rates that programs reach.
+        launch_seconds: fixed time of one kernel.
+        collective_seconds: fixed time of one collective.
+    """
+
+    name: str
+    source: str
+    flops: Mapping[str, float] = field(hash=False)
+    memory_bandwidth: float
+    memory_bytes: int
+    links: tuple[Link, ...]
+    compute_efficiency: float = 0.7
+    memory_efficiency: float = 0.7
+    launch_seconds: float = 0.0
+    collective_seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
+
+    def flops_per_second(self, dtype: str) -> float:
+        """Reachable rate of matrix multiplication in `dtype`."""
+        return self.compute_efficiency * self.flops.get(dtype, self.flops["default"])
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Reachable rate of reading and writing memory."""
+        return self.memory_efficiency * self.memory_bandwidth
+
+    def link_between(self, ranks: tuple[int, ...]) -> Link:
+        """The innermost level that joins all of `ranks`."""
+        for link in self.links[:-1]:
+            if len({rank // link.group for rank in ranks}) == 1:
+                return link
+        return self.links[-1]
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "profile") -> HardwareProfile:
+        """Read a profile.
+
+        Args:
+            text: a JSON object with the attributes as keys.
+            where: what messages call it.
+
+        Raises:
+            SporaxValueError: not a JSON object, a key is missing or unknown, or a value is not as it must be.
+        """
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise SporaxValueError(f"For 'HardwareProfile', '{where}' must be a JSON object, but {error}.") from None
+        _check_keys(cls, value, where)
+        links = tuple(_link(each, where) for each in _listed(value["links"], where))
+        flops = value["flops"]
+        if not isinstance(flops, dict) or "default" not in flops:
+            raise SporaxValueError(
+                f"For 'HardwareProfile', 'flops' of '{where}' must give a rate per dtype and one called 'default', but got "
+                f"{flops!r}."
+            )
+        for name, number in [*flops.items(), *value.items()]:
+            if name not in ("name", "source", "flops", "links"):
+                _check_number(number, name, where, zero=name.endswith("_seconds"))
+        return cls(**{**value, "links": links})
+
+
+def known_profiles() -> tuple[str, ...]:
+    """Names of the profiles that come with Sporax."""
+    names = (each.name for each in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+
+
+@lru_cache(maxsize=64)
+def load_profile(name: str) -> HardwareProfile:
+    """A profile by name, or from a JSON file.
+
+    Args:
+        name: one of `known_profiles`, or a path that ends in ``.json``.
+
+    Raises:
+        SporaxValueError: no such profile or file, or the file is not a profile.
+
+    Example:
+        >>> load_profile("h200").memory_bytes
+        141000000000
+    """
+    if name in known_profiles():
+        return HardwareProfile.from_json((_folder() / f"{name}.json").read_text(), name)
+    path = Path(name)
+    if path.suffix != ".json" or not path.is_file():
+        raise SporaxValueError(
+            f"For 'hardware', the profile must be one of {known_profiles()} or the path of a JSON file, but got '{name}'."
+        )
+    return HardwareProfile.from_json(path.read_text(), name)
+
+
+def _folder() -> Any:
+    return resources.files("sporax.ir") / "profiles"
+
+
+def _link(value: Any, where: str) -> Link:
+    _check_keys(Link, value, where)
+    for name in ("group", "alpha_seconds", "bandwidth"):
+        _check_number(value[name], name, where, zero=name == "alpha_seconds")
+    return Link(**value)
+
+
+def _listed(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise SporaxValueError(
+            f"For 'HardwareProfile', 'links' of '{where}' must be a list, innermost first, but got {value!r}."
+        )
+    return value
+
+
+def _check_keys(kind: type[HardwareProfile] | type[Link], value: Any, where: str) -> None:
+    known = {each.name for each in fields(kind)}
+    optional = {"compute_efficiency", "memory_efficiency", "launch_seconds", "collective_seconds"}
+    if not isinstance(value, dict) or not known - optional <= set(value) <= known:
+        got = sorted(value) if isinstance(value, dict) else value
+        raise SporaxValueError(
+            f"For 'HardwareProfile', a {kind.__name__} of '{where}' must have the keys {sorted(known - optional)} and may have "
+            f"{sorted(known & optional)}, but got {got}."
+        )
+
+
+def _check_number(value: Any, name: str, where: str, zero: bool) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0 or (value == 0 and not zero):
+        bound = ">= 0" if zero else "> 0"
+        raise SporaxValueError(
+            f"For 'HardwareProfile', '{name}' of '{where}' must be a number {bound}, but got {value!r}."
+        )

@@ -1,0 +1,102 @@
+"""An operator inside a planned step: its tensors pass a mark at the entrance and one at the exit."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.layout import HasLayout
+from sporax.ir.marks import Cuts, OperatorMark, Side
+from sporax.lowering.marks import apply_mark, next_number
+
+if TYPE_CHECKING:
+    from sporax.ops._operator import Operator
+    from sporax.ops._primitive import Primitive
+
+
+def between_marks(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    constants: tuple[Any, ...] = (),
+    primitive: Primitive | None = None,
+) -> Any:
+    """Run `operator` between marks that say what it is and what the user said of it.
+
+    Args:
+        operator: what runs.
+        args, kwargs, constants: as `Operator.run` takes them.
+        primitive: its class form, which carries a strategy.
+
+    Raises:
+        SporaxRuntimeError: the strategy does not have one entry per tensor.
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
+    tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
+    said = {} if primitive is None else primitive.attrs
+    strategy = cuts_of(said.get("in_strategy"))
+    entrance = OperatorMark(
+        operator.name,
+        next_number(),
+        Side.IN,
+        None if strategy is None else _of_tensors(operator.name, strategy, leaves, tensors),
+        cuts_of(said.get("out_strategy")),
+        _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **said}),
+    )
+    marked = apply_mark([leaves[position].array for position in tensors], entrance)
+    for position, array in zip(tensors, marked, strict=True):
+        leaves[position] = wrap(array)
+    args, kwargs = jax.tree.unflatten(tree, leaves)
+    result = operator.run_unmarked(args, kwargs, constants)
+    outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
+    arrays = apply_mark([output.array for output in outputs], replace(entrance, side=Side.OUT))
+    return jax.tree.unflatten(structure, list(map(wrap, arrays)))
+
+
+def cuts_of(strategy: Any) -> Cuts | None:
+    """A strategy as a plan reads it: tuples of ints, or the values behind the user's Layouts."""
+    if strategy is None:
+        return None
+    return tuple(entry.__layout__() if isinstance(entry, HasLayout) else entry for entry in strategy)
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor)
+
+
+def _of_tensors(name: str, strategy: Cuts, leaves: Sequence[Any], tensors: Sequence[int]) -> Cuts:
+    """The entries of the tensors; numbers among the inputs have empty ones."""
+    if len(strategy) == len(tensors):
+        return strategy
+    values = [position for position, leaf in enumerate(leaves) if isinstance(leaf, int | float | Tensor)]
+    if len(strategy) == len(values):
+        return tuple(entry for entry, position in zip(strategy, values, strict=True) if position in tensors)
+    raise SporaxRuntimeError(
+        f"For '{name}', the strategy must have one entry for each of the {len(tensors)} tensors, but got {len(strategy)}: "
+        f"{strategy}."
+    )
+
+
+def _named(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by name, as far as they are given."""
+    return {**dict(zip(operator.__signature__.parameters, args, strict=False)), **kwargs}
+
+
+def _attributes(said: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
+    """Attributes and further marks, those that a plan can compare."""
+    plain = {name: value for name, value in said.items() if isinstance(value, str | int | float | bool | tuple)}
+    hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
+    return tuple(sorted(hashable.items()))
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return not (isinstance(value, tuple) and any(_is_tensor(each) for each in value))

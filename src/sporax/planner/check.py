@@ -1,0 +1,110 @@
+"""Whether a plan fits its graph: everything that the lowering relies on, checked from the rules alone.
+
+Nothing here shares code with the searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan
+from sporax.planner.rules import placements, problem, replicate, rule_for
+
+
+def check_plan(graph: OperatorGraph, plan: Plan) -> None:
+    """Raise unless `plan` can run `graph`.
+
+    Raises:
+        SporaxValueError: with the first thing that disagrees, where it is, and the two values.
+    """
+    reason = next(_disagreements(graph, plan), None)
+    if reason is not None:
+        raise SporaxValueError(f"For 'Plan', {reason}.")
+
+
+def _disagreements(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
+    counts = {
+        "operators": (len(graph.operators), len(plan.operators)),
+        "inputs": (len(graph.inputs), len(plan.inputs)),
+        "outputs": (len(graph.outputs), len(plan.outputs)),
+    }
+    for name, (wanted, got) in counts.items():
+        if wanted != got:
+            yield f"there must be {wanted} {name} as in the graph, but got {got}"
+            return
+    if plan.graph and plan.graph != graph.fingerprint():
+        yield f"the graph must be the one it was made for, {plan.graph}, but got {graph.fingerprint()}"
+    yield from _ends(graph, plan)
+    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+        for reason in _operator(operator, planned, plan):
+            yield f"operator {number} ({operator}): {reason}"
+    for tensor, settlement in plan.settled.items():
+        if not 0 <= tensor < len(graph.tensors):
+            yield f"a settled tensor must be one of {len(graph.tensors)}, but got {tensor}"
+        else:
+            yield from _fits(f"settled tensor {tensor}", graph.tensors[tensor], settlement.placement, plan)
+
+
+def _ends(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
+    for each, placement in zip(graph.inputs, plan.inputs, strict=True):
+        name = f"input {each.name or each.tensor}"
+        yield from _fits(name, graph.tensors[each.tensor], placement, plan)
+        yield from _complete(name, placement)
+    for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True)):
+        if tensor != LITERAL:
+            yield from _fits(f"output {position}", graph.tensors[tensor], placement, plan)
+        yield from _complete(f"output {position}", placement)
+    for output, argument in graph.aliases:
+        if plan.outputs[output] != plan.inputs[argument]:
+            yield (
+                f"output {output} must lie as the input whose place it takes, "
+                f"{graph.inputs[argument].name or argument} at {plan.inputs[argument]}, but got {plan.outputs[output]}"
+            )
+
+
+def _complete(name: str, placement: Placement) -> Iterator[str]:
+    if placement.partial:
+        yield f"{name} must be complete, but got {placement}"
+
+
+def _fits(name: str, spec: TensorSpec, placement: Placement, plan: Plan) -> Iterator[str]:
+    if not placement.used <= set(plan.mesh.device_axes):
+        yield f"{name} must be cut by axes of {plan.mesh}, but got {placement}"
+    elif not placement.fits(spec.shape, plan.mesh):
+        yield f"{name} of shape {spec.shape} must be divisible by its cuts, but got {placement} on {plan.mesh}"
+
+
+def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator[str]:
+    if len(planned.bodies) != len(operator.bodies):
+        yield f"there must be {len(operator.bodies)} plans of bodies, but got {len(planned.bodies)}"
+        return
+    for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
+        yield from _disagreements(body, body_plan)
+    if operator.name == MARK:
+        if planned.operands != planned.results:
+            yield f"a mark must hand on what it gets, {list(map(str, planned.operands))}, but got {list(map(str, planned.results))}"
+        return
+    if operator.bodies:
+        yield from _control_flow(operator, planned)
+        return
+    rule = rule_for(operator.operation)
+    reason = problem(rule, planned.assignment, plan.mesh)
+    if reason:
+        yield f"the cut must be possible, but {reason}"
+        return
+    wanted = placements(rule, planned.assignment)
+    for side, want, got in zip(("operands", "results"), wanted, (planned.operands, planned.results), strict=True):
+        if want != got:
+            yield f"{side} must lie at {list(map(str, want))} as its rule says, but got {list(map(str, got))}"
+
+
+def _control_flow(operator: Operator, planned: OperatorPlan) -> Iterator[str]:
+    """Without a rule for bodies everything around them must be whole."""
+    rule = replicate(operator.operation, "")
+    wanted = placements(rule, ())
+    if (planned.operands, planned.results) != wanted:
+        yield f"control flow must have whole operands and results, but got {list(map(str, planned.operands))}"

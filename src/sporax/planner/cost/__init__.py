@@ -1,0 +1,6 @@
+"""What a plan costs: time of operators, time of communication."""
+
+from sporax.planner.cost.links import link_costs
+from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
+
+__all__ = ["CommunicationOnly", "CostModel", "Roofline", "link_costs"]

@@ -1,0 +1,28 @@
+"""Communication costs of a mesh, from a hardware profile: which link each axis of the mesh runs over."""
+
+from __future__ import annotations
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import HardwareProfile
+from sporax.planner.moves import LinkCosts
+
+
+def link_costs(profile: HardwareProfile, mesh: DeviceMatrix) -> LinkCosts:
+    """Costs per axis. An axis is as slow as the link that joins the devices farthest apart along it.
+
+    Args:
+        profile: the devices; consecutive ranks are close to each other.
+        mesh: how they are arranged.
+    """
+    links = [
+        max((profile.link_between(group) for group in mesh.groups((axis,))), key=lambda link: link.group)
+        for axis in mesh.device_axes
+    ]
+    return LinkCosts(
+        alpha_seconds=profile.links[0].alpha_seconds,
+        beta_seconds_per_byte=1 / profile.links[0].bandwidth,
+        launch_seconds=profile.collective_seconds,
+        copy_seconds_per_byte=2 / profile.bytes_per_second,
+        axis_alpha=tuple(link.alpha_seconds for link in links),
+        axis_beta=tuple(1 / link.bandwidth for link in links),
+    )

@@ -1,0 +1,105 @@
+"""Models of cost: how long an operator takes on one device's slices, and what links cost.
+
+`Roofline` is the model in seconds. An operator of its own kernel takes the longer of its arithmetic and its memory traffic.
+Operators that a compiler melts into their neighbours (elementwise, reshaping) cost what they write, or nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import MARK
+from sporax.ir.hardware import HardwareProfile
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.ir.placement import Placement, num_parts
+from sporax.planner.moves import LinkCosts
+from sporax.planner.rules import Assignment, Rule, entry_for, exchanged_bytes, local_flops, placements
+from sporax.planner.rules.language import Kind
+
+
+class CostModel(Protocol):
+    """What a search asks for."""
+
+    @property
+    def links(self) -> LinkCosts:
+        """Costs of communication."""
+        ...
+
+    def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
+        """Time of one operator on one device, without the transfers of its operands."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationOnly:
+    """Operators cost nothing: the plan that communicates least.
+
+    Without a price on computing the cheapest plan repeats everything on every device; searches with this model should be
+    told to use all devices (`SearchOptions.fully_use_devices`).
+
+    Attributes:
+        links: costs of communication.
+    """
+
+    links: LinkCosts
+
+    def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
+        """Nothing."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Seconds on devices of one kind.
+
+    Attributes:
+        profile: the devices.
+        links: costs of communication between them.
+    """
+
+    profile: HardwareProfile
+    links: LinkCosts
+
+    def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
+        """Longer of arithmetic and memory traffic, plus the launch, plus what neighbours exchange meanwhile."""
+        family = _family(operation.name)
+        if family in _FREE:
+            return 0.0
+        operands, results = placements(rule, assignment)
+        written = sum(map(local_bytes, operation.results, results, [mesh] * len(results)))
+        if family in _FUSED:
+            return written / self.profile.bytes_per_second
+        read = sum(map(local_bytes, operation.operands, operands, [mesh] * len(operands)))
+        memory = (read + written) / self.profile.bytes_per_second
+        dtype = operation.operands[0].dtype if operation.operands else "default"
+        arithmetic = local_flops(rule, assignment, mesh) / self.profile.flops_per_second(dtype)
+        return self.profile.launch_seconds + max(memory, arithmetic) + self._exchange(operation, rule, assignment, mesh)
+
+    def _exchange(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
+        axes = tuple(
+            axis
+            for factor, cut in zip(rule.factors, assignment, strict=True)
+            if factor.kind in (Kind.HALO, Kind.PERMUTE)
+            for axis in cut
+        )
+        if not axes:
+            return 0.0
+        sizes = [mesh.shape[axis] for axis in axes]
+        return self.links.permute(axes, sizes, exchanged_bytes(operation, rule, assignment, mesh))
+
+
+_FREE = frozenset(["2 dimensions", "12 annotations and opaque", MARK])
+_FUSED = frozenset(["1 elementwise", "9 creation", "4 reduction"])
+
+
+def _family(name: str) -> str:
+    return MARK if name == MARK else entry_for(name).family
+
+
+def local_bytes(spec: TensorSpec, placement: Placement, mesh: DeviceMatrix) -> int:
+    """Bytes of one device's slice; the placement must fit."""
+    parts = math.prod(num_parts(mesh, axes) for axes in placement.dims)
+    return spec.num_bytes // parts

@@ -1,0 +1,121 @@
+"""From chosen candidates to a plan that can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.rules import nothing_cut, placements, propagate
+from sporax.planner.search.bundles import Bundles
+from sporax.planner.search.operators import is_identity, rule_of
+from sporax.planner.search.problem import Problem
+
+
+def plan_of(problem: Problem, chosen: Sequence[int]) -> Plan:
+    """The plan in which every decision has its chosen candidate."""
+    return _Assembler(problem, chosen).run()
+
+
+def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
+    """The plan that cuts nothing: every device computes everything."""
+
+    def planned(operator: Operator) -> OperatorPlan:
+        rule = rule_of(operator)
+        operands, results = placements(rule, nothing_cut(rule))
+        bodies = tuple(whole_plan(body, mesh) for body in operator.bodies)
+        return OperatorPlan(nothing_cut(rule), operands, results, bodies)
+
+    return Plan(
+        mesh,
+        tuple(Placement.replicated(graph.tensors[each.tensor].num_dims) for each in graph.inputs),
+        tuple(Placement.replicated(0 if each == LITERAL else graph.tensors[each].num_dims) for each in graph.outputs),
+        tuple(map(planned, graph.operators)),
+        notes=tuple(dict.fromkeys(_notes(graph))),
+        graph=graph.fingerprint(),
+    )
+
+
+class _Assembler:
+    def __init__(self, problem: Problem, chosen: Sequence[int]) -> None:
+        self.problem, self.chosen = problem, chosen
+        self.graph = problem.graph
+        self.bundles: Bundles = problem.bundles
+        self.lies: dict[int, Placement] = {}
+        """Where readers find each tensor, by origin."""
+        self.made: dict[int, Placement] = {}
+        """Where each tensor lies when an operator has made it."""
+        self.steps: dict[int, OperatorPlan] = {}
+
+    def run(self) -> Plan:
+        problem, graph = self.problem, self.graph
+        for number, (choices, candidate) in enumerate(zip(problem.choices, self.chosen, strict=True)):
+            for tensor, where in choices.lies.items():
+                target = self.lies if self.bundles.node_of[tensor] == number else self.made
+                target[tensor] = where[candidate]
+            for operator, step in zip(choices.operators, choices.steps[candidate], strict=True):
+                bodies = tuple(whole_plan(body, problem.mesh) for body in graph.operators[operator].bodies)
+                self.steps[operator] = OperatorPlan(step.assignment, step.operands, step.results, bodies)
+        operators = tuple(
+            self._identity(operator) if is_identity(operator) else self.steps[number]
+            for number, operator in enumerate(graph.operators)
+        )
+        inputs = tuple(self.lies[each.tensor] for each in graph.inputs)
+        replaced = dict(graph.aliases)
+        outputs = tuple(
+            inputs[replaced[position]] if position in replaced else self._complete(tensor)
+            for position, tensor in enumerate(graph.outputs)
+        )
+        return Plan(
+            problem.mesh,
+            inputs,
+            outputs,
+            operators,
+            self._settled(),
+            tuple(dict.fromkeys(_notes(graph))),
+            problem.options.alltoall,
+            graph.fingerprint(),
+        )
+
+    def _place(self, tensor: int) -> Placement:
+        return Placement(()) if tensor == LITERAL else self.lies[self.bundles.origin[tensor]]
+
+    def _complete(self, tensor: int) -> Placement:
+        return self._place(tensor).complete()
+
+    def _identity(self, operator: Operator) -> OperatorPlan:
+        """Results that are tensors of their own lie as given, all others as their operands."""
+        where = [self._place(each) for each in operator.results]
+        rule = rule_of(operator)
+        assignment = propagate(rule, self.problem.mesh, where)
+        operands, results = placements(rule, assignment)
+        if list(results) != where:
+            raise SporaxRuntimeError(
+                f"For '{operator}', the results must lie at {list(map(str, where))}, but the rule gives "
+                f"{list(map(str, results))}. This is a bug in Sporax."
+            )
+        return OperatorPlan(assignment, operands, results)
+
+    def _settled(self) -> dict[int, Settlement]:
+        """Tensors that several read somewhere else than they are made are brought there once; so are given ones."""
+        num_readers: dict[int, int] = {}
+        for tensors in (*(operator.operands for operator in self.graph.operators), self.graph.outputs):
+            for tensor in tensors:
+                num_readers[tensor] = num_readers.get(tensor, 0) + 1
+        found = {}
+        for tensor, made in self.made.items():
+            where, given = self.lies[tensor], tensor in self.problem.options.fixed
+            if made != where and (given or num_readers.get(tensor, 0) > 1):
+                found[tensor] = Settlement(where, "given" if given else "read there by several")
+        return found
+
+
+def _notes(graph: OperatorGraph) -> Iterator[str]:
+    """What people should know: operators that cannot be cut, and why."""
+    for operator in graph.operators:
+        reason = "" if is_identity(operator) else rule_of(operator).opaque
+        if reason:
+            yield f"{reason} ({operator.path})" if operator.path else reason

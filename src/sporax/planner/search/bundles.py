@@ -1,0 +1,209 @@
+"""The decisions of a graph: which operators and which tensors have a choice of their own.
+
+Cheap operators lie as their operand lies, so one decision holds for many of them. A *bundle* is a tensor that somebody made
+(an input, the result of a heavy operator or of a reduction), together with the light operators that follow it and their
+results. A heavy operator decides by itself how it is cut, and its result's bundle decides where the result is brought.
+
+Operators whose result is larger than their operands (broadcasts, what is made from nothing) follow the other way: they make
+what their reader wants. Identities take no part: their results are their operands under another number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.planner.search.operators import is_identity, is_light, is_reduction
+
+
+@dataclass(slots=True)
+class Node:
+    """One decision.
+
+    Attributes:
+        root: the tensor of a bundle; -1 for a heavy operator.
+        producer: the operator that makes the root, -1 for an input; or the heavy operator itself.
+        followers: light operators of a bundle, in order.
+        pulled: those operators that make what a follower wants, in order.
+    """
+
+    root: int
+    producer: int
+    followers: list[int] = field(default_factory=list)
+    pulled: list[int] = field(default_factory=list)
+
+    @property
+    def is_bundle(self) -> bool:
+        """Whether it decides on a tensor."""
+        return self.root >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundles:
+    """All decisions of a graph.
+
+    Attributes:
+        graph: the graph.
+        nodes: in an order in which their roots are made.
+        origin: for every tensor the one that it is under another number.
+        node_of: for every tensor (an origin) its bundle.
+        heavy: for every heavy operator its node.
+        home: for every other operator but identities the bundle that it belongs to.
+        readers: for every tensor (an origin) the operators that read it, in order, identities left out.
+    """
+
+    graph: OperatorGraph
+    nodes: tuple[Node, ...]
+    origin: tuple[int, ...]
+    node_of: Mapping[int, int]
+    heavy: Mapping[int, int]
+    home: Mapping[int, int]
+    readers: Mapping[int, Sequence[int]]
+
+    def home_of(self, operator: int) -> int:
+        """The decision that an operator belongs to."""
+        return self.heavy[operator] if operator in self.heavy else self.home[operator]
+
+    def operands(self, number: int) -> list[int]:
+        """What an operator reads, by origin; `LITERAL` for constants."""
+        return [LITERAL if each == LITERAL else self.origin[each] for each in self.graph.operators[number].operands]
+
+
+def find_bundles(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Bundles:
+    """The decisions of a graph.
+
+    Args:
+        graph: the graph.
+        fixed: tensors that shall have a decision of their own because their placement is given.
+    """
+    return _Finder(graph, frozenset(fixed)).run()
+
+
+class _Finder:
+    def __init__(self, graph: OperatorGraph, fixed: frozenset[int]) -> None:
+        self.graph, self.fixed = graph, fixed
+        self.origin = self._origins()
+        self.readers = self._readers()
+        self.expanding = self._expanding()
+        self.pulled_by = self._pulled_by()
+        self.nodes: list[Node] = []
+        self.node_of: dict[int, int] = {}
+        self.heavy: dict[int, int] = {}
+        self.home: dict[int, int] = {}
+        inputs = [each.tensor for each in graph.inputs]
+        self.replaced = {
+            self._origin(graph.outputs[output]): inputs[argument]
+            for output, argument in graph.aliases
+            if graph.outputs[output] != LITERAL
+        }
+
+    def run(self) -> Bundles:
+        for each in self.graph.inputs:
+            self._new_bundle(each.tensor, -1)
+        for number, operator in enumerate(self.graph.operators):
+            if is_identity(operator):
+                for tensor in operator.results:
+                    if self.origin[tensor] == tensor:
+                        self._new_bundle(tensor, number)
+            elif number not in self.pulled_by:
+                self._place(number, operator)
+        for number in sorted(self.pulled_by, reverse=True):
+            self._pull(number)
+        return Bundles(self.graph, tuple(self.nodes), self.origin, self.node_of, self.heavy, self.home, self.readers)
+
+    # ------------------------------------------------------------------------------------------------- what is known
+
+    def _origins(self) -> tuple[int, ...]:
+        origin = list(range(len(self.graph.tensors)))
+        for operator in self.graph.operators:
+            if is_identity(operator):
+                for operand, result in zip(operator.operands, operator.results, strict=True):
+                    if operand != LITERAL and result not in self.fixed:
+                        origin[result] = origin[operand]
+        return tuple(origin)
+
+    def _origin(self, tensor: int) -> int:
+        return tensor if tensor == LITERAL else self.origin[tensor]
+
+    def _readers(self) -> dict[int, list[int]]:
+        readers: dict[int, list[int]] = {}
+        for number, operator in enumerate(self.graph.operators):
+            if is_identity(operator):
+                continue
+            for tensor in dict.fromkeys(map(self._origin, operator.operands)):
+                if tensor != LITERAL:
+                    readers.setdefault(tensor, []).append(number)
+        return readers
+
+    def _expanding(self) -> frozenset[int]:
+        """Light operators whose operands are all smaller than the result, or made by such operators."""
+        found: set[int] = set()
+        made: set[int] = set()
+        for number, operator in enumerate(self.graph.operators):
+            if not is_light(operator) or is_identity(operator) or len(operator.results) != 1:
+                continue
+            size = self._size(operator.results[0])
+            tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
+            if all(tensor in made or self._size(tensor) < size for tensor in tensors):
+                found.add(number)
+                made.add(operator.results[0])
+        return frozenset(found)
+
+    def _pulled_by(self) -> dict[int, int]:
+        """For operators that follow their reader: that reader."""
+        kept = {*map(self._origin, self.graph.outputs), *self.fixed}
+        pulled: dict[int, int] = {}
+        for number in sorted(self.expanding, reverse=True):
+            result = self.graph.operators[number].results[0]
+            if result in kept:
+                continue
+            for reader in self.readers.get(result, ()):
+                light = is_light(self.graph.operators[reader])
+                if light and (reader not in self.expanding or reader in pulled):
+                    pulled[number] = reader
+                    break
+        return pulled
+
+    def _size(self, tensor: int) -> int:
+        return math.prod(self.graph.tensors[tensor].shape)
+
+    # ---------------------------------------------------------------------------------------------------- decisions
+
+    def _new_bundle(self, tensor: int, producer: int) -> None:
+        self.node_of[tensor] = len(self.nodes)
+        self.nodes.append(Node(tensor, producer))
+
+    def _place(self, number: int, operator: Operator) -> None:
+        """Give an operator to a bundle, or a decision of its own."""
+        followed = self._followed(operator) if is_light(operator) else None
+        if followed is None:
+            self.heavy[number] = len(self.nodes)
+            self.nodes.append(Node(-1, number))
+        else:
+            self.home[number] = followed
+            self.nodes[followed].followers.append(number)
+        for tensor in operator.results:
+            if followed is None or is_reduction(operator) or tensor in self.fixed:
+                self._new_bundle(tensor, number)
+            else:
+                self.node_of[tensor] = followed
+
+    def _followed(self, operator: Operator) -> int | None:
+        """The bundle that an operator follows: that of the variable it updates, else of its largest, newest operand."""
+        tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
+        known = [tensor for tensor in tensors if tensor in self.node_of]
+        for result in operator.results:
+            updated = self.replaced.get(result)
+            if updated is not None and any(self.node_of[tensor] == self.node_of[updated] for tensor in known):
+                return self.node_of[updated]
+        best = max(known, key=lambda tensor: (self._size(tensor), self.node_of[tensor]), default=None)
+        return None if best is None else self.node_of[best]
+
+    def _pull(self, number: int) -> None:
+        """Give an operator to the bundle of its reader, which comes later and so has one."""
+        home = self.home[self.pulled_by[number]]
+        self.home[number] = home
+        self.nodes[home].pulled.insert(0, number)
+        self.node_of[self.graph.operators[number].results[0]] = home

@@ -1,0 +1,343 @@
+"""What every decision can choose, and what follows from each choice.
+
+For each candidate of a bundle or heavy operator: the cut of all its operators, where its tensors lie, where it wants tensors of
+others, and the time of its own work, moves inside the bundle included. Layers repeat, so decisions of one shape are worked
+out once and shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import LITERAL, Operator
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.planner.cost.model import CostModel
+from sporax.planner.rules import Assignment, Rule, placements, propagate
+from sporax.planner.search.bundles import Bundles
+from sporax.planner.search.menu import Units, cuts_of, placements_of, restricted
+from sporax.planner.search.moving import Floats, Mover
+from sporax.planner.search.operators import Signature, is_light, rule_of, signature
+
+
+class Step(NamedTuple):
+    """How one operator is cut, where its operands must lie, where its results then lie, and its time."""
+
+    assignment: Assignment
+    operands: tuple[Placement, ...]
+    results: tuple[Placement, ...]
+    seconds: float
+
+
+Base = Placement | Assignment | None
+"""What was decided before: a bundle's placement or a heavy operator's cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """All candidates of one decision.
+
+    Attributes:
+        operators: numbers of its operators, followers before pulled ones.
+        placements: for a bundle the placement of its root, per candidate; () for a heavy operator.
+        seconds: [candidates] time of its operators and of moves among them.
+        steps: per candidate, per operator.
+        lies: for each tensor that its operators make (and its root), where it lies, per candidate.
+        wants: tensors of others that it reads, and where it wants them, per candidate.
+    """
+
+    operators: tuple[int, ...]
+    placements: tuple[Placement, ...]
+    seconds: Floats
+    steps: tuple[tuple[Step, ...], ...]
+    lies: dict[int, tuple[Placement, ...]]
+    wants: tuple[tuple[int, tuple[Placement, ...]], ...]
+
+    @property
+    def count(self) -> int:
+        """Number of candidates."""
+        return len(self.seconds)
+
+    def base(self, candidate: int) -> Base:
+        """What the choice of a candidate decides, for a search that goes on from there."""
+        return self.placements[candidate] if self.placements else self.steps[candidate][0].assignment
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """An operator of a bundle with tensors numbered within the bundle; those of others are negative."""
+
+    kind: int
+    operands: tuple[int | None, ...]
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """All of a bundle that its candidates depend on."""
+
+    root: TensorSpec
+    followers: tuple[_Member, ...]
+    pulled: tuple[_Member, ...]
+    specs: tuple[TensorSpec, ...]
+    inside: frozenset[int]
+    partial: tuple[Placement, ...]
+    given: Placement | None
+    base: Base
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """One candidate of a bundle."""
+
+    seconds: float = 0.0
+    steps: list[Step] = field(default_factory=list)
+    lies: dict[int, Placement] = field(default_factory=dict)
+    wants: list[tuple[int, Placement]] = field(default_factory=list)
+
+
+class Catalogue:
+    """Works out choices, and remembers them by shape.
+
+    Args:
+        mesh: the devices.
+        model: prices operators.
+        mover: prices moves.
+        units: the axes to hand out.
+        busy: heavy operators of arithmetic must use all units where they can.
+    """
+
+    def __init__(self, mesh: DeviceMatrix, model: CostModel, mover: Mover, units: Units, busy: bool = False) -> None:
+        self.mesh, self.model, self.mover, self.units, self.busy = mesh, model, mover, units, busy
+        self._kinds: dict[Signature, int] = {}
+        self._operators: list[Operator] = []
+        self._rules: list[Rule] = []
+        self._followed: dict[tuple[int, tuple[Placement | None, ...]], Step] = {}
+        self._pulled: dict[tuple[int, Placement], Step] = {}
+        self._bundles: dict[_Shape, Choices] = {}
+        self._heavy: dict[tuple[int, Base], Choices] = {}
+        self._decided = frozenset[int]()
+
+    def extend(self, units: Units) -> None:
+        """Go on with other units, on top of what was decided with the present ones."""
+        self._decided |= {axis for unit in self.units for axis in unit}
+        self.units = units
+        self._bundles.clear()
+        self._heavy.clear()
+
+    def rule(self, operator: Operator) -> Rule:
+        """The rule of an operator, remembered."""
+        return self._rules[self._kind(operator)]
+
+    def _kind(self, operator: Operator) -> int:
+        key = (*signature(operator.operation), bool(operator.bodies))
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = len(self._rules)
+            self._rules.append(rule_of(operator))
+            self._operators.append(operator)
+        return kind
+
+    # ----------------------------------------------------------------------------------------------- heavy operators
+
+    def heavy(self, bundles: Bundles, number: int, base: Base = None) -> Choices:
+        """Choices of a heavy operator."""
+        operator = bundles.graph.operators[number]
+        kind = self._kind(operator)
+        key = (kind, base)
+        if key not in self._heavy:
+            self._heavy[key] = self._work_out_heavy(kind, base)
+        shared = self._heavy[key]
+        operands = bundles.operands(number)
+        wants = {(operands[position], where): None for position, where in shared.wants if operands[position] != LITERAL}
+        lies = {operator.results[position]: where for position, where in shared.lies.items()}
+        return Choices((number,), (), shared.seconds, shared.steps, lies, tuple(wants))
+
+    def _work_out_heavy(self, kind: int, base: Base) -> Choices:
+        operator, rule = self._operators[kind], self._rules[kind]
+        assert not isinstance(base, Placement)
+        best: dict[tuple[object, object], Step] = {}
+        for assignment in self._worth_while(rule, [*cuts_of(rule, self.mesh, self.units, base)], operator):
+            step = self._step(kind, assignment)
+            key = (step.operands, step.results)
+            if key not in best or step.seconds < best[key].seconds:
+                best[key] = step
+        steps = list(best.values())
+        return Choices(
+            (-1,),
+            (),
+            np.array([step.seconds for step in steps]),
+            tuple((step,) for step in steps),
+            {position: tuple(step.results[position] for step in steps) for position in range(len(rule.results))},
+            tuple(
+                (position, tuple(step.operands[position] for step in steps)) for position in range(len(rule.operands))
+            ),
+        )
+
+    def _worth_while(self, rule: Rule, cuts: list[Assignment], operator: Operator) -> list[Assignment]:
+        """With `busy` only the cuts that use most axes, for operators that do arithmetic of their own."""
+        if not self.busy or is_light(operator):
+            return cuts
+        used = [sum(map(len, cut)) for cut in cuts]
+        return [cut for cut, count in zip(cuts, used, strict=True) if count == max(used)]
+
+    def _step(self, kind: int, assignment: Assignment) -> Step:
+        rule = self._rules[kind]
+        operands, results = placements(rule, assignment)
+        seconds = self.model.seconds(self._operators[kind].operation, rule, assignment, self.mesh)
+        return Step(assignment, operands, results, seconds)
+
+    # ------------------------------------------------------------------------------------------------------- bundles
+
+    def bundle(
+        self,
+        bundles: Bundles,
+        number: int,
+        made: Sequence[Placement] = (),
+        given: Placement | None = None,
+        base: Base = None,
+    ) -> Choices:
+        """Choices of a bundle.
+
+        Args:
+            bundles: all decisions.
+            number: which of them.
+            made: where its root may lie when it is made; parts may be left as they are.
+            given: where its root must lie.
+            base: what was decided before.
+        """
+        node = bundles.nodes[number]
+        local: dict[int, int] = {node.root: 0}
+        outer: dict[int, int] = {}
+        for each in (*node.followers, *node.pulled):
+            for tensor in bundles.graph.operators[each].results:
+                local[tensor] = len(local)
+        followers = tuple(self._member(bundles, number, each, local, outer) for each in node.followers)
+        pulled = tuple(self._member(bundles, number, each, local, outer) for each in node.pulled)
+        inside = frozenset(place for tensor, place in local.items() if bundles.node_of[tensor] == number)
+        partial = tuple(dict.fromkeys(each for each in made if each.partial))
+        specs = tuple(bundles.graph.tensors[tensor] for tensor in local)
+        shape = _Shape(specs[0], followers, pulled, specs, inside, partial, given, base)
+        if shape not in self._bundles:
+            self._bundles[shape] = self._work_out_bundle(shape)
+        shared = self._bundles[shape]
+        tensors, others = list(local), list(outer)
+        return Choices(
+            (*node.followers, *node.pulled),
+            shared.placements,
+            shared.seconds,
+            shared.steps,
+            {tensors[place]: where for place, where in shared.lies.items()},
+            tuple((others[-1 - place], where) for place, where in shared.wants),
+        )
+
+    def _member(
+        self, bundles: Bundles, number: int, follower: int, local: dict[int, int], outer: dict[int, int]
+    ) -> _Member:
+        operands: list[int | None] = []
+        for tensor in bundles.operands(follower):
+            if tensor == LITERAL:
+                operands.append(None)
+            elif bundles.node_of[tensor] == number:
+                operands.append(local[tensor])
+            else:
+                operands.append(outer.setdefault(tensor, -1 - len(outer)))
+        operator = bundles.graph.operators[follower]
+        return _Member(self._kind(operator), tuple(operands), tuple(local[each] for each in operator.results))
+
+    def _work_out_bundle(self, shape: _Shape) -> Choices:
+        candidates = self._candidates(shape)
+        outcomes = [self._outcome(shape, each) for each in candidates]
+        wants: dict[tuple[int, tuple[Placement, ...]], None] = {}
+        for rows in zip(*(outcome.wants for outcome in outcomes), strict=True):
+            wants[rows[0][0], tuple(where for _, where in rows)] = None
+        return Choices(
+            (),
+            tuple(candidates),
+            np.array([outcome.seconds for outcome in outcomes]),
+            tuple(tuple(outcome.steps) for outcome in outcomes),
+            {place: tuple(outcome.lies[place] for outcome in outcomes) for place in outcomes[0].lies},
+            tuple(wants),
+        )
+
+    def _candidates(self, shape: _Shape) -> list[Placement]:
+        if shape.given is not None:
+            return [shape.given]
+        assert shape.base is None or isinstance(shape.base, Placement)
+        extended = placements_of(shape.root.shape, self.mesh, self.units, shape.base)
+        left_in_parts = (
+            each for each in shape.partial if shape.base is None or restricted(each, self._decided) == shape.base
+        )
+        return [*dict.fromkeys([*extended, *left_in_parts])]
+
+    def _outcome(self, shape: _Shape, root: Placement) -> _Outcome:
+        """Everything that follows when the root lies at `root`."""
+        found = _Outcome(lies={0: root})
+        reads: dict[tuple[int, Placement], None] = {}
+        wanted: dict[int, Placement] = {}
+
+        def note(member: _Member, step: Step) -> None:
+            found.seconds += step.seconds
+            found.lies.update(zip(member.results, step.results, strict=True))
+            for place, where in zip(member.operands, step.operands, strict=True):
+                if place is not None and place in shape.inside:
+                    reads[place, where] = None
+                    wanted.setdefault(place, where)
+                elif place is not None:
+                    found.wants.append((place, where))
+
+        for member in shape.followers:
+            known = tuple(
+                found.lies.get(place) if place is not None and place in shape.inside else None
+                for place in member.operands
+            )
+            step = self._follow(member.kind, known)
+            note(member, step)
+            found.steps.append(step)
+        upwards = []
+        for member in reversed(shape.pulled):
+            step = self._pull(member.kind, wanted[member.results[0]])
+            note(member, step)
+            upwards.append(step)
+        found.steps += reversed(upwards)
+        found.seconds += sum(self.mover.seconds(shape.specs[place], found.lies[place], where) for place, where in reads)
+        return found
+
+    def _follow(self, kind: int, known: tuple[Placement | None, ...]) -> Step:
+        """The largest cut that agrees with the operands that are known."""
+        key = (kind, known)
+        step = self._followed.get(key)
+        if step is None:
+            step = self._step(kind, propagate(self._rules[kind], self.mesh, known))
+            if any(where is not None and where.partial for where in known) and not _agrees(step, known):
+                together = self._together(kind, known)
+                step = together if _agrees(together, known) else step
+            self._followed[key] = step
+        return step
+
+    def _together(self, kind: int, known: tuple[Placement | None, ...]) -> Step:
+        """As `_follow`, when the other operands of the same shape are in parts, too: sums of parts."""
+        operands = self._operators[kind].operation.operands
+        parts = next(where for where in known if where is not None and where.partial)
+        filled = [
+            parts if where is None and spec.num_dims == len(parts.dims) else where
+            for spec, where in zip(operands, known, strict=True)
+        ]
+        return self._step(kind, propagate(self._rules[kind], self.mesh, filled))
+
+    def _pull(self, kind: int, wanted: Placement) -> Step:
+        """The cut that makes what is wanted."""
+        key = (kind, wanted)
+        if key not in self._pulled:
+            complete = wanted.complete()
+            self._pulled[key] = self._step(kind, propagate(self._rules[kind], self.mesh, (), [complete]))
+        return self._pulled[key]
+
+
+def _agrees(step: Step, known: Sequence[Placement | None]) -> bool:
+    return all(where is None or where == there for where, there in zip(known, step.operands, strict=True))

@@ -1,0 +1,66 @@
+"""How the search looks at single operators: their rules, remembered, and which of them have a choice of their own.
+
+identity   marks and barriers: every tensor passes through by itself
+light      elementwise, dimension maps, reductions, creation: cheap, so they lie as their operand lies
+heavy      everything else: products, windows, indexing, order, algebra, control flow and what cannot be cut
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from sporax.ir.graph import MARK, Operator
+from sporax.ir.operation import Operation
+from sporax.planner.rules import Rule, entry_for, replicate, rule_for
+from sporax.planner.rules.elementwise import side_by_side
+
+IDENTITIES = frozenset([MARK, "optimization_barrier"])
+_LIGHT_FAMILIES = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
+_HEAVY = frozenset(
+    ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "rng_uniform", "rng_bit_generator", "argmax", "argmin"]
+)
+_PINS = frozenset(["sharding_constraint", "reshard", "layout_constraint", "device_put", "with_memory_space_constraint"])
+
+Signature = tuple[Hashable, ...]
+
+
+def is_identity(operator: Operator) -> bool:
+    """Whether it hands its operands on, one by one."""
+    return operator.name in IDENTITIES
+
+
+def is_light(operator: Operator) -> bool:
+    """Whether it follows its operand instead of having a choice."""
+    name = operator.name
+    if operator.bodies or name in _HEAVY:
+        return False
+    return name in _PINS or entry_for(name).family in _LIGHT_FAMILIES
+
+
+def is_reduction(operator: Operator) -> bool:
+    """Whether its results may be parts that want a decision of their own."""
+    return entry_for(operator.name).family == "4 reduction"
+
+
+def signature(operation: Operation) -> Signature:
+    """A key that is equal for operations that can be cut alike. Objects that cannot be hashed count as themselves."""
+    params = tuple((name, _hashable(value)) for name, value in operation.params.items())
+    return operation.name, operation.operands, operation.results, params
+
+
+def _hashable(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value  # type: ignore[no-any-return]
+
+
+def rule_of(operator: Operator) -> Rule:
+    """The rule of an operator. Control flow is held whole: its bodies are not planned from inside."""
+    if operator.bodies:
+        return replicate(operator.operation, f"'{operator.name}' is not cut: bodies of control flow are run whole")
+    if is_identity(operator):
+        return side_by_side(operator.operation)
+    return rule_for(operator.operation)

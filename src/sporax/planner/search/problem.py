@@ -1,0 +1,213 @@
+"""The search problem of a graph: decisions with candidates, and what pairs of candidates cost.
+
+Every search works on a `Problem`. Costs are nanoseconds inside, because the solver's tolerance is absolute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.planner.cost.model import CostModel
+from sporax.planner.search.bundles import Bundles, find_bundles
+from sporax.planner.search.choices import Base, Catalogue, Choices
+from sporax.planner.search.menu import Units, check_units, default_units
+from sporax.planner.search.moving import Floats, Mover
+from sporax.planner.search.operators import is_identity
+from sporax.planner.solver import CostGraph
+
+NANOSECONDS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What a search may do.
+
+    Attributes:
+        units: runs of mesh axes that are handed out together; () for at most two runs of nearly equal size.
+        fully_use_devices: operators of arithmetic are cut by all units wherever that is possible.
+        alltoall: whether tensors may be moved by all-to-all and permute.
+        fixed: placements that are given, by number of the tensor.
+    """
+
+    units: Units = ()
+    fully_use_devices: bool = False
+    alltoall: bool = True
+    fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A graph, its decisions, and their costs.
+
+    Attributes:
+        graph, mesh, options: what it was made from.
+        bundles: the decisions.
+        choices: per decision.
+        costs: per decision [candidates], nanoseconds.
+        edges: pairs of decisions with a table [candidates, candidates], nanoseconds.
+        mover: prices moves.
+    """
+
+    graph: OperatorGraph
+    mesh: DeviceMatrix
+    options: SearchOptions
+    bundles: Bundles
+    choices: tuple[Choices, ...]
+    costs: tuple[Floats, ...]
+    edges: tuple[tuple[int, int, Floats], ...]
+    mover: Mover
+
+    def __str__(self) -> str:
+        count = sum(len(each) for each in self.costs)
+        return f"Problem({len(self.costs)} decisions, {count} candidates, {len(self.edges)} edges)"
+
+    def seconds(self, chosen: Sequence[int]) -> float:
+        """Cost of one candidate per decision."""
+        total = sum(float(costs[each]) for costs, each in zip(self.costs, chosen, strict=True))
+        total += sum(float(table[chosen[first], chosen[second]]) for first, second, table in self.edges)
+        return total / NANOSECONDS
+
+    def cost_graph(self) -> CostGraph:
+        """The problem for the solver, without memory."""
+        usages = [np.zeros(len(each), np.int64) for each in self.costs]
+        return CostGraph.build(self.costs, usages, [(0, 0)] * len(self.costs), self.edges, None, "plan")
+
+    def bases(self, chosen: Sequence[int]) -> list[Base]:
+        """What a choice decides, for a search that goes on from there."""
+        return [each.base(candidate) for each, candidate in zip(self.choices, chosen, strict=True)]
+
+
+class ProblemBuilder:
+    """Builds problems of one graph; what was worked out for one serves the next.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: prices operators and links.
+        options: what the search may do.
+
+    Raises:
+        SporaxValueError: the units do not fit the mesh, or a given placement does not fit its tensor.
+    """
+
+    def __init__(self, graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:
+        units = options.units or default_units(mesh)
+        check_units(units, mesh)
+        check_fixed(graph, mesh, options.fixed)
+        self.graph, self.mesh, self.options = graph, mesh, options
+        self.bundles = find_bundles(graph, options.fixed)
+        self.mover = Mover(mesh, model.links, options.alltoall)
+        self.catalogue = Catalogue(mesh, model, self.mover, units, options.fully_use_devices)
+
+    def build(self, bases: Sequence[Base] | None = None) -> Problem:
+        """The problem with the catalogue's present units, on top of `bases`."""
+        choices: list[Choices] = []
+        for number, node in enumerate(self.bundles.nodes):
+            base = bases[number] if bases is not None else None
+            if node.is_bundle:
+                made = self._made(number, choices)
+                given = self.options.fixed.get(node.root)
+                choices.append(self.catalogue.bundle(self.bundles, number, made, given, base))
+            else:
+                choices.append(self.catalogue.heavy(self.bundles, node.producer, base))
+        costs = [each.seconds * NANOSECONDS for each in choices]
+        edges = [*self._arrivals(choices), *self._reads(choices), *self._results(choices, costs)]
+        return Problem(
+            self.graph, self.mesh, self.options, self.bundles, tuple(choices), tuple(costs), tuple(edges), self.mover
+        )
+
+    def _source(self, number: int) -> tuple[int, int] | None:
+        """The decision that says where a bundle's root lies when it is made, and the tensor by its number there."""
+        node = self.bundles.nodes[number]
+        if node.producer < 0:
+            return None
+        operator = self.graph.operators[node.producer]
+        if is_identity(operator):
+            operand = operator.operands[operator.results.index(node.root)]
+            origin = LITERAL if operand == LITERAL else self.bundles.origin[operand]
+            return None if origin == LITERAL else (self.bundles.node_of[origin], origin)
+        return self.bundles.home_of(node.producer), node.root
+
+    def _made(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
+        source = self._source(number)
+        return () if source is None else choices[source[0]].lies[source[1]]
+
+    def _arrivals(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
+        """From where tensors are made to where their bundles have them."""
+        edges = []
+        for number, node in enumerate(self.bundles.nodes):
+            source = self._source(number) if node.is_bundle else None
+            if source is not None:
+                where = choices[source[0]].lies[source[1]]
+                edges.append((source[0], number, self._table(node.root, where, choices[number].placements)))
+        return edges
+
+    def _reads(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
+        """From where tensors lie to where other decisions want them."""
+        edges = []
+        for number, each in enumerate(choices):
+            for tensor, wanted in each.wants:
+                source = self.bundles.node_of[tensor]
+                edges.append((source, number, self._table(tensor, choices[source].lies[tensor], wanted)))
+        return edges
+
+    def _results(self, choices: list[Choices], costs: list[Floats]) -> list[tuple[int, int, Floats]]:
+        """From where results lie to where the step has them: complete, or in the place of the argument they replace."""
+        edges = []
+        replaced = dict(self.graph.aliases)
+        for position, tensor in enumerate(self.graph.outputs):
+            if tensor == LITERAL:
+                continue
+            origin = self.bundles.origin[tensor]
+            source = self.bundles.node_of[origin]
+            where = choices[source].lies[origin]
+            if position in replaced:
+                target = self.bundles.node_of[self.graph.inputs[replaced[position]].tensor]
+                table = self._table(origin, where, choices[target].placements)
+                if source == target:
+                    costs[source] = costs[source] + table.diagonal()
+                else:
+                    edges.append((source, target, table))
+            else:
+                spec = self.graph.tensors[origin]
+                moves = [self.mover.seconds(spec, each, each.complete()) for each in where]
+                costs[source] = costs[source] + np.array(moves) * NANOSECONDS
+        return edges
+
+    def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
+        return self.mover.table(self.graph.tensors[tensor], sources, targets) * NANOSECONDS
+
+
+def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Placement]) -> None:
+    """Raise unless every given placement fits its tensor and agrees with what the step itself demands.
+
+    Raises:
+        SporaxValueError: no such tensor, a cut that does not divide it, parts, or an argument and the result that takes
+            its place are given different placements.
+    """
+    for tensor, placement in fixed.items():
+        if not 0 <= tensor < len(graph.tensors):
+            raise SporaxValueError(
+                f"For 'fixed', the tensor must be one of the {len(graph.tensors)} of the graph, but got {tensor}."
+            )
+        shape = graph.tensors[tensor].shape
+        axes = placement.used
+        if not axes <= set(mesh.device_axes) or not placement.fits(shape, mesh) or placement.partial:
+            raise SporaxValueError(
+                f"For 'fixed', the placement of tensor {tensor} must be complete and divide its shape {shape} on {mesh}, but "
+                f"got {placement}."
+            )
+    for output, argument in graph.aliases:
+        pair = fixed.get(graph.outputs[output]), fixed.get(graph.inputs[argument].tensor)
+        if None not in pair and pair[0] != pair[1]:
+            raise SporaxValueError(
+                f"For 'fixed', result {output} takes the place of {graph.inputs[argument].name or f'input {argument}'} and must "
+                f"lie as it does, but got {pair[0]} and {pair[1]}."
+            )

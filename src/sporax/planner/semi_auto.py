@@ -1,0 +1,245 @@
+"""Semi-automatic parallelism: what the user said of operators, and MindSpore's choices where nothing was said.
+
+* An operator with a strategy gets its inputs as that says, and its results complete: sums over a cut contraction are
+  all-reduced at its exit, or reduce-scattered where `out_strategy` or ``forward_reduce_scatter`` asks for it.
+* An operator without one is batch-parallel (`operator_cuts.batch_parallel`); those that only rearrange follow.
+* The gradient of a parameter is combined over the ranks that hold the same slice, once, when it is finished.
+* With optimizer parallelism a parameter is kept in smaller slices over those ranks: gathered for use, its gradient
+  reduce-scattered, its optimizer state as small as itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
+from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.layout import Layout
+from sporax.ir.marks import Cuts, GradientMark, LayoutMark, OperatorMark, Side
+from sporax.ir.operation import TensorSpec
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.plan import Plan, Settlement
+from sporax.planner.operator_cuts import batch_parallel, placements_for
+from sporax.planner.propagation import Known, plan_by_propagation
+
+FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
+"""Operators that take their inputs as they come."""
+
+WHOLE = frozenset({"Shape", "Unique", "RandomChoiceWithMask", "Assert", "Print"})
+"""Operators that every rank runs on whole tensors."""
+
+KILOBYTE = 1024
+
+
+def semi_auto_plan(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    config: ParallelConfig,
+    data: Mapping[int, Placement],
+    whole_parameters: frozenset[str] = frozenset(),
+) -> Plan:
+    """The plan of SEMI_AUTO_PARALLEL.
+
+    Args:
+        graph: the step.
+        mesh: the devices, with axes of prime sizes.
+        config: the user's settings.
+        data: where inputs lie that hold data, by number of the tensor.
+        whole_parameters: names of those that optimizer parallelism shall not cut.
+
+    Raises:
+        SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
+    """
+    policy = SemiAuto(mesh, config, whole_parameters, _fusion_ids(graph, config))
+    return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
+
+
+@dataclass(frozen=True, slots=True)
+class SemiAuto:
+    """Decides what marks mean (`propagation.Policy`).
+
+    Attributes:
+        mesh: the devices.
+        config: the user's settings.
+        whole_parameters: names of those that optimizer parallelism shall not cut.
+        fusion: by name of the parameter, with which others its gradient is combined.
+    """
+
+    mesh: DeviceMatrix
+    config: ParallelConfig
+    whole_parameters: frozenset[str] = frozenset()
+    fusion: Mapping[str, int] = field(default_factory=dict)
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """Inputs as the strategy says, results complete."""
+        if mark.side is Side.OUT:
+            return self._results(mark, specs, known)
+        reason = f"input of {mark.operator}"
+        if mark.in_strategy is not None:
+            wanted: Sequence[Placement | None] = self._inputs(mark, specs)
+        elif mark.operator in FOLLOW:
+            wanted = [each.complete() if each is not None and each.partial else None for each in known]
+        elif mark.operator in WHOLE:
+            wanted = [Placement.replicated(spec.num_dims) for spec in specs]
+        else:
+            wanted = batch_parallel(mark, specs, self.mesh)
+        return [None if each is None else Settlement(each, reason) for each in wanted]
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+        """As the layouts say."""
+        wanted = self._as_said(mark.asker, mark.layouts, specs)
+        return [None if each is None else Settlement(each, f"layout of {mark.asker}") for each in wanted]
+
+    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+        """Combined over the ranks that repeat the parameter, as its home is cut."""
+        repeats = self.mesh.num_devices // num_parts(self.mesh, tuple(used.used))
+        return Settlement(
+            home,
+            f"gradient of {name}",
+            in_float32=self.config.gradient_fp32_sync,
+            fusion=self.fusion.get(name, 0),
+            scale=1.0 / repeats if self.config.gradients_mean else 1.0,
+        )
+
+    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where a parameter is kept: cut further along dimension 0 with optimizer parallelism, where that is possible."""
+        if not self.config.enable_parallel_optimizer or parameter in self.whole_parameters or not spec.shape:
+            return used
+        axes = self._optimizer_axes(used)
+        local = used.local_shape(spec.shape, self.mesh)
+        threshold = self.config.parallel_optimizer_threshold * KILOBYTE
+        too_small = math.prod(local) * spec.itemsize < threshold
+        if not axes or local[0] % num_parts(self.mesh, axes) or too_small:
+            return used
+        return Placement(((*used.dims[0], *axes), *used.dims[1:]))
+
+    def _optimizer_axes(self, used: Placement) -> Axes:
+        """The axes along which a parameter is repeated, or the innermost of them that make the group size asked for."""
+        repeated = tuple(axis for axis in range(self.mesh.num_axes) if axis not in used.used)
+        size = self.config.optimizer_weight_shard_size
+        if size <= 1:
+            return repeated
+        for start in range(len(repeated)):
+            if num_parts(self.mesh, repeated[start:]) == size:
+                return repeated[start:]
+        return ()
+
+    # --------------------------------------------------------------------------------------------------- strategies
+
+    def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
+        strategy = mark.in_strategy or ()
+        if any(isinstance(each, Layout) for each in strategy):
+            return self._as_said(mark.where, strategy, specs)
+        return placements_for(mark, specs, self.mesh)
+
+    def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
+        """One placement per tensor, from Layouts or from numbers of slices."""
+        if len(cuts) != len(specs):
+            raise SporaxRuntimeError(
+                f"For '{where}', there must be one layout for each of the {len(specs)} tensors, but got {len(cuts)}."
+            )
+        found: list[Placement | None] = []
+        for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
+            if isinstance(cut, tuple):
+                cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
+            found.append(None if cut is None else self._from_layout(where, number, cut, spec))
+        return found
+
+    def _from_layout(self, where: str, number: int, layout: Layout, spec: TensorSpec) -> Placement:
+        if layout.device_matrix.num_devices != self.mesh.num_devices:
+            raise SporaxRuntimeError(
+                f"For '{where}', the device matrix of tensor {number} must have {self.mesh.num_devices} devices, but got "
+                f"{layout.device_matrix}."
+            )
+        try:
+            layout.slice_shape(spec.shape)
+            return Placement.from_layout(layout, self.mesh)
+        except SporaxValueError as error:
+            raise SporaxRuntimeError(f"For '{where}', the layout of tensor {number} does not fit: {error}") from None
+
+    def _results(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> list[Settlement | None]:
+        found: list[Settlement | None] = []
+        for number, (spec, placement) in enumerate(zip(specs, known, strict=True)):
+            if placement is None:
+                found.append(None)
+                continue
+            wanted = self._result(mark, number, spec, placement)
+            plain = Settlement(wanted, f"result of {mark.operator}")
+            sums = bool(placement.partial) and self.config.force_fp32_communication
+            found.append(replace(plain, in_float32=True) if sums else plain)
+        return found
+
+    def _result(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
+        strategy = mark.out_strategy
+        if strategy is not None and number < len(strategy):
+            return self._asked_result(mark, strategy, number, spec, placement)
+        if mark.get("forward_reduce_scatter", False) and placement.partial and spec.shape:
+            scattered = Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))
+            if scattered.fits(spec.shape, self.mesh):
+                return scattered
+        return placement.complete()
+
+    def _asked_result(
+        self, mark: OperatorMark, strategy: Cuts, number: int, spec: TensorSpec, placement: Placement
+    ) -> Placement:
+        where = mark.where
+        cut = strategy[number]
+        if mark.operator not in _WITH_OUT_STRATEGY:
+            raise SporaxRuntimeError(
+                f"For '{where}', 'out_strategy' must be left out for this operator, but got {strategy}."
+            )
+        if isinstance(cut, Layout):
+            return self._from_layout(where, number, cut, spec)
+        for wanted in self._possible_results(placement):
+            if wanted.parts(self.mesh) == tuple(cut or ()):
+                return wanted
+        legal = [each.parts(self.mesh) for each in self._possible_results(placement)]
+        raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {cut}.")
+
+    @staticmethod
+    def _possible_results(placement: Placement) -> list[Placement]:
+        """All-reduced, or reduce-scattered along the first dimension."""
+        whole = placement.complete()
+        if not placement.partial or not placement.dims:
+            return [whole]
+        return [whole, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
+
+
+_WITH_OUT_STRATEGY = frozenset(
+    {"MatMul", "BatchMatMul", "Gather", "SparseGatherV2", "EmbeddingLookup", "embedding", "Tile"}
+)
+
+
+def _fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> dict[str, int]:
+    """With which others each parameter's gradient is combined, in the order of the backward pass."""
+    rule = config.comm_fusion.in_force("reducescatter" if config.enable_parallel_optimizer else "allreduce")
+    positions = config.all_reduce_fusion_config
+    ids: dict[str, int] = {}
+    for operator in graph.operators:
+        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        if not isinstance(mark, GradientMark) or (rule is None and not positions):
+            continue
+        members = [
+            (name, spec.num_bytes)
+            for name, own, spec in zip(mark.parameters, mark.fusion, operator.operation.operands, strict=True)
+            if own
+        ][::-1]
+        if rule is None or rule.mode == "index":
+            config_positions = rule.config if rule is not None and isinstance(rule.config, tuple) else positions
+            numbers = ids_by_position(len(members), config_positions)
+        else:
+            megabytes = rule.threshold_megabytes or 0
+            numbers = ids_by_size([size for _, size in members], megabytes * BYTES_PER_MEGABYTE)
+        own_ids = dict(zip(mark.parameters, mark.fusion, strict=True))
+        for (name, _), number in zip(members, numbers, strict=True):
+            ids[name] = number * _SPREAD + own_ids[name] if number else 0
+    return ids
+
+
+_SPREAD = 1 << 16
+"""Parameters with different `comm_fusion` never share a buffer."""

@@ -1,0 +1,155 @@
+"""Steps of small networks as operator graphs, for the tests of the searches."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+
+from sporax.ir.graph import Role
+from sporax.lowering.ingest import Ingested, ingest
+
+F32 = jnp.float32
+
+
+def _shape(*dims, dtype=F32):
+    return jax.ShapeDtypeStruct(dims, dtype)
+
+
+def _trace(step, parameters, data, with_loss=True):
+    """The step `(parameters, *data) -> (parameters, loss)`, ingested; without its loss if so wished."""
+    leaves, tree = jax.tree.flatten(parameters)
+
+    def flat(*arguments):
+        updated, loss = step(jax.tree.unflatten(tree, arguments[: len(leaves)]), *arguments[len(leaves) :])
+        return (*jax.tree.leaves(updated), *([loss] if with_loss else []))
+
+    jaxpr = jax.make_jaxpr(flat)(*leaves, *data)
+    roles = [(Role.PARAMETER, f"w{n}") for n in range(len(leaves))]
+    roles += [(Role.DATA, f"data {n}") for n in range(len(data))]
+    return ingest(jaxpr, roles, [(n, n) for n in range(len(leaves))])
+
+
+def _mlp_loss(ws, x, y):
+    for layer, w in enumerate(ws):
+        x = x @ w
+        if layer < len(ws) - 1:
+            x = jax.nn.relu(x)
+    return jnp.mean((x - y) ** 2)
+
+
+def sgd(loss, parameters, *data, rate=0.01):
+    value, gradients = jax.value_and_grad(loss)(parameters, *data)
+    return jax.tree.map(lambda w, g: w - rate * g, parameters, gradients), value
+
+
+@cache
+def mlp(layers: int, batch: int, width: int, with_loss: bool = True) -> Ingested:
+    """Matrix products with ReLU between, mean squared error, SGD."""
+    return _trace(partial(sgd, _mlp_loss), [_shape(width, width)] * layers, [_shape(batch, width)] * 2, with_loss)
+
+
+@cache
+def mlp_forward(layers: int, batch: int, width: int) -> Ingested:
+    """The forward pass alone."""
+
+    def forward(*arguments):
+        *ws, x = arguments
+        for layer, w in enumerate(ws):
+            x = x @ w
+            if layer < layers - 1:
+                x = jax.nn.relu(x)
+        return x
+
+    return ingest(jax.make_jaxpr(forward)(*[_shape(width, width)] * layers, _shape(batch, width)))
+
+
+def attention_of(x, wq, wk, wv, wo, heads):
+    batch, length, width = x.shape
+    q, k, v = ((x @ w).reshape(batch, length, heads, width // heads) for w in (wq, wk, wv))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / (width // heads) ** 0.5
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v)
+    return mixed.reshape(batch, length, width) @ wo
+
+
+@cache
+def attention(batch: int, length: int, width: int, heads: int) -> Ingested:
+    """Multi-head attention, forward."""
+    jaxpr = jax.make_jaxpr(partial(attention_of, heads=heads))(
+        _shape(batch, length, width), *[_shape(width, width)] * 4
+    )
+    return ingest(jaxpr, [(Role.DATA, "x")] + [(Role.PARAMETER, f"w{n}") for n in range(4)])
+
+
+def _norm(x, scale):
+    x = x - x.mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-5) * scale
+
+
+def _adam(loss, state, *data):
+    parameters, first, second = state
+    value, gradients = jax.value_and_grad(loss)(parameters, *data)
+    first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradients)
+    second = jax.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, gradients)
+    parameters = jax.tree.map(lambda w, m, v: w - 0.01 * m / (jnp.sqrt(v) + 1e-6), parameters, first, second)
+    return (parameters, first, second), value
+
+
+@cache
+def transformer(layers: int, batch: int, length: int, width: int, heads: int, vocabulary: int = 64) -> Ingested:
+    """Embedding, pre-norm blocks with attention and GeLU MLP, cross entropy, Adam."""
+
+    def loss(parameters, tokens, labels):
+        table, blocks, last = parameters
+        x = table[tokens]
+        for scale1, q, k, v, o, scale2, up, down in blocks:
+            x = x + attention_of(_norm(x, scale1), q, k, v, o, heads)
+            x = x + jax.nn.gelu(_norm(x, scale2) @ up) @ down
+        logits = jax.nn.log_softmax(_norm(x, last) @ table.T)
+        return -jnp.take_along_axis(logits, labels[..., None], -1).mean()
+
+    square = _shape(width, width)
+    block = [
+        _shape(width),
+        square,
+        square,
+        square,
+        square,
+        _shape(width),
+        _shape(width, 4 * width),
+        _shape(4 * width, width),
+    ]
+    parameters = (_shape(vocabulary, width), [block] * layers, _shape(width))
+    tokens = _shape(batch, length, dtype=jnp.int32)
+    return _trace(partial(_adam, loss), (parameters, parameters, parameters), [tokens, tokens])
+
+
+@cache
+def convolutional(batch: int = 8) -> Ingested:
+    """Two convolutions, pooling, a dense layer, SGD."""
+
+    def loss(parameters, images, labels):
+        first, second, dense = parameters
+        x = images
+        for kernel in (first, second):
+            x = jax.nn.relu(jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME"))
+            x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+        logits = jax.nn.log_softmax(x.reshape(batch, -1) @ dense)
+        return -jnp.take_along_axis(logits, labels[:, None], 1).mean()
+
+    parameters = [_shape(8, 3, 3, 3), _shape(16, 8, 3, 3), _shape(16 * 4 * 4, 16)]
+    data = [_shape(batch, 3, 16, 16), _shape(batch, dtype=jnp.int32)]
+    return _trace(partial(sgd, loss), parameters, data)
+
+
+@cache
+def looped(steps: int = 3) -> Ingested:
+    """A scan over one weight and a branch: control flow among operators that can be cut."""
+
+    def loss(ws, x, y):
+        h, _ = jax.lax.scan(lambda h, _: (jnp.tanh(h @ ws[0]), None), x @ ws[1], None, length=steps)
+        h = jax.lax.cond(h.sum() > 0, lambda h: h, lambda h: -h, h)
+        return jnp.mean((h - y) ** 2)
+
+    return _trace(partial(sgd, loss), [_shape(16, 16)] * 2, [_shape(16, 16)] * 2)
