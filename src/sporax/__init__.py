@@ -55,7 +55,9 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 # Names that hand out Tensors, which are complete only together with their operators.
-_WITH_OPERATORS = frozenset(["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "load_checkpoint"])
+_WITH_OPERATORS = frozenset(
+    ["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "load_checkpoint"]
+)
 
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
 

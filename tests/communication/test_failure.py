@@ -14,7 +14,9 @@ SECONDS = 15
         ("killed", "rank 1 (process", {}),
         ("raises", "ValueError: the data is spoiled", {}),
         ("stops", "for rank 1, which is stopped", {}),
-        ("hangs", "for rank 1 for", {"SPORAX_EXCHANGE_TIMEOUT": "3"}),
+        ("sleeps", "for rank 1, which has done nothing for 8 s", {}),
+        ("waits", "for rank 1, which has done nothing for 8 s", {}),
+        ("loops", "for rank 1 for longer than SPORAX_EXCHANGE_TIMEOUT=3 s", {"SPORAX_EXCHANGE_TIMEOUT": "3"}),
     ],
 )
 def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variables):

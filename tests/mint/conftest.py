@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import sporax as ms
@@ -18,3 +19,13 @@ def _mode():
     ms.set_context(mode=ms.PYNATIVE_MODE)
     yield
     ms.set_context(mode=before)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_programs():
+    """Hundreds of small programs are compiled here: without optimization, and kept for one module only."""
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()

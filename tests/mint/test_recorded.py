@@ -3,6 +3,7 @@
 See `mint_recipes` for what is compared, and tools/golden/make_mint.py for how it was recorded.
 """
 
+import functools
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ HERE = Path(__file__).parent
 RECORDED = {source: json.loads((HERE / f"recorded_{source}.json").read_text()) for source in ("torch", "mindspore")}
 RECIPES = {"layers": recipes.LAYERS, "functions": recipes.FUNCTIONS}
 OURS = recipes.LikeMindSpore(ms)
+our = functools.cache(lambda kind, name: recipes.result(OURS, RECIPES[kind][name]))
 RELATIVE, ABSOLUTE = 2e-5, 3e-6
 
 #: Where we differ on purpose: reason → (source, recipe). Each is checked from both sides.
@@ -54,7 +56,7 @@ def problem(expected, found):
 
 @pytest.mark.parametrize(("source", "kind", "name"), list(cases()))
 def test_recorded(source, kind, name):
-    difference = problem(RECORDED[source][kind][name], recipes.result(OURS, RECIPES[kind][name]))
+    difference = problem(RECORDED[source][kind][name], our(kind, name))
     why = next((why for why, entries in DEVIATIONS.items() if (source, name) in entries), None)
     if why is None:
         assert difference is None

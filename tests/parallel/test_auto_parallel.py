@@ -82,11 +82,13 @@ def test_a_setting_compiles_anew_and_global_settings_do_not(parallel):
 
 
 @pytest.mark.parametrize("call", [lambda cell, x: cell(x), lambda cell, x: ops.GradOperation()(cell)(x)])
-def test_more_devices_are_not_offered_yet(parallel, call):
+def test_the_network_is_cut_over_all_devices(net, parallel, call):
+    x = ms.Tensor(np.arange(16, dtype=np.float32).reshape(8, 2))
+    alone = call(net, x)
     context.set_world(8, 0)
-    with pytest.raises(SporaxRuntimeError, match="semi_auto_parallel' on 8 devices is not offered yet"):
-        call(parallel, ms.Tensor(X))
-    assert parallel.parallel_config.parallel_mode == "semi_auto_parallel"
+    cut = call(parallel, x)
+    assert len(cut.array.sharding.device_set) == 8
+    np.testing.assert_allclose(cut.asnumpy(), alone.asnumpy(), rtol=1e-6)
 
 
 def test_stages_are_not_offered_yet(parallel):

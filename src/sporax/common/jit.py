@@ -18,7 +18,9 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import state
-from sporax.runtime.program import Program
+from sporax.runtime.program import HOLDERS, Program
+
+HOLDERS.add(Tensor)
 
 _DEFAULTS = {"capture_mode": "ast", "jit_level": "O0", "dynamic": 0, "backend": ""}
 _WITHOUT_MEANING = (*_DEFAULTS, "mode", "hash_args", "jit_config", "compile_once")

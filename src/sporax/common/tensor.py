@@ -18,6 +18,7 @@ from sporax.common import _indexing
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime import joint
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
 # JAX users of it never import this module.
@@ -414,7 +415,7 @@ def _concrete(array: jax.Array, what: str) -> Any:
             return np.asarray(array)
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
             raise SporaxTypeError(_TRACED_VALUE.format(what=what)) from None
-    return array
+    return array if array.is_fully_addressable else joint.whole(array)
 
 
 _new = Tensor.__new__

@@ -295,10 +295,11 @@ def _compiled_in_graph_mode(differentiate: Callable[..., Any], fn: Callable[...,
         raise SporaxTypeError(f"For 'grad', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
     differentiate.__name__ = f"grad_of_{getattr(fn, '__name__', type(fn).__name__)}"
     compiled = Compiled(differentiate)
+    always = isinstance(fn, Compiled) or getattr(fn, "always_compiled", False)
 
     @functools.wraps(differentiate)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if state.current_frame() is None and (context.graph_mode() or isinstance(fn, Compiled)):
+        if state.current_frame() is None and (always or context.graph_mode()):
             return compiled(*args, **kwargs)
         return differentiate(*args, **kwargs)
 

@@ -70,7 +70,7 @@ def world_size() -> int:
 def num_devices() -> int:
     """How many devices a step of the global view is cut over: as the user said, else all that the job has."""
     given = "device_num" in _settings.current.given
-    return _settings.current.config.device_num if given else distributed.num_devices()
+    return _settings.current.config.device_num if given else max(_world[0], distributed.num_devices())
 
 
 def snapshot() -> ParallelConfig:

@@ -43,6 +43,8 @@ class AutoParallel(Cell):
         >>> output = net(x)
     """
 
+    always_compiled = True
+
     def __init__(self, network: Callable[..., Any], parallel_mode: str = "semi_auto") -> None:
         super().__init__(auto_prefix=False)
         if parallel_mode not in _MODES:
@@ -65,6 +67,7 @@ class AutoParallel(Cell):
         config = self.parallel_config
         context.check_supported(config, context.world_size())
         with context.using(config):
+            state.ask_for_plan(context.plan_settings())
             return self.network(*args, **kwargs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

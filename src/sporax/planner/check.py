@@ -86,7 +86,8 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
         yield from _disagreements(body, body_plan)
     if operator.name == MARK:
         if planned.operands != planned.results:
-            yield f"a mark must hand on what it gets, {list(map(str, planned.operands))}, but got {list(map(str, planned.results))}"
+            before, after = list(map(str, planned.operands)), list(map(str, planned.results))
+            yield f"a mark must hand on what it gets, {before}, but got {after}"
         return
     if operator.bodies:
         yield from _control_flow(operator, planned)

@@ -4,29 +4,28 @@
 * A rank that is killed, or whose machine is gone, is noticed by the scheduler (its connection breaks) or, where there is
   none, by JAX's heartbeats. The other ranks may be waiting in an exchange that will never finish: they are ended.
 * A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: the others wait in an exchange
-  that it has not begun. Each rank writes the number of exchanges it has begun on a *board* that the ranks of one machine
-  share; one that has waited for longer than `SPORAX_EXCHANGE_TIMEOUT` seconds looks there for those that are behind.
-  A process that is stopped is found there much sooner.
+  that it has not begun. They look for it on the *board* that ranks of one machine share (`sporax.runtime.board`). A process
+  that is stopped is found within seconds. So is one that sleeps or waits for a lock: where all ranks that are not waiting
+  have been idle for `SPORAX_IDLE_TIMEOUT` seconds. (On CPUs: a rank that waits for a GPU looks idle too, so there this is
+  off unless the variable is set.) A rank that computes may be in an evaluation or in an endless loop; it has
+  `SPORAX_EXCHANGE_TIMEOUT` seconds.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 import time
-import zlib
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-import numpy as np
+import jax
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.launch.environment import RankEnvironment
 from sporax.launch.membership import Membership
+from sporax.runtime.board import Board, Idleness
 
 HEARTBEAT_SECONDS = 15
 """A rank that has sent no heartbeat for so long (its machine is gone) counts as lost."""
@@ -35,7 +34,9 @@ SHUTDOWN_SECONDS = 300
 """How long a rank that is done waits for the others, which may still need it as coordinator."""
 
 TIMEOUT_VARIABLE = "SPORAX_EXCHANGE_TIMEOUT"
+IDLE_VARIABLE = "SPORAX_IDLE_TIMEOUT"
 _DEFAULT_TIMEOUT_SECONDS = 1800.0  # other ranks may well be busy with an evaluation or a checkpoint
+_DEFAULT_IDLE_SECONDS = 8.0  # leaves time to end the job within 15 s, also a rank that does not heed SIGTERM
 _STOPPED_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 _VERDICT_SECONDS = 2.0  # how long the scheduler may take to say who is lost
@@ -64,61 +65,25 @@ _exchange: _Exchange | None = None
 _lost: list[str] = []
 
 
-class Board:
-    """What the ranks of one machine tell each other: their process ids, and how many exchanges each has begun.
-
-    Args:
-        place: this rank's place in the job, by which the board is found.
-    """
-
-    def __init__(self, place: RankEnvironment) -> None:
-        assert place.rank is not None
-        key = zlib.crc32(f"{place.coordinator_address} {os.getuid()}".encode())
-        self.path = Path(tempfile.gettempdir()) / f"sporax-job-{key:08x}-{place.size}"
-        self.rank = place.rank
-        with open(self.path, "ab") as file:
-            file.truncate(place.size * 16)
-        self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 2))
-        self.entries[self.rank] = os.getpid(), 0
-
-    def begin(self) -> None:
-        """Count an exchange."""
-        self.entries[self.rank, 1] += 1
-
-    def stopped(self) -> list[int]:
-        """Ranks of this machine whose processes stand still (SIGSTOP, a debugger)."""
-        return [rank for rank, (process, _) in enumerate(self.entries) if process and _is_stopped(int(process))]
-
-    def behind(self) -> dict[int, int]:
-        """Ranks of this machine that have begun fewer exchanges than this one, with their numbers."""
-        own = self.entries[self.rank, 1]
-        return {rank: int(count) for rank, (process, count) in enumerate(self.entries) if process and count < own}
-
-    def close(self) -> None:
-        """Take the board away."""
-        with suppress(OSError):
-            self.path.unlink()
-
-
 def start(membership: Membership) -> None:
     """Watch the other ranks from now on.
 
     Raises:
-        SporaxValueError: the time-out is not a positive number.
+        SporaxValueError: a time-out is not a positive number.
     """
     global _membership, _board
-    timeout = _timeout_seconds()
+    timeout, idle = _seconds(TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT_SECONDS, _seconds(IDLE_VARIABLE)
     _membership = membership
     _board = Board(membership.environment)
-    membership.watch(_end_because)
-    threading.Thread(target=_look_after, args=(_board, timeout), name="sporax-exchanges", daemon=True).start()
+    membership.watch(partial(_end_because, grace_seconds=_GRACE_SECONDS))
+    threading.Thread(target=_look_after, args=(_board, timeout, idle), name="sporax-exchanges", daemon=True).start()
 
 
 def stop() -> None:
     """Stop watching."""
     global _membership, _board, _exchange
     if _board is not None:
-        _board.close()
+        _board.leave()
     _membership = _board = _exchange = None
 
 
@@ -150,7 +115,7 @@ def explain(name: str, error: Exception) -> Exception:
 def say_goodbye() -> None:
     """At the end of the process: after an exception that nobody caught, leave without waiting for the others."""
     if _board is not None:
-        _board.close()
+        _board.leave()
     if _membership is None or getattr(sys, "last_type", None) is None:
         return
     _membership.leave()
@@ -159,24 +124,51 @@ def say_goodbye() -> None:
     os._exit(_FAILED)  # JAX would wait for all ranks to shut down together
 
 
-def _look_after(board: Board, timeout_seconds: float) -> None:
+def _look_after(board: Board, timeout_seconds: float, idle_seconds: float | None) -> None:
     """Watch over this rank's exchanges; ends the process when one cannot finish."""
+    idleness = Idleness()
     while _board is board:
         time.sleep(_LOOK_SECONDS)
         waiting = _exchange
         if waiting is None or (waiting.last is not None and _is_ready(waiting.last)):
+            board.note(waits=False)
+            idleness.forget()
             continue
+        board.note(waits=True)
         seconds = time.monotonic() - waiting.since
-        stopped = board.stopped() if seconds > _STOPPED_SECONDS else []
-        if stopped:
+        if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
             _end_because(f"it waits in '{waiting.name}' for rank {_listed(stopped)}, which is stopped")
         elif seconds > timeout_seconds:
-            behind = board.behind()
-            whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
+            _end_because(_overdue(board, waiting, timeout_seconds))
+        elif (limit := idle_seconds or _idle_seconds()) is not None and (idle := _idle_ranks(board, idleness, limit)):
             _end_because(
-                f"it has waited in '{waiting.name}' for {whom} for {seconds:.0f} s, longer than {TIMEOUT_VARIABLE}="
-                f"{timeout_seconds:g}; exchanges begun: {int(board.entries[board.rank, 1])} here, there {behind}"
+                f"it waits in '{waiting.name}' for rank {_listed(idle)}, which has done nothing for {limit:g} s "
+                f"({IDLE_VARIABLE}): it sleeps, or waits for a lock or for something that does not come"
             )
+
+
+def _idle_seconds() -> float | None:
+    """How long ranks may be idle where nobody has said it; None where they may compute without their process."""
+    return _DEFAULT_IDLE_SECONDS if jax.default_backend() == "cpu" else None
+
+
+def _idle_ranks(board: Board, idleness: Idleness, limit: float) -> list[int]:
+    """The ranks at work, if all have been idle for longer than `limit` seconds: as long as one computes, it may be the one
+    that the others wait for.
+    """
+    ranks = board.at_work()
+    idle = idleness.look(ranks.values())
+    return list(ranks) if ranks and min(idle.values()) > limit else []
+
+
+def _overdue(board: Board, waiting: _Exchange, timeout_seconds: float) -> str:
+    """Why an exchange is given up that has waited for too long."""
+    behind = board.behind()
+    whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
+    return (
+        f"it has waited in '{waiting.name}' for {whom} for longer than {TIMEOUT_VARIABLE}={timeout_seconds:g} s; "
+        f"exchanges begun: {int(board.entries[board.rank, 1])} here, there {behind}"
+    )
 
 
 def _is_ready(array: Any) -> bool:
@@ -186,39 +178,32 @@ def _is_ready(array: Any) -> bool:
         return True
 
 
-def _is_stopped(process: int) -> bool:
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text()
-    except OSError:  # gone, or a system without /proc
-        return False
-    return stat.rpartition(")")[2].split()[0] in ("T", "t")
-
-
 def _listed(ranks: list[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _end_because(reason: str) -> None:
+def _end_because(reason: str, grace_seconds: float = 0.0) -> None:
     """End this process: what it waits for will not come."""
     membership = _membership
     if membership is None:
         return
     _lost.append(reason)
     report(f"rank {membership.environment.rank} ends because {reason}")
-    time.sleep(_GRACE_SECONDS)
+    time.sleep(grace_seconds)
     os._exit(_FAILED)
 
 
-def _timeout_seconds() -> float:
-    text = os.environ.get(TIMEOUT_VARIABLE) or str(_DEFAULT_TIMEOUT_SECONDS)
+def _seconds(variable: str) -> float | None:
+    """A time-out from the environment; None where there is none."""
+    text = os.environ.get(variable)
+    if not text:
+        return None
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if seconds <= 0:
-        raise SporaxValueError(
-            f"For '{TIMEOUT_VARIABLE}', the value must be a positive number of seconds, but got '{text}'."
-        )
+        raise SporaxValueError(f"For '{variable}', the value must be a positive number of seconds, but got '{text}'.")
     return seconds
 
 

@@ -28,10 +28,12 @@ __all__ = [
     "Reduction",
     "broadcast_buckets",
     "buckets",
+    "gather_rows",
     "ids_by_position",
     "ids_by_size",
     "reduce_buckets",
     "travelling_dtype",
+    "without",
 ]
 
 Bucket = tuple[int, ...]

@@ -72,6 +72,19 @@ def to_local(array: jax.Array) -> jax.Array:
     return array.addressable_data(0)
 
 
+def whole(array: jax.Array) -> jax.Array:
+    """An array that is cut over several processes, whole on every device; all these processes must ask for it."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return array
+    sharding = NamedSharding(array.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]
+    gathered: jax.Array = jax.jit(_same, out_shardings=sharding)(array)
+    return gathered
+
+
+def _same(array: jax.Array) -> jax.Array:
+    return array
+
+
 class _Turn(threading.local):
     """A number that is 0 and goes from one joint program to the next, so that they run in the order they are started."""
 

@@ -29,6 +29,9 @@ _raw = attrgetter("raw")
 _joint = attrgetter("joint")
 _log = logging.getLogger("sporax.compile")
 
+HOLDERS: set[type] = set()
+"""Types that are pytree nodes of one array, kept in ``raw``: arguments of such types need no flattening."""
+
 _ARRAY_KINDS: dict[type, bool] = {}
 """Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
 
@@ -82,9 +85,25 @@ class _Variant:
     communicates: bool = False
     jitted: Any = None
     executable: Any = None
+    asked: ParallelConfig | None = None
     planned: global_view.PlannedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
+    holders: tuple[type, ...] | None = None  # types of the arguments, where all are HOLDERS given by position
+
+    def arrays_of(self, args: tuple[Any, ...]) -> list[jax.Array] | None:
+        """The arrays in `args`, if these have the types, shapes and dtypes this variant was made for; else None."""
+        if self.holders is None or len(args) != len(self.holders):
+            return None
+        arrays = []
+        for arg, kind, (shape, dtype) in zip(args, self.holders, self.signature.leaves, strict=True):
+            if type(arg) is not kind:
+                return None
+            array = arg.raw
+            if array.dtype != dtype or array.shape != shape:
+                return None
+            arrays.append(array)
+        return arrays
 
     def lower(self, *args: Any) -> jax.stages.Lowered:
         """The program for these values of its variables and inputs, lowered and not compiled."""
@@ -144,7 +163,7 @@ class Program:
         SporaxTypeError: an argument is neither an array nor hashable.
     """
 
-    __slots__ = ("_variants", "compilations", "function", "name", "settings")
+    __slots__ = ("_recent", "_variants", "compilations", "function", "name", "settings")
 
     def __init__(
         self, function: Callable[..., Any], name: str, settings: Callable[[], ParallelConfig | None] = no_plan
@@ -153,13 +172,17 @@ class Program:
         self.name = name
         self.settings = settings
         self._variants: dict[_Signature, list[_Variant]] = {}
+        self._recent: _Variant | None = None
         self.compilations: list[Compilation] = []
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on these arguments, compiling it first when nothing compiled fits."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        variant = self._variant(_sign(leaves, tree, self.name))
-        arrays = list(filter(_is_array, leaves))
+        # Between two steps the processor's caches are full of the step's data, so every line of Python is slow here: a
+        # loop that brings batches of one shape takes the short way.
+        variant = self._recent
+        arrays = None if kwargs or variant is None or not variant.fresh() else variant.arrays_of(args)
+        if variant is None or arrays is None:
+            variant, arrays = self._select(args, kwargs)
         if variant.planned is not None:
             return _run_planned(variant, variant.planned, arrays)
         if variant.communicates:
@@ -178,9 +201,7 @@ class Program:
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
         """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        variant = self._variant(_sign(leaves, tree, self.name))
-        arrays = list(filter(_is_array, leaves))
+        variant, arrays = self._select(args, kwargs)
         if variant.planned is not None:
             return _lower_planned(variant, variant.planned, arrays)
         if variant.communicates:
@@ -190,8 +211,15 @@ class Program:
 
     def plan(self, *args: Any, **kwargs: Any) -> global_view.PlannedStep | None:
         """How the program for these arguments is cut, without running it; None when it is not cut by a plan."""
+        return self._select(args, kwargs)[0].planned
+
+    def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Variant, list[jax.Array]]:
+        """The variant for these arguments, made now where there is none, and the arrays among them."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        return self._variant(_sign(leaves, tree, self.name)).planned
+        variant = self._recent = self._variant(_sign(leaves, tree, self.name))
+        if variant.holders is None and not kwargs and all(type(arg) in HOLDERS for arg in args):
+            variant.holders = tuple(map(type, args))
+        return variant, list(filter(_is_array, leaves))
 
     def _variant(self, signature: _Signature) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
@@ -202,6 +230,9 @@ class Program:
         started = time.perf_counter()
         config = self.settings()
         variant = _discover(self.function, signature, config)
+        if config is None and variant.asked is not None:
+            config = variant.asked
+            variant = _discover(self.function, signature, config)
         if config is None:
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
@@ -257,6 +288,8 @@ def _inputs(signature: _Signature, arrays: list[Any]) -> tuple[Any, Any]:
 
 
 def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
+    if len(outputs) == len(variant.out_leaves):  # arrays only
+        return variant.out_tree.unflatten(outputs)
     remaining = iter(outputs)
     leaves = [next(remaining) if leaf is _ARRAY else leaf for leaf in variant.out_leaves]
     return jax.tree.unflatten(variant.out_tree, leaves)
@@ -296,6 +329,7 @@ def _discover(function: Callable[..., Any], signature: _Signature, config: Paral
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
+        asked=frame.view if isinstance(frame.view, ParallelConfig) else None,
     )
 
 

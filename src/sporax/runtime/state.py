@@ -79,9 +79,10 @@ class Frame:
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
+        view: settings under which a part of what ran inside asks to be cut by a plan.
     """
 
-    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "values", "written")
+    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "values", "view", "written")
 
     def __init__(
         self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
@@ -93,6 +94,7 @@ class Frame:
         self.compiled = compiled
         self.planned = planned
         self.communicates = False
+        self.view: Hashable = None
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -106,6 +108,7 @@ class Frame:
         if self.parent is not None:
             self.parent.guards.update(self.guards)
             self.parent.communicates = self.parent.communicates or self.communicates
+            self.parent.view = self.parent.view or self.view
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
@@ -198,6 +201,12 @@ def note_communication() -> None:
     """Say that the running trace exchanges data with other ranks."""
     if _current.frame is not None:
         _current.frame.communicates = True
+
+
+def ask_for_plan(settings: Hashable) -> None:
+    """Say that the running trace shall be cut by a plan under these settings, whatever those of the process are."""
+    if _current.frame is not None:
+        _current.frame.view = settings
 
 
 def depend_on(guard: Guard) -> None:

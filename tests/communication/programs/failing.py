@@ -1,8 +1,11 @@
-"""Trains for ever; in the third step rank 1 is killed, raises, hangs, or stands still."""
+"""Trains for ever; in the third step rank 1 is killed, raises, stands still, sleeps, waits for a lock that nobody gives
+back (and does not heed SIGTERM), or goes round an endless loop.
+"""
 
 import os
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -24,8 +27,16 @@ for number in range(10**9):
             os.kill(os.getpid(), signal.SIGKILL)
         elif sys.argv[1] == "raises":
             raise ValueError("the data is spoiled")
-        elif sys.argv[1] == "hangs":
+        elif sys.argv[1] == "sleeps":
             time.sleep(3600)
+        elif sys.argv[1] == "waits":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            lock = threading.Lock()
+            lock.acquire()
+            lock.acquire()
+        elif sys.argv[1] == "loops":
+            while True:
+                pass
         elif sys.argv[1] == "stops":
             os.kill(os.getpid(), signal.SIGSTOP)
     step(batch, batch).asnumpy()

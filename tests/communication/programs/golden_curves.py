@@ -1,4 +1,4 @@
-"""The losses of `rank_recipes` on every rank, in both modes, against those of the real MindSpore."""
+"""The losses of `rank_recipes` on every rank against those of the real MindSpore; two of them in both modes."""
 
 import json
 import sys
@@ -9,18 +9,19 @@ import numpy as np
 import sporax as ms
 from sporax.communication import get_group_size, get_rank, init
 
-GOLDEN = Path(__file__).parents[2] / "golden"
-sys.path.insert(0, str(GOLDEN))
+sys.path.insert(0, str(Path(__file__).parents[2] / "golden"))
 import rank_recipes
 
+GOLDEN = Path(rank_recipes.__file__).parent
 RELATIVE_ERROR = 1e-4
+IN_BOTH_MODES = {"mlp_reducer", "mlp_layer_alone"}
 
 init()
 assert get_group_size() == rank_recipes.NUM_RANKS
 curves = json.loads((GOLDEN / "rank_curves.json").read_text())["curves"]
 assert curves.keys() == rank_recipes.RANK_RECIPES.keys()
 for name, by_rank in curves.items():
-    for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE):
+    for mode in (ms.GRAPH_MODE, ms.PYNATIVE_MODE)[: 2 if name in IN_BOTH_MODES else 1]:
         ms.set_context(mode=mode)
         losses = rank_recipes.run(ms, name)
         np.testing.assert_allclose(losses, by_rank[get_rank()], rtol=RELATIVE_ERROR, err_msg=f"{name}, mode {mode}")

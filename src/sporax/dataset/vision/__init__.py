@@ -1,5 +1,16 @@
-"""Transforms for images: `mindspore.dataset.vision`."""
+"""Transforms for images: `mindspore.dataset.vision`. Videos are refused."""
 
+from typing import Any
+
+from sporax.dataset.vision._boxes import (
+    BoundingBoxAugment,
+    RandomCropWithBBox,
+    RandomHorizontalFlipWithBBox,
+    RandomResizedCropWithBBox,
+    RandomResizeWithBBox,
+    RandomVerticalFlipWithBBox,
+    ResizeWithBBox,
+)
 from sporax.dataset.vision._color import (
     AdjustBrightness,
     AdjustContrast,
@@ -11,7 +22,31 @@ from sporax.dataset.vision._color import (
     RandomColorAdjust,
     Solarize,
 )
+from sporax.dataset.vision._colorspace import ConvertColor, Grayscale, HsvToRgb, RandomGrayscale, RgbToHsv
+from sporax.dataset.vision._crops import (
+    FiveCrop,
+    PadToSize,
+    RandomCropDecodeResize,
+    RandomResize,
+    ResizedCrop,
+    TenCrop,
+    ToNumpy,
+    ToPIL,
+)
 from sporax.dataset.vision._decode import Decode
+from sporax.dataset.vision._erase import CutOut, Erase, RandomErasing
+from sporax.dataset.vision._files import (
+    encode_jpeg,
+    encode_png,
+    get_image_num_channels,
+    get_image_size,
+    read_file,
+    read_image,
+    write_file,
+    write_jpeg,
+    write_png,
+)
+from sporax.dataset.vision._filters import AdjustSharpness, GaussianBlur, RandomAdjustSharpness, RandomSharpness
 from sporax.dataset.vision._geometry import (
     CenterCrop,
     Crop,
@@ -23,41 +58,145 @@ from sporax.dataset.vision._geometry import (
     RandomVerticalFlip,
     VerticalFlip,
 )
+from sporax.dataset.vision._linear import LinearTransformation, NormalizePad
+from sporax.dataset.vision._mixing import CutMixBatch, MixUp, MixUpBatch
 from sporax.dataset.vision._pixels import HWC2CHW, Normalize, Rescale, SlicePatches, ToTensor, ToType
+from sporax.dataset.vision._policies import (
+    AutoAugment,
+    RandAugment,
+    RandomSelectSubpolicy,
+    TrivialAugmentWide,
+    UniformAugment,
+)
 from sporax.dataset.vision._resize import Resize
 from sporax.dataset.vision._rotate import RandomRotation, Rotate
-from sporax.dataset.vision.enums import Border, Inter, SliceMode
+from sporax.dataset.vision._tone import (
+    AdjustGamma,
+    AutoContrast,
+    RandomAutoContrast,
+    RandomColor,
+    RandomEqualize,
+    RandomInvert,
+    RandomLighting,
+    RandomPosterize,
+    RandomSolarize,
+)
+from sporax.dataset.vision._warps import Affine, Perspective, RandomAffine, RandomPerspective
+from sporax.dataset.vision.enums import (
+    AutoAugmentPolicy,
+    Border,
+    ConvertMode,
+    ImageBatchFormat,
+    ImageReadMode,
+    Inter,
+    SliceMode,
+)
+from sporax.ir.errors import SporaxNotImplementedError
 
 __all__ = [
     "AdjustBrightness",
     "AdjustContrast",
+    "AdjustGamma",
     "AdjustHue",
     "AdjustSaturation",
+    "AdjustSharpness",
+    "Affine",
+    "AutoAugment",
+    "AutoAugmentPolicy",
+    "AutoContrast",
     "Border",
+    "BoundingBoxAugment",
     "CenterCrop",
+    "ConvertColor",
+    "ConvertMode",
     "Crop",
+    "CutMixBatch",
+    "CutOut",
     "Decode",
     "Equalize",
+    "Erase",
+    "FiveCrop",
+    "GaussianBlur",
+    "Grayscale",
     "HWC2CHW",
     "HorizontalFlip",
+    "HsvToRgb",
+    "ImageBatchFormat",
+    "ImageReadMode",
     "Inter",
     "Invert",
+    "LinearTransformation",
+    "MixUp",
+    "MixUpBatch",
     "Normalize",
+    "NormalizePad",
     "Pad",
+    "PadToSize",
+    "Perspective",
     "Posterize",
+    "RandAugment",
+    "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomAutoContrast",
+    "RandomColor",
     "RandomColorAdjust",
     "RandomCrop",
+    "RandomCropDecodeResize",
+    "RandomCropWithBBox",
+    "RandomEqualize",
+    "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomHorizontalFlipWithBBox",
+    "RandomInvert",
+    "RandomLighting",
+    "RandomPerspective",
+    "RandomPosterize",
+    "RandomResize",
+    "RandomResizeWithBBox",
     "RandomResizedCrop",
+    "RandomResizedCropWithBBox",
     "RandomRotation",
+    "RandomSelectSubpolicy",
+    "RandomSharpness",
+    "RandomSolarize",
     "RandomVerticalFlip",
+    "RandomVerticalFlipWithBBox",
     "Rescale",
     "Resize",
+    "ResizeWithBBox",
+    "ResizedCrop",
+    "RgbToHsv",
     "Rotate",
     "SliceMode",
     "SlicePatches",
     "Solarize",
+    "TenCrop",
+    "ToNumpy",
+    "ToPIL",
     "ToTensor",
     "ToType",
+    "TrivialAugmentWide",
+    "UniformAugment",
     "VerticalFlip",
+    "encode_jpeg",
+    "encode_png",
+    "get_image_num_channels",
+    "get_image_size",
+    "read_file",
+    "read_image",
+    "write_file",
+    "write_jpeg",
+    "write_png",
 ]
+
+_VIDEO = ("DecodeVideo", "VideoDecoder", "read_video", "read_video_timestamps")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _VIDEO:
+        raise SporaxNotImplementedError(
+            f"For 'mindspore.dataset.vision', '{name}' is not offered: no dependency of Sporax decodes videos. "
+            "Decode them in a Python function or a GeneratorDataset."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,8 @@ from sporax.dataset._rows import Array
 from sporax.dataset.vision._images import check_pixels
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
-_RGB_TO_GRAY = np.array([4899, 9617, 1868])  # 0.299, 0.587, 0.114 in 14-bit fixed point
+_RGB_TO_GRAY = np.array([0.299, 0.587, 0.114])
+_IN_FIXED_POINT = np.array([4899, 9617, 1868])  # the same times 2 ** 14
 
 
 def check_bytes(where: str, value: Array) -> None:
@@ -42,8 +43,8 @@ def rounded(value: Array, dtype: Any) -> Array:
 def gray(value: Array) -> Array:
     """Luminance (…, H, W, 1) of an RGB image."""
     if value.dtype != np.uint8:
-        return value @ (_RGB_TO_GRAY / 16384).astype(value.dtype)[:, None]
-    return (((value.astype(np.int32) @ _RGB_TO_GRAY) + 8192) >> 14).astype(np.uint8)[..., None]
+        return value @ _RGB_TO_GRAY.astype(value.dtype)[:, None]
+    return (((value.astype(np.int32) @ _IN_FIXED_POINT) + 8192) >> 14).astype(np.uint8)[..., None]
 
 
 def brightness(value: Array, factor: float) -> Array:

@@ -102,7 +102,8 @@ class HsvToRgb(_OfChannels):
     def _mapped(self, first: Array, second: Array, third: Array) -> tuple[Array, Array, Array]:
         # Each channel is at its peak for a third of the circle and falls off linearly on both sides.
         red, green, blue = (
-            third - third * second * np.clip(np.minimum(k, 4 - k), 0, 1) for k in ((first * 6 + n) % 6 for n in (5, 3, 1))
+            third - third * second * np.clip(np.minimum(k, 4 - k), 0, 1)
+            for k in ((first * 6 + n) % 6 for n in (5, 3, 1))
         )
         return red, green, blue
 

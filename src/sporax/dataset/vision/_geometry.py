@@ -230,6 +230,13 @@ class RandomCrop(RandomTransform):
         height, width = (max(want - have, 0) for want, have in zip(self._size, sides(whole), strict=True))
         return padded(whole, (width, height, width, height), self._fill, self._mode)
 
+    def border(self, height: int, width: int) -> tuple[int, int]:
+        """How many pixels are added at the (left, top) of an image of that size."""
+        left, top, right, bottom = self._padding
+        if not self._pad_if_needed:
+            return left, top
+        return left + max(self._size[1] - width - left - right, 0), top + max(self._size[0] - height - top - bottom, 0)
+
 
 class RandomResizedCrop(RandomTransform):
     """A part of random size, shape and place, resized; several columns are cut alike.

@@ -32,11 +32,13 @@ class AdjustGamma(Elementwise):
                 f"For 'AdjustGamma', an image must be numeric (…, H, W, C), but got {value.shape} {value.dtype}."
             )
         if value.dtype == np.uint8:
-            return self._curve(np.arange(256), 255.0).astype(np.uint8)[value]
-        return self._curve(value, 1.0).astype(value.dtype)
+            # The whole range of the result is cut into 256 equal parts, as Pillow's users do it.
+            table = np.clip(self._curve(np.arange(256) / 255) * (256 - 1e-3), 0, 255).astype(np.uint8)
+            return table[value]
+        return np.clip(self._curve(value), 0, 1).astype(value.dtype)
 
-    def _curve(self, value: Array, top: float) -> Array:
-        return np.clip((value / top) ** self._gamma * (self._gain * top), 0, top)
+    def _curve(self, value: Array) -> Array:
+        return np.asarray(self._gain * value**self._gamma)
 
 
 class AutoContrast(OneToOne):
@@ -68,7 +70,7 @@ class AutoContrast(OneToOne):
         if not len(seen) or seen[0] == seen[-1]:
             return np.arange(256, dtype=np.uint8)
         scale = np.float32(255.0 / (seen[-1] - seen[0]))
-        return np.clip((np.arange(256, dtype=np.float32) - np.float32(seen[0])) * scale, 0, 255).astype(np.uint8)
+        return np.clip(np.arange(256, dtype=np.float32) * scale - np.float32(seen[0]) * scale, 0, 255).astype(np.uint8)
 
 
 def _without_first(counts: Array, number: int) -> Array:
@@ -138,7 +140,7 @@ class RandomSolarize(RandomTransform):
     """`Solarize` within a random range.
 
     Args:
-        threshold: (lowest, highest) that the ends of the range may be, in [0, 255].
+        threshold: (lowest, highest) that the ends of the range may be, in [0, 255]; equal ones make the range (lowest, 255).
     """
 
     def __init__(self, threshold: Sequence[int] = (0, 255)) -> None:
@@ -149,6 +151,8 @@ class RandomSolarize(RandomTransform):
             raise SporaxValueError(f"For 'RandomSolarize', 'threshold' must be increasing, but got {threshold!r}.")
 
     def _draw(self, value: Array, rng: np.random.Generator) -> list[int]:
+        if self._low == self._high:
+            return [self._low, 255]
         return sorted(int(end) for end in rng.integers(self._low, self._high + 1, 2))
 
     def _apply(self, value: Array, choice: list[int]) -> Array:

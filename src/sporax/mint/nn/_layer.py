@@ -29,7 +29,7 @@ class FunctionLayer(Cell):
         self.settings = tuple(bound.arguments)
         for name, value in bound.arguments.items():
             checked = _frozen(value)
-            if isinstance(self.function, Operator):
+            if isinstance(self.function, Operator) and name in self.function.parameters.attributes:
                 self.function.parameters.check(name, checked)
             setattr(self, name, checked)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from sporax import ops
@@ -10,13 +9,13 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor
-from sporax.communication import GlobalComm, get_group_size
+from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.mint.nn import functional as F
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.ops.normalization import batch_norm_train
+from sporax.ops.normalization import batch_moments, batch_norm_shared, batch_norm_train
+from sporax.runtime import collectives, groups
 
 
 class LayerNorm(Cell):
@@ -222,10 +221,15 @@ class BatchNorm3d(_BatchNorm):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation of (n, num_features, …) by the statistics of the batches of all processes.
+    """Batch normalisation of (n, num_features, …) by the statistics of all ranks' batches together.
+
+    While training, every rank of the group must call it; their batches may differ in size.
 
     Args: as the other batch normalisations, and
-        process_group: name of the group of processes; all by default.
+        process_group: name of the group of ranks; all by default.
+
+    Raises:
+        SporaxRuntimeError: there is no such group when it is called.
     """
 
     ranks = (2, 3, 4, 5)
@@ -241,25 +245,19 @@ class SyncBatchNorm(_BatchNorm):
         dtype: DType | None = None,
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, dtype)
-        self.process_group = process_group or GlobalComm.WORLD_COMM_GROUP
-        self.world_size = get_group_size(self.process_group) if GlobalComm.INITED else 1
+        if process_group is not None and not isinstance(process_group, str):
+            raise SporaxTypeError(
+                f"For 'SyncBatchNorm', 'process_group' must be a name, but got {type(process_group).__name__}."
+            )
+        self.process_group = process_group
 
     def _normalize(self, input: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        if self.world_size == 1:
+        group = groups.find(self.process_group)
+        if group.size == 1:
             return super()._normalize(input, weight, bias)
-        axes, channels = (0, *range(2, input.ndim)), self.num_features
-        spread = (1, channels, *[1] * (input.ndim - 2))
-        values = input.astype(dtypes.float32)
-        everyone = ops.AllReduce(ops.ReduceOp.SUM, self.process_group)
-        own_count = ops.full((1,), float(math.prod(input.shape) // channels), dtype=dtypes.float32)
-        joined = everyone(ops.concat((ops.reduce_sum(values, axes), own_count)))
-        mean, count = joined[:channels] / joined[channels:], joined[channels:]
-        centred = values - mean.reshape(spread)
-        # The sum of squares is exchanged once the mean is known: one pass would lose digits.
-        variance = everyone(ops.reduce_sum(ops.square(centred), axes)) / count
-        scale = ops.rsqrt(variance + self.eps) * weight
-        result = centred * scale.reshape(spread) + bias.reshape(spread)
-        return result.astype(input.dtype), mean, variance * count / (count - 1)
+        own = batch_moments(input, 1)
+        moments = wrap(collectives.run(collectives.AllGather(group), own.array))
+        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]
 
 
 def _filled(init: str, shape: tuple[int, ...], dtype: DType | None, name: str, trained: bool = True) -> Parameter:

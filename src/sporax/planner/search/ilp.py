@@ -8,8 +8,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
+from sporax.planner.memory import memory_of
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.problem import NANOSECONDS, ProblemBuilder, SearchOptions
+from sporax.planner.search.limit import Fitted, solve_within
+from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import solve
 
@@ -32,29 +34,36 @@ def ilp(
         seconds: time for the solver.
 
     Raises:
-        SporaxRuntimeError: the solver found nothing in time.
+        SporaxRuntimeError: nothing fits into the memory that is given, or nothing was found in time.
     """
     start = time.monotonic()
     problem = ProblemBuilder(graph, mesh, model, options or SearchOptions()).build()
     built = time.monotonic() - start
-    solution = solve(problem.cost_graph(), seconds=seconds)
-    if solution.choices is None:
-        raise SporaxRuntimeError(
-            f"For 'ilp', {seconds} seconds must be enough to find a plan, but none was found; allow more."
-        )
-    chosen = solution.choices.tolist()
+    found = _solve(problem, seconds)
+    solution = found.solution
     return SearchResult(
-        plan_of(problem, chosen),
+        found.plan,
         "ilp",
-        problem.seconds(chosen),
-        None if solution.bound is None else solution.bound / NANOSECONDS,
-        solution.optimal,
+        problem.seconds(found.chosen),
+        None if solution.bound is None else min(solution.bound / NANOSECONDS, problem.seconds(found.chosen)),
+        solution.optimal and found.rounds == 1,
         time.monotonic() - start,
         {
             **solution.statistics,
-            "decisions": len(problem.costs),
-            "candidates": sum(map(len, problem.costs)),
-            "edges": len(problem.edges),
+            **problem.statistics(),
             "build_seconds": built,
+            "rounds": found.rounds,
+            "peak_bytes": found.peak_bytes,
         },
     )
+
+
+def _solve(problem: Problem, seconds: float) -> Fitted:
+    if problem.options.memory_bytes is not None:
+        return solve_within(problem, problem.options.memory_bytes, seconds)
+    solution = solve(problem.cost_graph(), seconds=seconds)
+    if solution.choices is None:
+        raise SporaxRuntimeError(f"For 'ilp', {seconds} seconds must be enough to find a plan, but none was found.")
+    chosen = solution.choices.tolist()
+    plan = plan_of(problem, chosen)
+    return Fitted(solution, chosen, plan, memory_of(problem.graph, plan).peak_bytes, 1)

@@ -30,7 +30,7 @@ def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
         return tuple((axis,) for axis in axes)
     cuts = itertools.combinations(range(1, len(axes)), most - 1)
 
-    def spread(cut: tuple[int, ...]) -> tuple[float, ...]:
+    def spread(cut: Sequence[int]) -> tuple[float, ...]:
         sizes = [math.prod(mesh.shape[axis] for axis in unit) for unit in _split(axes, cut)]
         return max(sizes) / min(sizes), *sizes
 

@@ -34,12 +34,16 @@ class SearchOptions:
         fully_use_devices: operators of arithmetic are cut by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
+        memory_bytes: what a plan may need on one device; None for no limit.
+        hurry: price moves between placements by the straight way, which may be dearer than the cheapest.
     """
 
     units: Units = ()
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
+    memory_bytes: int | None = None
+    hurry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,19 @@ class Problem:
         total += sum(float(table[chosen[first], chosen[second]]) for first, second, table in self.edges)
         return total / NANOSECONDS
 
+    def statistics(self) -> dict[str, int | float | str]:
+        """Sizes."""
+        return {
+            "decisions": len(self.costs),
+            "candidates": sum(map(len, self.costs)),
+            "edges": len(self.edges),
+        }
+
     def cost_graph(self) -> CostGraph:
         """The problem for the solver, without memory."""
-        usages = [np.zeros(len(each), np.int64) for each in self.costs]
-        return CostGraph.build(self.costs, usages, [(0, 0)] * len(self.costs), self.edges, None, "plan")
+        usages = [[0] * len(each) for each in self.costs]
+        costs = [each.tolist() for each in self.costs]
+        return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
 
     def bases(self, chosen: Sequence[int]) -> list[Base]:
         """What a choice decides, for a search that goes on from there."""
@@ -103,7 +116,7 @@ class ProblemBuilder:
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.bundles = find_bundles(graph, options.fixed)
-        self.mover = Mover(mesh, model.links, options.alltoall)
+        self.mover = Mover(mesh, model.links, options.alltoall, options.hurry)
         self.catalogue = Catalogue(mesh, model, self.mover, units, options.fully_use_devices)
 
     def build(self, bases: Sequence[Base] | None = None) -> Problem:

@@ -1,0 +1,156 @@
+"""Which of a step's many small operators belong to which operator of the facade, and what each of these moves.
+
+A user wrote ``MatMul``; the graph has a mark at its entrance, a few primitives, a mark at its exit, and later the same
+backwards between the marks' derivatives. `operator_groups` walks through the graph once and collects what stands between two
+marks. What stands outside of all marks (an optimizer's arithmetic, a random key) is collected by its path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sporax.ir.graph import MARK, Operator, OperatorGraph
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark, Side
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.rules import local_flops, rule_for
+from sporax.planner.transfers import Together, schedule
+
+
+class Phase(Enum):
+    """Part of a step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+    """Combining gradients, and what follows on it."""
+
+
+@dataclass(slots=True)
+class OperatorGroup:
+    """What belongs to one call of one operator of the facade, in one phase.
+
+    Attributes:
+        path, name: where it stands and what it is; the name is "" for operators outside of all marks.
+        phase: part of the step.
+        given: whether the user gave a strategy.
+        inputs, results: where its tensors lie at the entrance and at the exit; of the backward phase, the cotangents.
+        transfers: what is moved for it, with the number of times per step.
+        flops: floating-point operations of one device.
+    """
+
+    path: str
+    name: str
+    phase: Phase
+    given: bool = False
+    inputs: tuple[Placement, ...] = ()
+    results: tuple[Placement, ...] = ()
+    transfers: list[tuple[Together, int]] = field(default_factory=list)
+    flops: float = 0.0
+
+
+def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
+    """The groups of a step, in the order in which their first operators run."""
+    walk = _Walk()
+    walk.through(graph, plan, 1)
+    return tuple(walk.groups.values())
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.groups: dict[Hashable, OperatorGroup] = {}
+        self.open: OperatorGroup | None = None
+        self.updates = False
+
+    def through(self, graph: OperatorGraph, plan: Plan, times: int) -> None:
+        """Collect the operators of a graph that runs `times` per step."""
+        transfers = schedule(graph, plan)
+        gradients = _gradients(graph)
+        self._moved(transfers.at_start, "inputs", Phase.FORWARD, times)
+        for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+            mark = operator.operation.params["mark"] if operator.name == MARK else None
+            group = self._enter(operator, mark)
+            group.flops += times * _flops(operator, planned, plan)
+            for together in (*transfers.before[number], *transfers.after[number]):
+                own = together[0].tensor not in gradients
+                (group if own else self._gradient_group()).transfers.append((together, times))
+            if mark is not None:
+                self._note(group, mark, planned, [plan.settled.get(tensor) for tensor in operator.results])
+            inside = times * _trips(operator)
+            for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
+                self.through(body, body_plan, inside)
+        self._moved(transfers.at_end, "results", Phase.UPDATE, times)
+
+    def _moved(self, transfers: Sequence[Together], name: str, phase: Phase, times: int) -> None:
+        """Moves of arguments or results, which no operator asked for."""
+        if transfers:
+            group = self._group(name, "", name, phase)
+            group.transfers += [(together, times) for together in transfers]
+
+    def _group(self, key: Hashable, path: str, name: str, phase: Phase) -> OperatorGroup:
+        if key not in self.groups:
+            self.groups[key] = OperatorGroup(path, name, phase)
+        return self.groups[key]
+
+    def _gradient_group(self) -> OperatorGroup:
+        return self._group("gradients", "", "gradients", Phase.UPDATE)
+
+    def _enter(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
+        """The group that an operator belongs to; an entrance opens one."""
+        if isinstance(mark, GradientMark):
+            self.updates, self.open = True, None
+            return self._gradient_group()
+        if mark is not None:
+            backward = operator.backward or isinstance(mark, DerivativeMark)
+            about = mark.of if isinstance(mark, DerivativeMark) else mark
+            phase = Phase.BACKWARD if backward else Phase.FORWARD
+            name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
+            self.open = self._group((about.number, phase), operator.path, name, phase)
+            return self.open
+        if self.open is not None and operator.path.startswith(self.open.path):
+            return self.open
+        phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if self.updates else Phase.FORWARD
+        return self._group((operator.path, phase), operator.path, "", phase)
+
+    def _note(
+        self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, settled: Sequence[Settlement | None]
+    ) -> None:
+        """Remember where tensors lie at a mark; an exit closes its group."""
+        after = tuple(
+            each.placement if each is not None else placement
+            for each, placement in zip(settled, planned.results, strict=True)
+        )
+        backward = isinstance(mark, DerivativeMark)
+        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        if isinstance(about, OperatorMark):
+            leaves = (about.side is Side.OUT) != backward
+            group.given = about.in_strategy is not None
+        else:
+            leaves = True
+            group.given = isinstance(about, LayoutMark)
+        if leaves:
+            group.results = after
+            self.open = None
+        if not leaves or isinstance(about, LayoutMark):
+            group.inputs = planned.operands
+
+
+def _gradients(graph: OperatorGraph) -> frozenset[int]:
+    """Tensors that are finished gradients."""
+    marked = (each for each in graph.operators if each.name == MARK)
+    return frozenset(
+        tensor for each in marked if isinstance(each.operation.params["mark"], GradientMark) for tensor in each.results
+    )
+
+
+def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:
+    if operator.name == MARK or operator.bodies:
+        return 0.0
+    return local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
+
+
+def _trips(operator: Operator) -> int:
+    """How often the bodies run; loops of unknown length count once, and so does every branch."""
+    return int(operator.operation.params["length"]) if operator.name == "scan" else 1

@@ -1,0 +1,340 @@
+"""A plan for people: what is cut how, what travels, what every device holds.
+
+`summarize` turns a graph and its plan into a `Summary`, a value with one row per operator the user wrote and per tensor that
+enters the step, and the totals. Its text is made by `sporax.planner.summary_text`.
+
+Axes of the mesh that always go together are shown as one, with a letter: on eight devices ``a = 2, b = 4`` may stand for
+axes of sizes 2, 2 and 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import string
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import MARK, OperatorGraph, Role
+from sporax.ir.marks import GradientMark
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.plan import Plan
+from sporax.planner.memory import Use, memory_of
+from sporax.planner.operator_groups import OperatorGroup, operator_groups
+from sporax.planner.transfers import Together
+
+VERSION = 1
+"""Of the JSON form."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Equal collectives of one operator.
+
+    Attributes:
+        kind: ``"all_reduce"``, ``"all_gather"``, ``"reduce_scatter"``, ``"all_to_all"`` or ``"permute"``.
+        ranks: how many take part in one.
+        num_bytes: what one rank brings into one.
+        count: how many there are per step.
+    """
+
+    kind: str
+    ranks: int
+    num_bytes: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        from sporax.planner.summary_text import size_text
+
+        times = f"{self.count} × " if self.count > 1 else ""
+        return f"{times}{self.kind} over {self.ranks}, {size_text(self.num_bytes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """One call of one operator that the user wrote, in one phase of the step.
+
+    Attributes:
+        path, name: where it stands and what it is; the name is "" for what stands outside of such operators.
+        phase: ``"forward"``, ``"backward"`` or ``"update"``.
+        strategy: numbers of slices per dimension of each input.
+        given: whether the user said so.
+        inputs, results: layouts at its entrance and exit; in the backward phase, those of the cotangents.
+        collectives: what is communicated for it.
+        flops: floating-point operations of one device.
+        flops_share: their share of the step's.
+    """
+
+    path: str
+    name: str
+    phase: str
+    strategy: tuple[tuple[int, ...], ...]
+    given: bool
+    inputs: tuple[str, ...]
+    results: tuple[str, ...]
+    collectives: tuple[Collective, ...]
+    flops: float
+    flops_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRow:
+    """One input of the step.
+
+    Attributes:
+        name: the Parameter's, or ``"input 0"``.
+        role: ``"parameter"`` for what is trained (in steps that train nothing, every Parameter), ``"state"`` for other
+            variables (moments, counters, running statistics), ``"data"``.
+        dtype: of its elements.
+        shape, slice_shape: of the whole, and of what a device keeps.
+        layout: how operators have it.
+        kept_as: how it lies between steps; differs from `layout` with optimizer parallelism.
+        num_bytes: of one device.
+    """
+
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    slice_shape: tuple[int, ...]
+    layout: str
+    kept_as: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """All collectives of one kind in a step.
+
+    Attributes:
+        kind: as in `Collective`.
+        count: how many one rank takes part in.
+        num_bytes: what it brings into them.
+    """
+
+    kind: str
+    count: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over a step, of one device.
+
+    Attributes:
+        parameter_bytes, state_bytes, data_bytes: of the inputs by role.
+        whole_parameter_bytes, whole_state_bytes: the same uncut: what a single device would hold.
+        peak_bytes: predicted most memory in use, by the lives of tensors.
+        peak_uses: what it is made of, as pairs of a use and bytes.
+        flops: floating-point operations.
+        traffic: communication by kind.
+    """
+
+    parameter_bytes: int
+    state_bytes: int
+    data_bytes: int
+    whole_parameter_bytes: int
+    whole_state_bytes: int
+    peak_bytes: int
+    peak_uses: tuple[tuple[str, int], ...]
+    flops: float
+    traffic: tuple[Traffic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A plan for people. ``str(summary)`` is a table of at most 120 columns.
+
+    Attributes:
+        num_devices: how many there are.
+        axes: name and size of each axis as shown, outermost first.
+        operators: in the order in which they run.
+        tensors: inputs of the step.
+        totals: sums.
+        notes: what one should know: operators that could not be cut, and why.
+    """
+
+    num_devices: int
+    axes: tuple[tuple[str, int], ...]
+    operators: tuple[OperatorRow, ...]
+    tensors: tuple[TensorRow, ...]
+    totals: Totals
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        from sporax.planner.summary_text import plain_text
+
+        return plain_text(self)
+
+    def to_json(self) -> str:
+        """All of it as a JSON object, keys as the attributes here."""
+        return json.dumps({"version": VERSION, **dataclasses.asdict(self)}, indent=1)
+
+
+def summarize(graph: OperatorGraph, plan: Plan) -> Summary:
+    """The summary of a plan for `graph`."""
+    return _Summarizer(graph, plan).summary()
+
+
+class _Summarizer:
+    def __init__(self, graph: OperatorGraph, plan: Plan) -> None:
+        self.graph = graph
+        self.plan = plan
+        self.runs = joined_axes(plan)
+        shape = tuple(num_parts(plan.mesh, run) for run in self.runs)
+        self.shown = DeviceMatrix(shape, tuple(_letters(len(shape))), plan.mesh.ranks)
+
+    def summary(self) -> Summary:
+        groups = operator_groups(self.graph, self.plan)
+        flops = sum(group.flops for group in groups)
+        rows = tuple(self._operator(group, flops) for group in groups)
+        tensors = self._tensors()
+        return Summary(
+            self.plan.mesh.num_devices,
+            tuple(zip(self.shown.names, self.shown.shape, strict=True)),
+            rows,
+            tensors,
+            self._totals(rows, tensors, flops),
+            (*self.plan.notes, *self._loops()),
+        )
+
+    def layout(self, placement: Placement) -> str:
+        """A placement in terms of the axes as shown."""
+        number = {run[0]: position for position, run in enumerate(self.runs)}
+
+        def joined(axes: Axes) -> Axes:
+            return tuple(number[axis] for axis in axes if axis in number)
+
+        return Placement(tuple(map(joined, placement.dims)), joined(placement.partial), placement.reduction).on(
+            self.shown
+        )
+
+    def _operator(self, group: OperatorGroup, flops: float) -> OperatorRow:
+        return OperatorRow(
+            group.path,
+            group.name,
+            group.phase.value,
+            tuple(each.parts(self.plan.mesh) for each in group.inputs),
+            group.given,
+            tuple(map(self.layout, group.inputs)),
+            tuple(map(self.layout, group.results)),
+            _collectives(group.transfers, self.plan.mesh),
+            group.flops,
+            group.flops / flops if flops else 0.0,
+        )
+
+    def _tensors(self) -> tuple[TensorRow, ...]:
+        trained = _trained(self.graph)
+        rows = []
+        for each, kept in zip(self.graph.inputs, self.plan.inputs, strict=True):
+            if each.role is Role.CONSTANT:
+                continue
+            spec = self.graph.tensors[each.tensor]
+            settled = self.plan.settled.get(each.tensor)
+            shape = kept.local_shape(spec.shape, self.plan.mesh)
+            is_state = each.role is Role.PARAMETER and bool(trained) and each.name not in trained
+            rows.append(
+                TensorRow(
+                    each.name,
+                    Role.STATE.value if is_state else each.role.value,
+                    spec.dtype,
+                    spec.shape,
+                    shape,
+                    self.layout(kept if settled is None else settled.placement),
+                    self.layout(kept),
+                    math.prod(shape) * spec.itemsize,
+                )
+            )
+        return tuple(rows)
+
+    def _totals(self, rows: Sequence[OperatorRow], tensors: Sequence[TensorRow], flops: float) -> Totals:
+        whole = {each.name: self.graph.tensors[each.tensor].num_bytes for each in self.graph.inputs}
+
+        def held(role: str) -> int:
+            return sum(row.num_bytes for row in tensors if row.role == role)
+
+        def uncut(role: str) -> int:
+            return sum(whole[row.name] for row in tensors if row.role == role)
+
+        memory = memory_of(self.graph, self.plan)
+        return Totals(
+            held("parameter"),
+            held("state"),
+            held("data"),
+            uncut("parameter"),
+            uncut("state"),
+            memory.peak_bytes,
+            tuple((use.value, memory.by_use[use]) for use in Use if memory.by_use.get(use)),
+            flops,
+            _traffic(each for row in rows for each in row.collectives),
+        )
+
+    def _loops(self) -> Iterable[str]:
+        names = {operator.name for operator in self.graph.walk()}
+        if "while" in names:
+            yield "loops of unknown length are counted as if they ran once"
+        if "cond" in names:
+            yield "every branch of a condition is counted"
+
+
+def joined_axes(plan: Plan) -> list[Axes]:
+    """The mesh's axes in runs of neighbours that nowhere in the plan are used apart."""
+    together = [True] * max(0, plan.mesh.num_axes - 1)
+    for placement in set(_placements(plan)):
+        follows = {pair for axes in (*placement.dims, placement.partial) for pair in zip(axes, axes[1:], strict=False)}
+        used = placement.used
+        for axis in range(len(together)):
+            apart = (axis, axis + 1) not in follows and (axis in used or axis + 1 in used)
+            together[axis] = together[axis] and not apart
+    runs: list[Axes] = [(0,)]
+    for axis, joined in enumerate(together, 1):
+        if joined:
+            runs[-1] = (*runs[-1], axis)
+        else:
+            runs.append((axis,))
+    return runs
+
+
+def _placements(plan: Plan) -> Iterable[Placement]:
+    yield from plan.inputs
+    yield from plan.outputs
+    yield from (each.placement for each in plan.settled.values())
+    for planned in plan.operators:
+        yield from planned.operands
+        yield from planned.results
+        for body in planned.bodies:
+            yield from _placements(body)
+
+
+def _letters(count: int) -> list[str]:
+    """a, b, …, z, a1, b1, …"""
+    return [
+        string.ascii_lowercase[number % 26] + (str(number // 26) if number >= 26 else "") for number in range(count)
+    ]
+
+
+def _trained(graph: OperatorGraph) -> frozenset[str]:
+    """Names of the parameters whose gradients are computed."""
+    marks = (each.operation.params["mark"] for each in graph.walk() if each.name == MARK)
+    return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
+
+
+def _collectives(transfers: Iterable[tuple[Together, int]], mesh: DeviceMatrix) -> tuple[Collective, ...]:
+    """What a rank takes part in; transfers that travel together are one collective."""
+    counts: dict[tuple[str, int, int], int] = {}
+    for together, times in transfers:
+        for moves in zip(*(each.redistribution.moves for each in together), strict=True):
+            if moves[0].collective:
+                key = moves[0].collective, num_parts(mesh, moves[0].axes), sum(move.local_bytes for move in moves)
+                counts[key] = counts.get(key, 0) + times
+    return tuple(Collective(*key, count) for key, count in counts.items())
+
+
+def _traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
+    totals: dict[str, tuple[int, int]] = {}
+    for each in collectives:
+        count, num_bytes = totals.get(each.kind, (0, 0))
+        totals[each.kind] = count + each.count, num_bytes + each.count * each.num_bytes
+    return tuple(Traffic(kind, *total) for kind, total in sorted(totals.items()))

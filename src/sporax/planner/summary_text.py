@@ -1,0 +1,178 @@
+"""A plan's summary as tables of text.
+
+`sections` says what is shown, as strings; `plain_text` lays it out in columns. Terminals with colours get the same sections
+through `sporax.parallel.show_plan`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sporax.planner.summary import OperatorRow, Summary
+
+WIDTH = 120
+_GAP = "  "
+_SHOWN_SHARE = 0.01
+"""Operators outside of the user's own are left out if they communicate nothing and take less of the work than this."""
+
+_PHASES = {"forward": "Forward", "backward": "Backward", "update": "Gradients and update"}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One table.
+
+    Attributes:
+        title: stands above it.
+        columns: their headings; "" in all of them for a table without headings.
+        rows: the cells.
+        right: positions of columns of numbers.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: tuple[int, ...] = ()
+
+
+def heading(summary: Summary) -> str:
+    """The line above the tables."""
+    axes = ", ".join(f"{name} = {size}" for name, size in summary.axes)
+    return f"Plan for {summary.num_devices} devices; axes {axes}; * marks a strategy that the user gave"
+
+
+def sections(summary: Summary) -> tuple[Section, ...]:
+    """What is shown, in order; empty tables are left out."""
+    prefix = _common_prefix([row.path for row in summary.operators if row.name])
+    found = [
+        *(_operators(summary, phase, title, prefix) for phase, title in _PHASES.items()),
+        _tensors(summary),
+        _totals(summary),
+        Section("Notes", ("",), tuple((note,) for note in summary.notes)),
+    ]
+    return tuple(section for section in found if section.rows)
+
+
+def plain_text(summary: Summary, width: int = WIDTH) -> str:
+    """All tables, no line longer than `width`."""
+    parts = [textwrap.fill(heading(summary), width)]
+    parts += ["\n".join([section.title, *_lines(section, width)]) for section in sections(summary)]
+    return "\n\n".join(parts)
+
+
+def size_text(num_bytes: float) -> str:
+    """Bytes for people, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.3g} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.4g} TB"
+
+
+# -------------------------------------------------------------------------------------------------------- the sections
+
+
+def _operators(summary: Summary, phase: str, title: str, prefix: str) -> Section:
+    within = f", paths within {prefix}" if prefix else ""
+    columns = ("operator", "strategy", "inputs → results", "collectives, bytes of a rank", "flops")
+    rows = tuple(_operator_cells(row, prefix) for row in summary.operators if row.phase == phase and _is_shown(row))
+    return Section(title + (within if phase == "forward" else ""), columns, rows, right=(4,))
+
+
+def _is_shown(row: OperatorRow) -> bool:
+    return bool(row.name or row.collectives) or row.flops_share >= _SHOWN_SHARE
+
+
+def _operator_cells(row: OperatorRow, prefix: str) -> tuple[str, ...]:
+    path = row.path.removeprefix(prefix).lstrip(".")
+    last = path.rpartition(".")[2]
+    name = path if path and (last == row.name or not row.name) else f"{path} {row.name}".strip()
+    forward = row.phase == "forward"
+    strategy = " ".join(str(each).replace(" ", "") for each in row.strategy) if forward else ""
+    arrow = f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else ""
+    return (
+        name or "between operators",
+        f"{strategy} *" if strategy and row.given else strategy,
+        arrow,
+        "; ".join(map(str, row.collectives)),
+        f"{row.flops_share:.1%}",
+    )
+
+
+def _tensors(summary: Summary) -> Section:
+    shown = [row for row in summary.tensors if row.role in ("parameter", "data")]
+    rows = tuple(
+        (
+            row.name,
+            f"{row.dtype} {_shape(row.shape)}",
+            _shape(row.slice_shape),
+            row.layout,
+            row.kept_as if row.kept_as != row.layout else "",
+            size_text(row.num_bytes),
+        )
+        for row in shown
+    )
+    columns = ("parameter or input", "whole", "slice kept", "layout in use", "kept as", "per device")
+    return Section("Parameters and inputs", columns, rows, right=(5,))
+
+
+def _totals(summary: Summary) -> Section:
+    totals = summary.totals
+    uses = ", ".join(f"{use} {size_text(size)}" for use, size in totals.peak_uses)
+    rows = [
+        ("parameters", f"{size_text(totals.parameter_bytes)} of {size_text(totals.whole_parameter_bytes)}"),
+        ("optimizer state and counters", f"{size_text(totals.state_bytes)} of {size_text(totals.whole_state_bytes)}"),
+        ("data", size_text(totals.data_bytes)),
+        ("predicted peak of memory", f"{size_text(totals.peak_bytes)} ({uses})"),
+    ]
+    rows += [
+        (each.kind, f"{each.count} per step, {size_text(each.num_bytes)} of a rank in all") for each in totals.traffic
+    ]
+    return Section("Each device", ("", ""), tuple(rows))
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def _common_prefix(paths: Sequence[str]) -> str:
+    """The leading Cells that all operators share."""
+    if not paths:
+        return ""
+    words = [path.split(".") for path in paths]
+    shared = 0
+    while all(len(each) > shared + 1 and each[shared] == words[0][shared] for each in words):
+        shared += 1
+    return ".".join(words[0][:shared])
+
+
+# ---------------------------------------------------------------------------------------------------------- the layout
+
+
+def _lines(section: Section, width: int) -> Iterable[str]:
+    """The rows in columns; cells that do not fit are broken at spaces."""
+    has_heads = any(section.columns)
+    table = [section.columns, *section.rows] if has_heads else list(section.rows)
+    widths = _widths(table, width)
+    for number, row in enumerate(table):
+        cells = [textwrap.wrap(cell, columns) or [""] for cell, columns in zip(row, widths, strict=True)]
+        for line in range(max(map(len, cells))):
+            pieces = [cell[line] if line < len(cell) else "" for cell in cells]
+            yield _GAP.join(
+                piece.rjust(columns) if position in section.right else piece.ljust(columns)
+                for position, (piece, columns) in enumerate(zip(pieces, widths, strict=True))
+            ).rstrip()
+        if has_heads and number == 0:
+            yield _GAP.join("─" * columns for columns in widths)
+
+
+def _widths(table: Sequence[Sequence[str]], width: int) -> list[int]:
+    """As wide as the longest cells, the widest columns narrowed until all fit."""
+    widths = [max(1, *(len(row[column]) for row in table)) for column in range(len(table[0]))]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        widths[widths.index(max(widths))] -= 1
+    return widths

@@ -1,0 +1,168 @@
+"""What ranks of one machine know of each other: a shared board, and what the system says about a process.
+
+Each rank writes to its line of the board: its process id, how many exchanges it has begun, and when it was last seen
+waiting in one. From that and from ``/proc`` another rank finds out for whom it waits:
+
+* a rank that has begun fewer exchanges is *behind*;
+* a rank that neither waits in an exchange nor leaves the job is *at work*;
+* a rank at work is *idle* when its main thread has not run for a while, and neither its other threads nor its child
+  processes have computed: it sleeps, or waits for a lock or for something that does not come.
+
+A rank that computes is never idle, whether it evaluates, compiles or goes round an endless loop; these cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sporax.launch.environment import RankEnvironment
+
+_PROCESS, _BEGUN, _WAITING = range(3)
+_LEAVING = -1
+_FRESH_SECONDS = 3.0  # a rank that waits says so twice a second, unless it is kept from it
+_BACKGROUND = 0.02  # share of a core that threads which only look around may use
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Board:
+    """A file with one line for each rank of the job, shared by those of one machine.
+
+    Args:
+        place: this rank's place in the job, by which the board is found.
+    """
+
+    def __init__(self, place: RankEnvironment) -> None:
+        assert place.rank is not None
+        key = zlib.crc32(f"{place.coordinator_address} {os.getuid()}".encode())
+        self.path = Path(tempfile.gettempdir()) / f"sporax-job-{key:08x}-{place.size}"
+        self.rank = place.rank
+        with open(self.path, "ab") as file:
+            file.truncate(place.size * 24)
+        self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 3))
+        self.entries[self.rank] = os.getpid(), 0, 0
+
+    def begin(self) -> None:
+        """Count an exchange."""
+        self.entries[self.rank, _BEGUN] += 1
+
+    def note(self, waits: bool) -> None:
+        """Say whether this rank waits in an exchange now."""
+        if self.entries[self.rank, _WAITING] != _LEAVING:
+            self.entries[self.rank, _WAITING] = time.monotonic_ns() if waits else 0
+
+    def leave(self) -> None:
+        """This rank has done its part; what it still waits for is the end of the job. Takes the board away."""
+        self.entries[self.rank, _WAITING] = _LEAVING
+        with suppress(OSError):
+            self.path.unlink()
+
+    def stopped(self) -> list[int]:
+        """Ranks whose processes stand still (SIGSTOP, a debugger)."""
+        return [rank for rank, process in self._others().items() if _state(process) in ("T", "t")]
+
+    def behind(self) -> dict[int, int]:
+        """Ranks that have begun fewer exchanges than this one, with their numbers."""
+        own = self.entries[self.rank, _BEGUN]
+        return {rank: int(self.entries[rank, _BEGUN]) for rank in self._others() if self.entries[rank, _BEGUN] < own}
+
+    def at_work(self) -> dict[int, int]:
+        """Ranks that neither wait in an exchange nor leave, with their process ids."""
+        since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
+        waiting = self.entries[:, _WAITING]
+        return {
+            rank: process
+            for rank, process in self._others().items()
+            if waiting[rank] != _LEAVING and waiting[rank] < since and _state(process)
+        }
+
+    def _others(self) -> dict[int, int]:
+        """Process ids of the other ranks of this machine."""
+        return {
+            rank: int(process)
+            for rank, process in enumerate(self.entries[:, _PROCESS])
+            if process and rank != self.rank
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """What a process has done until a moment.
+
+    Attributes:
+        time: of the moment, by the monotonic clock.
+        switches: how often its main thread has been taken off a core.
+        cpu_seconds: processor time of its process group.
+    """
+
+    time: float
+    switches: int
+    cpu_seconds: float
+
+    def moved_since(self, before: _Footprint) -> bool:
+        """Whether more has happened than threads do that only look around now and then."""
+        used = self.cpu_seconds - before.cpu_seconds
+        return self.switches != before.switches or used > 0.05 + _BACKGROUND * (self.time - before.time)
+
+
+class Idleness:
+    """For how long processes have done nothing, as far as this one has looked."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, _Footprint] = {}
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._since.clear()
+
+    def look(self, processes: Iterable[int]) -> dict[int, float]:
+        """Seconds for which each of these processes has been idle; 0 for one that is in the middle of disk access."""
+        idle = {}
+        for process in processes:
+            now = _footprint(process)
+            before = self._since.setdefault(process, now)
+            if _state(process) == "D" or now.moved_since(before):
+                before = self._since[process] = now
+            idle[process] = now.time - before.time
+        return idle
+
+
+def _footprint(process: int) -> _Footprint:
+    lines = _read(f"/proc/{process}/status").splitlines()
+    switches = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return _Footprint(time.monotonic(), switches, _group_seconds(process))
+
+
+def _group_seconds(process: int) -> float:
+    """Processor time of all processes in the group of this one, children included: they may work for it."""
+    with suppress(OSError):
+        group = str(os.getpgid(process))
+        stats = (_stat(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())
+        return sum(sum(map(int, stat[11:15])) for stat in stats if len(stat) > 14 and stat[2] == group) / _TICKS
+    return 0.0
+
+
+def _state(process: int) -> str:
+    """One letter as in ``ps``; nothing for a process that is gone, or on a system without /proc."""
+    stat = _stat(process)
+    return stat[0] if stat else ""
+
+
+def _stat(process: int) -> list[str]:
+    """Fields of /proc/<process>/stat after the name, from the state on."""
+    return _read(f"/proc/{process}/stat").rpartition(")")[2].split()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

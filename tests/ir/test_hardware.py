@@ -1,0 +1,65 @@
+"""Hardware profiles: those that come with the package, and what is said of a bad file."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.hardware import HardwareProfile, known_profiles, load_profile
+
+GOOD = asdict(load_profile("h200"))
+
+
+def test_the_profiles_of_the_package_can_be_read():
+    names = known_profiles()
+
+    assert {"ascend910", "a100", "h100", "h200", "tpu-v5e", "tpu-v5p", "cpu"} <= set(names)
+    for name in names:
+        profile = load_profile(name)
+        assert profile.name == name
+        assert profile.source
+        assert profile.flops_per_second("bfloat16") > 0
+        assert [link.group for link in profile.links] == sorted(link.group for link in profile.links)
+
+
+def test_a_profile_can_be_a_file(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({**GOOD, "name": "mine"}))
+
+    assert load_profile(str(path)).name == "mine"
+
+
+def test_links_by_distance():
+    profile = load_profile("h100")
+
+    assert profile.link_between((0, 7)).name == "NVLink"
+    assert profile.link_between((7, 8)).name == "network"
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(
+        SporaxValueError, match=r"must be one of \('a100', .*or the path of a JSON file, but got 'h300'"
+    ):
+        load_profile("h300")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"colour": 1}, "must have the keys .* but got"),
+    ({"memory_bytes": 0}, "'memory_bytes' of 'mine' must be a number > 0, but got 0"),
+    ({"launch_seconds": -1}, "must be a number >= 0"),
+    ({"memory_bandwidth": "fast"}, "must be a number > 0, but got 'fast'"),
+    ({"links": []}, "'links' of 'mine' must be a list"),
+    ({"links": [{"name": "x"}]}, "a Link of 'mine' must have the keys"),
+    ({"flops": {"float32": 1e9}}, "one called 'default'"),
+    ({"flops": {"default": 0}}, "'default' of 'mine' must be a number > 0"),
+])  # fmt: skip
+def test_a_bad_profile_is_refused(change, message):
+    with pytest.raises(SporaxValueError, match=message):
+        HardwareProfile.from_json(json.dumps({**GOOD, **change}), "mine")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{"])
+def test_what_is_no_object_is_refused(text):
+    with pytest.raises(SporaxValueError, match="'mine'"):
+        HardwareProfile.from_json(text, "mine")

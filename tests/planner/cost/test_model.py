@@ -1,0 +1,70 @@
+"""Times of operators and links."""
+
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
+from sporax.planner.rules import nothing_cut, rule_for
+
+MESH = DeviceMatrix((2, 8))
+H200 = load_profile("h200")
+MODEL = Roofline(H200, link_costs(H200, MESH))
+NUMBERS = {"dimension_numbers": (((1,), (0,)), ((), ()))}
+
+
+def product(rows, inner, columns, dtype="bfloat16"):
+    specs = [TensorSpec(shape, dtype, 2) for shape in ((rows, inner), (inner, columns), (rows, columns))]
+    return Operation("dot_general", tuple(specs[:2]), (specs[2],), NUMBERS)
+
+
+def seconds(operation, *cuts):
+    rule = rule_for(operation)
+    assignment = (*cuts, *nothing_cut(rule)[len(cuts) :])
+    return MODEL.seconds(operation, rule, assignment, MESH) - H200.launch_seconds
+
+
+def test_a_large_product_is_bound_by_arithmetic():
+    assert seconds(product(8192, 8192, 8192)) == pytest.approx(2 * 8192**3 / (0.79 * 989e12))
+
+
+def test_a_product_with_a_vector_is_bound_by_memory():
+    moved = (8192 + 8192 * 8192 + 8192) * 2
+    assert seconds(product(1, 8192, 8192)) == pytest.approx(moved / (0.9 * 4.8e12))
+
+
+def test_cutting_shares_the_work():
+    whole = seconds(product(8192, 8192, 8192))
+    assert seconds(product(8192, 8192, 8192), (0,), (), (1,)) == pytest.approx(whole / 16)
+
+
+def test_elementwise_operators_cost_what_they_write_and_reshapes_nothing():
+    spec = TensorSpec((1024, 1024))
+    tanh = Operation("tanh", (spec,), (spec,))
+    transpose = Operation("transpose", (spec,), (spec,), {"permutation": (1, 0)})
+
+    rule = rule_for(tanh)
+    assert MODEL.seconds(tanh, rule, nothing_cut(rule), MESH) == pytest.approx(spec.num_bytes / (0.9 * 4.8e12))
+    rule = rule_for(transpose)
+    assert MODEL.seconds(transpose, rule, nothing_cut(rule), MESH) == 0.0
+
+
+def test_axes_within_a_node_are_faster():
+    links = link_costs(H200, MESH)
+
+    assert links.axis_beta == (1 / 50e9, 1 / 360e9)
+    assert links.axis_alpha == (2.7e-6, 0.6e-6)
+    assert link_costs(H200, DeviceMatrix((16,))).axis_beta == (1 / 50e9,)
+
+
+def test_ranks_decide_what_is_near():
+    mesh = DeviceMatrix((2, 8), (), tuple(range(0, 16, 2)) + tuple(range(1, 16, 2)))
+
+    assert link_costs(H200, mesh).axis_beta == (1 / 360e9, 1 / 50e9)
+
+
+def test_communication_only_charges_nothing_for_work():
+    operation = product(64, 64, 64)
+    rule = rule_for(operation)
+    assert CommunicationOnly(MODEL.links).seconds(operation, rule, nothing_cut(rule), MESH) == 0.0

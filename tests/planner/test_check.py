@@ -1,0 +1,53 @@
+"""A plan that does not fit its graph is refused, with what disagrees."""
+
+from dataclasses import replace
+
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import Input, Operator, OperatorGraph
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.check import check_plan
+
+MESH = DeviceMatrix((2, 2))
+WHOLE = Placement(((), ()))
+ROWS, COLUMNS = Placement(((0,), ())), Placement(((), (0,)))
+PARTS = Placement(((), ()), (0,))
+SPEC = TensorSpec((4, 4))
+NUMBERS = {"dimension_numbers": (((1,), (0,)), ((), ()))}
+GRAPH = OperatorGraph(
+    (SPEC,) * 3,
+    (Operator(Operation("dot_general", (SPEC, SPEC), (SPEC,), NUMBERS), (0, 1), (2,)),),
+    (Input(0, name="w"), Input(1, name="x")),
+    (2,),
+    ((0, 0),),
+)
+CUT_K = OperatorPlan(((), (0,), (), (), ()), (COLUMNS, ROWS), (PARTS,))
+GOOD = Plan(MESH, (COLUMNS, ROWS), (COLUMNS,), (CUT_K,), graph=GRAPH.fingerprint())
+
+
+def test_a_plan_that_fits_passes():
+    check_plan(GRAPH, GOOD)
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"operators": ()}, "must be 1 operators as in the graph, but got 0"),
+    ({"inputs": (WHOLE,)}, "must be 2 inputs"),
+    ({"graph": "other"}, "the graph must be the one it was made for, other"),
+    ({"outputs": (ROWS,)}, r"output 0 must lie as the input whose place it takes, w at \[-, 0\], but got \[0, -\]"),
+    ({"inputs": (PARTS, ROWS), "outputs": (PARTS,)}, "input w must be complete"),
+    ({"inputs": (Placement(((0, 1), (2,))), ROWS)}, "must be cut by axes of"),
+    ({"inputs": (Placement(((0,),)), ROWS)}, r"input w of shape \(4, 4\) must be divisible"),
+    ({"settled": {9: Settlement(WHOLE)}}, "a settled tensor must be one of 3"),
+    ({"settled": {2: Settlement(Placement(((0,),)))}}, "settled tensor 2"),
+    ({"operators": (replace(CUT_K, assignment=((0,), (0,), (), (), ())),)}, "every axis must be assigned to one factor"),
+    ({"operators": (replace(CUT_K, operands=(ROWS, ROWS)),)}, r"operands must lie at \['\[-, 0\]', '\[0, -\]'\]"),
+    ({"operators": (replace(CUT_K, results=(WHOLE,)),)}, "results must lie at"),
+    ({"operators": (replace(CUT_K, bodies=(GOOD,)),)}, "there must be 0 plans of bodies, but got 1"),
+])  # fmt: skip
+def test_what_disagrees_is_named(change, message):
+    with pytest.raises(SporaxValueError, match=message):
+        check_plan(GRAPH, replace(GOOD, **change))

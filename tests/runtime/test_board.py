@@ -1,0 +1,78 @@
+"""The board that ranks of one machine share, and how idle processes are told from working ones."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from sporax.launch.environment import RankEnvironment
+from sporax.runtime.board import Board, Idleness
+
+SECONDS = 1.5
+SLEEPS = "import time; time.sleep(60)"
+COMPUTES = "while True: pass"
+CHILD_COMPUTES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPUTES!r}])"
+POLLS = "import time\nwhile True: time.sleep(0.2)"
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system has no /proc")
+
+
+@pytest.fixture
+def start():
+    """Start a program in a process group of its own, as the launcher does with ranks; its id."""
+    started = []
+
+    def run(program):
+        process = subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+        started.append(process)
+        return process.pid
+
+    yield run
+    for process in started:
+        os.killpg(process.pid, 9)
+        process.wait()
+
+
+@pytest.fixture
+def boards(tmp_path, monkeypatch):
+    """The boards of two ranks of one job, both in this process."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return [Board(RankEnvironment(rank=rank, size=2, coordinator_address="here:1")) for rank in range(2)]
+
+
+def test_only_who_does_nothing_is_idle(start):
+    programs = {name: start(name) for name in (SLEEPS, COMPUTES, CHILD_COMPUTES, POLLS)}
+    time.sleep(SECONDS)  # until they have started
+    idleness = Idleness()
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        idle = idleness.look(programs.values())
+        time.sleep(0.25)
+    assert idle[programs.pop(SLEEPS)] > SECONDS / 2
+    assert all(idle[process] < SECONDS / 2 for process in programs.values())
+    idleness.forget()
+    assert set(idleness.look(programs.values()).values()) == {0.0}
+
+
+def test_ranks_that_wait_or_leave_are_not_at_work(boards):
+    first, second = boards
+    assert first.at_work() == {1: os.getpid()}
+    second.note(waits=True)
+    assert first.at_work() == {}
+    second.note(waits=False)
+    assert first.at_work() == {1: os.getpid()}
+    second.leave()
+    second.note(waits=False)
+    assert first.at_work() == {}
+
+
+def test_exchanges_are_counted(boards):
+    first, second = boards
+    first.begin()
+    first.begin()
+    second.begin()
+    assert first.behind() == {1: 1}
+    assert second.behind() == {}
+    assert first.stopped() == []

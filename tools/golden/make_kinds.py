@@ -1,0 +1,91 @@
+"""Record which of the real MindSpore wheel's public names are operators, layers, losses and so on.
+
+Run it with a Python that has MindSpore 2.10 (CPU) and numpy, and nothing of this project:
+
+    python tools/golden/make_kinds.py
+
+It writes `tests/golden/kinds.json`, against which `docs/coverage.md` counts. What a name is, its base class says; helpers,
+enumerations and base classes themselves do not count.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
+sys.path.insert(0, str(GOLDEN))
+
+import api_facts  # noqa: E402  (found through the line above)
+import mindspore as ms  # noqa: E402
+from mindspore import mint, nn, ops, train  # noqa: E402
+from mindspore import dataset as ds  # noqa: E402
+from mindspore.dataset import text, transforms, vision  # noqa: E402
+from mindspore.dataset.engine.datasets import Dataset, MappableDataset, SourceDataset  # noqa: E402
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule  # noqa: E402
+from mindspore.nn.loss.loss import LossBase  # noqa: E402
+
+
+def subclasses(module: types.ModuleType, base: type, *without: type) -> list[str]:
+    """Public classes of `module` below `base`, but not below one of `without`."""
+    found = []
+    for name in api_facts.public(module):
+        value = getattr(module, name)
+        if inspect.isclass(value) and issubclass(value, base) and not issubclass(value, without):
+            found.append(name)
+    return [name for name in found if getattr(module, name) is not base]
+
+
+def functions(module: types.ModuleType) -> list[str]:
+    """Public functions of `module`, and what is called like one."""
+    return [name for name in api_facts.public(module) if is_function(getattr(module, name))]
+
+
+def is_function(value: Any) -> bool:
+    return callable(value) and not inspect.isclass(value)
+
+
+def public_classes(module: types.ModuleType) -> list[str]:
+    """Public classes of `module` that are not enumerations."""
+    names = [name for name in api_facts.public(module) if inspect.isclass(getattr(module, name))]
+    return [name for name in names if not hasattr(getattr(module, name), "__members__")]
+
+
+def sources() -> list[str]:
+    """Datasets that read something, by the classes they come from."""
+    names = subclasses(ds, Dataset)
+    return [name for name in names if issubclass(getattr(ds, name), (SourceDataset, MappableDataset))]
+
+
+KINDS = {
+    "operator classes": ("ops", subclasses(ops, ops.Primitive)),
+    "operator functions": ("ops", functions(ops)),
+    "mint functions": ("mint", functions(mint)),
+    "mint.nn.functional functions": ("mint.nn.functional", functions(mint.nn.functional)),
+    "mint layers and losses": ("mint.nn", subclasses(mint.nn, nn.Cell)),
+    "mint optimizers": ("mint.optim", public_classes(mint.optim)),
+    "layers": ("nn", subclasses(nn, nn.Cell, LossBase, nn.Optimizer, LearningRateSchedule)),
+    "losses": ("nn", subclasses(nn, LossBase)),
+    "optimizers": ("nn", subclasses(nn, nn.Optimizer)),
+    "learning-rate schedules": ("nn", [*subclasses(nn, LearningRateSchedule), *nn.dynamic_lr.__all__]),
+    "datasets": ("dataset", sources()),
+    "samplers": ("dataset", subclasses(ds, ds.Sampler) if hasattr(ds, "Sampler") else [n for n in api_facts.public(ds) if n.endswith("Sampler")]),
+    "dataset methods": ("dataset.Dataset", [n for n in vars(Dataset) if not n.startswith("_") and is_function(vars(Dataset)[n])]),
+    "vision transforms": ("dataset.vision", [*public_classes(vision), *functions(vision)]),
+    "data transforms": ("dataset.transforms", public_classes(transforms)),
+    "text transforms": ("dataset.text", [*public_classes(text), *functions(text)]),
+    "callbacks": ("train", subclasses(train, train.Callback)),
+    "metrics": ("train", subclasses(train, train.Metric)),
+    "initializers": ("common.initializer", subclasses(ms.common.initializer, ms.common.initializer.Initializer)),
+}
+
+
+if __name__ == "__main__":
+    lines = [f"  {json.dumps(kind)}: {json.dumps([place, sorted(set(names))])}" for kind, (place, names) in KINDS.items()]
+    (GOLDEN / "kinds.json").write_text(f'{{"mindspore": "{ms.__version__}", "kinds": {{\n' + ",\n".join(lines) + "\n}}\n")
+    for kind, (_, names) in KINDS.items():
+        print(f"{kind:30} {len(set(names)):5}")
