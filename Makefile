@@ -39,6 +39,7 @@ contracts: $(BIN)/.ready ## A layer imports only layers below it
 docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_operator_docs.py
 	$(BIN)/python tools/make_api_docs.py
+	$(BIN)/python tools/make_coverage_docs.py
 
 check: lint types contracts test ## Everything a change must pass
 

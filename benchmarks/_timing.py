@@ -10,16 +10,25 @@ from typing import Any
 import jax
 
 
-def interleaved(ways: dict[str, Callable[[], Any]], rounds: int, warmup: int = 3) -> dict[str, float]:
-    """Median seconds of one call of each way; the ways take turns, so noise of the machine hits them alike."""
+def blocks(ways: dict[str, Callable[[], Any]], rounds: int, size: int = 10, warmup: int = 3) -> dict[str, list[float]]:
+    """Seconds of one call of each way, once per round: the median of `size` calls in a row.
+
+    A loop calls one thing over and over, with its code and data in the processor's caches; blocks measure that, and
+    still take turns often enough for noise of the machine to hit all ways alike.
+    """
+    order = list(ways.items())
     for _ in range(warmup):
-        for run in ways.values():
+        for _, run in order:
             jax.block_until_ready(run())
     times: dict[str, list[float]] = {name: [] for name in ways}
-    order = list(ways.items())
     for index in range(rounds):
-        for name, run in order if index % 2 else reversed(order):
-            start = time.perf_counter()
-            jax.block_until_ready(run())
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(each) for name, each in times.items()}
+        turn = index % len(order)
+        for name, run in order[turn:] + order[:turn]:
+            times[name].append(statistics.median(_seconds(run) for _ in range(size)))
+    return times
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(run())
+    return time.perf_counter() - start

@@ -90,8 +90,8 @@ def test_wrong_settings_are_refused():
         amp.auto_mixed_precision(Net(), "O4")
     with pytest.raises(SporaxValueError, match="'dtype'"):
         amp.auto_mixed_precision(Net(), "O2", ms.float32)
-    with pytest.raises(SporaxNotImplementedError, match="'auto'"):
-        amp.auto_mixed_precision(Net(), "auto")
+    with pytest.raises(SporaxTypeError, match="a Cell or a function"):
+        amp.auto_mixed_precision(3, "auto")
     with pytest.raises(SporaxValueError, match="either"):
         amp.custom_mixed_precision(Net())
     with pytest.raises(SporaxTypeError, match="subclasses of Cell"):

@@ -1,7 +1,7 @@
 """Small nets with cut operators, planned by MindSpore (to record) and by Sporax (to compare) for eight devices.
 
-A recipe is a chain of operators. Each takes the result of the one before, with weights and constants beside it; the last
-result is summed up to a loss. Weights are not made: only their slices are compared.
+A recipe is a chain of operators. Each takes the result of the one before, with weights and constants beside it; the squares of
+the last result are summed up to a loss. Weights are not made: only their slices are compared.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def net_of(ms: Any, recipe: Recipe) -> Any:
     nn, ops = ms.nn, ms.ops
 
     class Operator(nn.Cell):
-        def __init__(self, number: int, link: Link) -> None:
+        def __init__(self, link: Link) -> None:
             super().__init__()
             self.run = operator_of(ms, link)
             self.constants = tuple(
@@ -80,7 +80,7 @@ def net_of(ms: Any, recipe: Recipe) -> Any:
             self.count = len(link.weights)
             shapes = [*([link.table] if link.table else []), *link.weights]
             for position, shape in enumerate(shapes):
-                setattr(self, f"weight{position}", weight_of(ms, f"w{number}{'abc'[position]}", shape, link))
+                setattr(self, f"weight{position}", weight_of(ms, f"weight{position}", shape, link))
 
         def construct(self, x):
             y = self.apply(x)
@@ -107,8 +107,8 @@ def net_of(ms: Any, recipe: Recipe) -> Any:
         def __init__(self) -> None:
             super().__init__()
             links = trainable(recipe)
-            self.links = nn.CellList([Operator(number, link) for number, link in enumerate(links)])
-            self.total = ops.ReduceSum()
+            self.links = nn.CellList([Operator(link) for link in links])
+            self.square, self.total = ops.Square(), ops.ReduceSum()
             self.twice = recipe.twice
 
         def construct(self, x):
@@ -117,7 +117,7 @@ def net_of(ms: Any, recipe: Recipe) -> Any:
             if self.twice:
                 for link in self.links:
                     x = link(x)
-            return self.total(x)
+            return self.total(self.square(x))
 
     return Net()
 

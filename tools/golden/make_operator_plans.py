@@ -42,7 +42,11 @@ def plan(name: str) -> dict[str, Any]:
     ahead = [each for each in forward["collectives"] if not each["fusion"]]
     return {
         "strategies": step["strategies"],
-        "layouts": {key: value for key, value in step["layouts"].items() if key.startswith("links")},
+        "layouts": {
+            key: {name: value[name] for name in ("matrix", "map", "slice")}
+            for key, value in step["layouts"].items()
+            if key.startswith("links")
+        },
         "forward": list(map(_brief, ahead)),
         "backward": list(map(_brief, _without(moved, ahead))),
         "weights": list(map(_brief, weights)),

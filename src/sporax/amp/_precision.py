@@ -1,20 +1,25 @@
 """Which Cells and operators of a network compute in half precision.
 
 Parameters stay in float32. A Cell in half precision casts its floating inputs on entry, and layers cast their weights to
-match (`Cell.to_float`); what leaves a Cell that stays behind is cast back.
+match (`Cell.to_float`); what leaves a Cell that stays behind is cast back. Level ``"auto"`` decides operator by operator
+instead (`sporax.ops._precision`).
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from types import FunctionType, MethodType
 from typing import Any
 
 from sporax import nn, ops
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.ops import Primitive
+from sporax.ops._precision import Precision, ruled_by
 
 _WHITE_CELLS = (
     nn.Conv1d,
@@ -53,39 +58,56 @@ def get_black_list() -> list[type]:
     return list(_BLACK_CELLS)
 
 
-def auto_mixed_precision(network: Cell, amp_level: str = "O0", dtype: DType = dtypes.float16) -> Cell:
+def auto_mixed_precision(network: Any, amp_level: str = "O0", dtype: DType = dtypes.float16) -> Any:
     """Make a network compute in mixed precision; changes it and returns it.
 
     Args:
-        network: the network.
+        network: the network; for level ``"auto"`` a function too, which comes back wrapped.
         amp_level: ``"O0"``: nothing. ``"O1"``: Cells and primitives of the white list in half precision, their results in
             float32. ``"O2"``: all in half precision but the Cells of the black list; the network's outputs in float32.
-            ``"O3"``: all in half precision, outputs in float32.
+            ``"O3"``: all in half precision, outputs in float32. ``"auto"``: each operator chooses: products and
+            convolutions compute in half precision, what loses too much there (norms, softmax, exponentials, losses, …)
+            in float32, others in what their inputs have; the network's outputs may be in half precision. Cells with a
+            `to_float` of their own stay as that says.
         dtype: float16 or bfloat16.
 
     Raises:
-        SporaxTypeError: `network` is not a Cell.
+        SporaxTypeError: `network` is not a Cell (or a function, for ``"auto"``).
         SporaxValueError: no such level or dtype.
-        SporaxNotImplementedError: level ``"auto"``, which decides for each operator call.
     """
-    if not isinstance(network, Cell):
+    function = amp_level == "auto" and isinstance(network, FunctionType | MethodType)
+    if not isinstance(network, Cell) and not function:
+        wanted = "a Cell or a function" if amp_level == "auto" else "a Cell"
         raise SporaxTypeError(
-            f"For 'auto_mixed_precision', 'network' must be a Cell, but got {type(network).__name__}."
+            f"For 'auto_mixed_precision', 'network' must be {wanted}, but got {type(network).__name__}."
         )
     _check_dtype("auto_mixed_precision", dtype)
-    if amp_level == "auto":
-        raise SporaxNotImplementedError(
-            "For 'auto_mixed_precision', the level 'auto' is not offered; use 'O1', 'O2' or 'O3'."
-        )
-    if amp_level not in ("O0", "O1", "O2", "O3"):
+    if amp_level not in ("O0", "O1", "O2", "O3", "auto"):
         raise SporaxValueError(
-            f"For 'auto_mixed_precision', 'amp_level' must be 'O0', 'O1', 'O2' or 'O3', but got {amp_level!r}."
+            f"For 'auto_mixed_precision', 'amp_level' must be 'O0', 'O1', 'O2', 'O3' or 'auto', but got {amp_level!r}."
         )
+    if function:
+        return _choosing(network, dtype)
+    if amp_level == "auto":
+        network.set_precision(Precision(dtype))
+        return network
     if amp_level == "O1":
         _lower_listed(network, tuple(get_white_list()), dtype)
     elif amp_level != "O0":
         _lower_others(network, _BLACK_CELLS if amp_level == "O2" else (), dtype)
     return network
+
+
+def _choosing(function: Callable[..., Any], dtype: DType) -> Callable[..., Any]:
+    """`function`, its operators choosing their precision."""
+    precision = Precision(dtype)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with ruled_by(precision):
+            return function(*args, **kwargs)
+
+    return call
 
 
 def custom_mixed_precision(

@@ -39,7 +39,7 @@ def build_train_network(
 
     Raises:
         SporaxTypeError, SporaxValueError: settings of another kind.
-        SporaxNotImplementedError: `boost_level` above O0, or level ``"auto"``.
+        SporaxNotImplementedError: `boost_level` above O0.
     """
     name = "build_train_network"
     if not isinstance(optimizer, Optimizer):
@@ -51,7 +51,7 @@ def build_train_network(
     _check_settings(name, kwargs)
     network = auto_mixed_precision(network, _effective_level(level, kwargs))
     if loss_fn is not None:
-        in_half = _effective_level(level, kwargs) in ("O2", "O3")
+        in_half = _effective_level(level, kwargs) in ("O2", "O3", "auto")
         network = _InFloat32(network, loss_fn) if in_half else nn.WithLossCell(network, loss_fn)
     manager = kwargs.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
     if manager is None:

@@ -31,7 +31,8 @@ class Operation(abc.ABC):
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """Apply to all rows of a block; `rows` are their numbers, from which random operations draw."""
         results = [
-            self.on_row(tuple(column[i] for column in columns), key.generator(int(row))) for i, row in enumerate(rows)
+            self.on_row(tuple(column[i] for column in columns), generator)
+            for i, generator in enumerate(key.generators(rows))
         ]
         return [list(column) for column in zip(*results, strict=True)]
 
@@ -105,6 +106,20 @@ class RandomTransform(Transform):
         """See Operation."""
         choice = self._draw(values[0], rng)
         return tuple(self._apply(value, choice) for value in values)
+
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        choices = [self._draw(value, rng) for value, rng in zip(columns[0], key.generators(rows), strict=True)]
+        return [self._apply_to_column(column, choices) for column in columns]
+
+    def _apply_to_column(self, column: Column, choices: list[Any]) -> Column:
+        block = stacked(column)
+        result = None if block is None else self._apply_many(block, choices)
+        return [self._apply(value, choice) for value, choice in zip(column, choices, strict=True)] if result is None else result
+
+    def _apply_many(self, values: Array, choices: list[Any]) -> Array | None:
+        """Apply a choice to each of the values (num_rows, *shape), bitwise as `_apply` would; None where that is not faster."""
+        return None
 
     @abc.abstractmethod
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:

@@ -7,6 +7,7 @@ processes and an iterator restored in mid-epoch all see the same data, and shard
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,20 @@ class RowKey:
     def generator(self, row: int) -> np.random.Generator:
         """The generator of row number `row`."""
         return np.random.Generator(np.random.Philox(key=self.words, counter=(0, 0, row, 0)))
+
+    def generators(self, rows: Iterable[int]) -> Iterator[np.random.Generator]:
+        """The generators of several rows, in turn: one object, set anew, because making one costs more than its use.
+
+        Each is good until the next one is asked for.
+        """
+        bits = np.random.Philox(key=self.words)
+        counter = np.zeros(4, np.uint64)
+        state = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
+        generator = np.random.Generator(bits)
+        for row in rows:
+            counter[2] = row
+            bits.state = state
+            yield generator
 
 
 def _generator(*key: int) -> np.random.Generator:

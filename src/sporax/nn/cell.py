@@ -23,6 +23,8 @@ from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
 from sporax.nn._tree import CellTree, adopt_names
 from sporax.ops._operator import Primitive
+from sporax.ops._precision import Precision, ruled_by
+from sporax.ops._sharded import parameters_by_plan, sharded_call
 from sporax.runtime import state
 from sporax.runtime.program import Program
 
@@ -88,7 +90,9 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def program(self) -> Program:
         """The compiled form of this Cell."""
         if self._program is None:
-            object.__setattr__(self, "_program", Program(returning_values(self._run), type(self).__name__, context.plan_settings))
+            object.__setattr__(
+                self, "_program", Program(returning_values(self._run), type(self).__name__, context.plan_settings)
+            )
         return self._program
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
@@ -110,7 +114,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         state.depend_on(self)
         try:
-            if self._cast_to is not None:
+            if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
             if "recompute" in self._marks and state.current_frame() is not None:
                 result = self._recomputed(args, kwargs)
@@ -124,10 +128,19 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             raise
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
-        if state.current_frame() is None:
+        if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
-        with jax.named_scope(self._cell_name or type(self).__name__):
+        with jax.named_scope(self._cell_name or type(self).__name__), ruled_by(self._cast_to):
+            if "shard" in self._marks:
+                return self._sharded(args, kwargs)
             return self.construct(*args, **kwargs)
+
+    def _sharded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run with inputs, outputs and Parameters cut as `shard` says."""
+        in_strategy, out_strategy, plan, _, _ = self._marks["shard"]
+        name = self._cell_name or type(self).__name__
+        parameters = parameters_by_plan(self, plan)
+        return sharded_call(name, self.construct, args, kwargs, in_strategy, out_strategy, parameters)
 
     def _recomputed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
@@ -268,8 +281,11 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             cell.set_precision(dst_type)
         return self
 
-    def set_precision(self, inputs: DType | None, outputs: DType | None = None) -> None:
-        """Dtypes that floating inputs and outputs of this Cell alone are cast to; None leaves them. See `sporax.amp`."""
+    def set_precision(self, inputs: DType | Precision | None, outputs: DType | None = None) -> None:
+        """Dtypes that floating inputs and outputs of this Cell alone are cast to; None leaves them. See `sporax.amp`.
+
+        A `Precision` in place of the first leaves the inputs, and lets the operators inside choose.
+        """
         object.__setattr__(self, "_cast_to", inputs)
         object.__setattr__(self, "_cast_out", outputs)
         state.touch()

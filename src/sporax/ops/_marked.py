@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import threading
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,36 @@ from sporax.lowering.marks import apply_mark, next_number
 if TYPE_CHECKING:
     from sporax.ops._operator import Operator
     from sporax.ops._primitive import Primitive
+
+
+class _Said(threading.local):
+    """What the surroundings say of operators that say nothing themselves."""
+
+    following: bool = False
+    strategy: tuple[Any, Any] | None = None
+
+
+_said = _Said()
+
+
+@contextmanager
+def following() -> Iterator[None]:
+    """Context in which operators without a strategy take their inputs as they come."""
+    before, _said.following = _said.following, True
+    try:
+        yield
+    finally:
+        _said.following = before
+
+
+@contextmanager
+def next_operator(in_strategy: Any, out_strategy: Any) -> Iterator[None]:
+    """Context in which the first operator that runs has this strategy."""
+    before, _said.strategy = _said.strategy, (in_strategy, out_strategy)
+    try:
+        yield
+    finally:
+        _said.strategy = before
 
 
 def between_marks(
@@ -38,7 +70,11 @@ def between_marks(
     """
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
     tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
-    said = {} if primitive is None else primitive.attrs
+    said = dict(primitive.attrs) if primitive is not None else {}
+    if _said.following:
+        said["follow"] = True
+    if _said.strategy is not None:
+        (said["in_strategy"], said["out_strategy"]), _said.strategy = _said.strategy, None
     strategy = cuts_of(said.get("in_strategy"))
     entrance = OperatorMark(
         operator.name,

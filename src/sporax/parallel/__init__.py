@@ -1,7 +1,7 @@
 """How programs are spread over devices: `mindspore.parallel`.
 
 `auto_parallel` wraps a network with settings of its own, `nn` holds the Cells that run a batch in parts; the settings that
-hold for the whole process live in `sporax.context`.
+hold for the whole process live in `sporax.context`. Beyond MindSpore: `plan_of`, `show_plan` and `show_layout` show plans.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from sporax.ir.missing import missing_name
 from sporax.parallel._layout import Layout
 from sporax.parallel._strategy_files import set_op_strategy_config
 
-_SUBMODULES = ("auto_parallel", "nn")  # loaded when they are asked for: they need networks, networks need the settings
+_SUBMODULES = (
+    "auto_parallel",
+    "function",
+    "nn",
+)  # loaded when they are asked for: they need networks, networks need the settings
+_PLANS = ("plan_of", "show_layout", "show_plan")  # these need Tensors and rich
 
 __all__ = [
     "Layout",
@@ -34,6 +39,7 @@ __all__ = [
     "set_algo_parameters",
     "set_auto_parallel_context",
     "set_op_strategy_config",
+    "shard",
     *_SUBMODULES,
 ]
 
@@ -41,4 +47,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"sporax.parallel.{name}")
+    if name in _PLANS:
+        return getattr(importlib.import_module("sporax.parallel._plans"), name)
+    if name == "shard":
+        return importlib.import_module("sporax.parallel._shard").shard
     raise missing_name(__name__, name)

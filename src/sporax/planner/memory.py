@@ -23,7 +23,35 @@ from sporax.planner.rules import entry_for
 _VIEWS = frozenset(["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK])
 _MELTS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 _COSTLY = frozenset(
-    ["acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "log", "log1p", "logistic", "pow", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh"]
+    [
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atan2",
+        "atanh",
+        "cbrt",
+        "cos",
+        "cosh",
+        "div",
+        "erf",
+        "erf_inv",
+        "erfc",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "logistic",
+        "pow",
+        "rsqrt",
+        "sin",
+        "sinh",
+        "sqrt",
+        "tan",
+        "tanh",
+    ]
 )
 """What compilers do not compute twice, once for each reader."""
 
@@ -157,7 +185,9 @@ class _Lives:
             time = number
             if self._melts(operator) and sources:
                 time = max(self.begin[source] for source in sources)
-                self.melted.update({tensor: sources for tensor, keep in zip(operator.results, kept, strict=True) if keep})
+                self.melted.update(
+                    {tensor: sources for tensor, keep in zip(operator.results, kept, strict=True) if keep}
+                )
             for tensor, keep in zip(operator.results, kept, strict=True):
                 if keep:
                     self._keep(tensor, time)
@@ -230,4 +260,3 @@ class _Lives:
 
     def _first_backward(self) -> int:
         return next((n for n, each in enumerate(self.graph.operators) if each.backward), len(self.graph.operators))
-

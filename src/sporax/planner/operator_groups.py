@@ -118,23 +118,23 @@ class _Walk:
         self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, settled: Sequence[Settlement | None]
     ) -> None:
         """Remember where tensors lie at a mark; an exit closes its group."""
+        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        if isinstance(about, GradientMark):
+            return
         after = tuple(
             each.placement if each is not None else placement
             for each, placement in zip(settled, planned.results, strict=True)
         )
-        backward = isinstance(mark, DerivativeMark)
-        about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, OperatorMark):
-            leaves = (about.side is Side.OUT) != backward
-            group.given = about.in_strategy is not None
-        else:
-            leaves = True
-            group.given = isinstance(about, LayoutMark)
-        if leaves:
+        layout = isinstance(about, LayoutMark)
+        exits = layout or (
+            isinstance(about, OperatorMark) and (about.side is Side.OUT) != isinstance(mark, DerivativeMark)
+        )
+        group.given = layout or (isinstance(about, OperatorMark) and about.in_strategy is not None)
+        if layout or not exits:
+            group.inputs = planned.operands
+        if exits:
             group.results = after
             self.open = None
-        if not leaves or isinstance(about, LayoutMark):
-            group.inputs = planned.operands
 
 
 def _gradients(graph: OperatorGraph) -> frozenset[int]:

@@ -82,7 +82,7 @@ class SemiAuto:
         reason = f"input of {mark.operator}"
         if mark.in_strategy is not None:
             wanted: Sequence[Placement | None] = self._inputs(mark, specs)
-        elif mark.operator in FOLLOW:
+        elif mark.operator in FOLLOW or mark.get("follow", False):
             wanted = [each.complete() if each is not None and each.partial else None for each in known]
         elif mark.operator in WHOLE:
             wanted = [Placement.replicated(spec.num_dims) for spec in specs]

@@ -21,8 +21,9 @@ from sporax.ir.graph import MARK, OperatorGraph, Role
 from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan
-from sporax.planner.memory import Use, memory_of
+from sporax.planner.memory import MemoryUse, Use, memory_of
 from sporax.planner.operator_groups import OperatorGroup, operator_groups
+from sporax.planner.summary_text import plain_text
 from sporax.planner.transfers import Together
 
 VERSION = 1
@@ -44,12 +45,6 @@ class Collective:
     ranks: int
     num_bytes: int
     count: int = 1
-
-    def __str__(self) -> str:
-        from sporax.planner.summary_text import size_text
-
-        times = f"{self.count} × " if self.count > 1 else ""
-        return f"{times}{self.kind} over {self.ranks}, {size_text(self.num_bytes)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +159,6 @@ class Summary:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        from sporax.planner.summary_text import plain_text
-
         return plain_text(self)
 
     def to_json(self) -> str:
@@ -266,7 +259,7 @@ class _Summarizer:
             uncut("parameter"),
             uncut("state"),
             memory.peak_bytes,
-            tuple((use.value, memory.by_use[use]) for use in Use if memory.by_use.get(use)),
+            _uses(memory),
             flops,
             _traffic(each for row in rows for each in row.collectives),
         )
@@ -306,6 +299,13 @@ def _placements(plan: Plan) -> Iterable[Placement]:
         yield from planned.results
         for body in planned.bodies:
             yield from _placements(body)
+
+
+def _uses(memory: MemoryUse) -> tuple[tuple[str, int], ...]:
+    """What the peak is made of. Optimizers keep their state in Parameters, so all variables are one entry."""
+    variables = memory.by_use.get(Use.PARAMETERS, 0) + memory.by_use.get(Use.STATE, 0)
+    others = ((use.value, memory.by_use.get(use, 0)) for use in (Use.DATA, Use.ACTIVATIONS, Use.TRANSIENTS))
+    return tuple(pair for pair in (("variables", variables), *others) if pair[1])
 
 
 def _letters(count: int) -> list[str]:

@@ -6,6 +6,7 @@ through `sporax.parallel.show_plan`.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ WIDTH = 120
 _GAP = "  "
 _SHOWN_SHARE = 0.01
 """Operators outside of the user's own are left out if they communicate nothing and take less of the work than this."""
+
+_LAYOUT = re.compile(r"\[[^\]]*\]( \+ \w+ over)?")
+_HARD_SPACE = "\u00a0"
 
 _PHASES = {"forward": "Forward", "backward": "Backward", "update": "Gradients and update"}
 
@@ -47,14 +51,14 @@ def heading(summary: Summary) -> str:
 
 def sections(summary: Summary) -> tuple[Section, ...]:
     """What is shown, in order; empty tables are left out."""
-    prefix = _common_prefix([row.path for row in summary.operators if row.name])
+    prefix = _common_prefix([row.path for row in summary.operators if row.name and row.path])
     found = [
         *(_operators(summary, phase, title, prefix) for phase, title in _PHASES.items()),
         _tensors(summary),
         _totals(summary),
         Section("Notes", ("",), tuple((note,) for note in summary.notes)),
     ]
-    return tuple(section for section in found if section.rows)
+    return tuple(_without_empty_columns(section) for section in found if section.rows)
 
 
 def plain_text(summary: Summary, width: int = WIDTH) -> str:
@@ -77,30 +81,45 @@ def size_text(num_bytes: float) -> str:
 
 
 def _operators(summary: Summary, phase: str, title: str, prefix: str) -> Section:
-    within = f", paths within {prefix}" if prefix else ""
-    columns = ("operator", "strategy", "inputs → results", "collectives, bytes of a rank", "flops")
-    rows = tuple(_operator_cells(row, prefix) for row in summary.operators if row.phase == phase and _is_shown(row))
-    return Section(title + (within if phase == "forward" else ""), columns, rows, right=(4,))
+    """One table per phase; only the forward phase has strategies."""
+    forward = phase == "forward"
+    columns = ["operator", "strategy", "inputs → results", "collectives, bytes of a rank", "flops"]
+    rows = [_operator_cells(row, prefix) for row in summary.operators if row.phase == phase and _is_shown(row)]
+    if not forward:
+        for row in (columns, *rows):
+            del row[1]
+    within = f", paths within {prefix}" if forward and prefix else ""
+    return Section(title + within, tuple(columns), tuple(map(tuple, rows)), right=(len(columns) - 1,))
 
 
 def _is_shown(row: OperatorRow) -> bool:
     return bool(row.name or row.collectives) or row.flops_share >= _SHOWN_SHARE
 
 
-def _operator_cells(row: OperatorRow, prefix: str) -> tuple[str, ...]:
+def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
     path = row.path.removeprefix(prefix).lstrip(".")
     last = path.rpartition(".")[2]
     name = path if path and (last == row.name or not row.name) else f"{path} {row.name}".strip()
-    forward = row.phase == "forward"
-    strategy = " ".join(str(each).replace(" ", "") for each in row.strategy) if forward else ""
-    arrow = f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else ""
-    return (
+    strategy = " ".join(str(each).replace(" ", "") for each in row.strategy)
+    arrow = f"{' '.join(row.inputs)} → {' '.join(row.results)}".strip() if row.inputs or row.results else ""
+    return [
         name or "between operators",
         f"{strategy} *" if strategy and row.given else strategy,
         arrow,
-        "; ".join(map(str, row.collectives)),
+        "; ".join(_collective_texts(row)),
         f"{row.flops_share:.1%}",
-    )
+    ]
+
+
+def _collective_texts(row: OperatorRow) -> Iterable[str]:
+    """Collectives of one kind among as many ranks, with their bytes in all."""
+    totals: dict[tuple[str, int], tuple[int, int]] = {}
+    for each in row.collectives:
+        count, num_bytes = totals.get((each.kind, each.ranks), (0, 0))
+        totals[each.kind, each.ranks] = count + each.count, num_bytes + each.count * each.num_bytes
+    for (kind, ranks), (count, num_bytes) in totals.items():
+        times = f"{count} × " if count > 1 else ""
+        yield f"{times}{kind} over {ranks}, {size_text(num_bytes)}"
 
 
 def _tensors(summary: Summary) -> Section:
@@ -135,6 +154,16 @@ def _totals(summary: Summary) -> Section:
     return Section("Each device", ("", ""), tuple(rows))
 
 
+def _without_empty_columns(section: Section) -> Section:
+    kept = [column for column in range(len(section.columns)) if any(row[column] for row in section.rows)]
+    return Section(
+        section.title,
+        tuple(section.columns[column] for column in kept),
+        tuple(tuple(row[column] for column in kept) for row in section.rows),
+        tuple(position for position, column in enumerate(kept) if column in section.right),
+    )
+
+
 def _shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "scalar"
 
@@ -159,7 +188,7 @@ def _lines(section: Section, width: int) -> Iterable[str]:
     table = [section.columns, *section.rows] if has_heads else list(section.rows)
     widths = _widths(table, width)
     for number, row in enumerate(table):
-        cells = [textwrap.wrap(cell, columns) or [""] for cell, columns in zip(row, widths, strict=True)]
+        cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells))):
             pieces = [cell[line] if line < len(cell) else "" for cell in cells]
             yield _GAP.join(
@@ -168,6 +197,12 @@ def _lines(section: Section, width: int) -> Iterable[str]:
             ).rstrip()
         if has_heads and number == 0:
             yield _GAP.join("─" * columns for columns in widths)
+
+
+def _broken(cell: str, width: int) -> list[str]:
+    """A cell in lines; layouts stay in one piece."""
+    whole = _LAYOUT.sub(lambda found: found.group().replace(" ", _HARD_SPACE), cell)
+    return [line.replace(_HARD_SPACE, " ") for line in textwrap.wrap(whole, width)] or [""]
 
 
 def _widths(table: Sequence[Sequence[str]], width: int) -> list[int]:

@@ -28,6 +28,8 @@ from sporax.ir.plan import Plan
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.semi_auto import semi_auto_plan
+from sporax.planner.summary import Summary, summarize
+from sporax.planner.watch import announce
 
 # XLA would merge collectives that are ready at the same time, against what a fusion setting asked for.
 _OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -213,6 +215,10 @@ class PlannedStep:
         """The operators of the step."""
         return self.step.graph
 
+    def summary(self) -> Summary:
+        """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
+        return summarize(self.graph, self.plan)
+
 
 def plan_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, config: ParallelConfig
@@ -233,6 +239,7 @@ def plan_step(
         [(number, number) for number in range(num_updated)],
     )
     plan = make_plan(step.graph, arguments, mesh, config)
+    announce(step.graph, plan)
     first = len(step.constants)
     program = rank_program(step, plan, axis_names(mesh))
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
@@ -293,11 +300,21 @@ def run(planned: PlannedStep, executable: Any, arguments: Sequence[jax.Array], n
     ]
     variables: Sequence[jax.Array] = arguments[:first_data]
     try:
-        outputs: list[jax.Array] = executable(*variables, *data)
-        return outputs
+        return _started(executable(*variables, *data))
     except (TypeError, ValueError):
         # A variable lies elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did, and failed.
         if any(array.is_deleted() for array in variables):
             raise
     variables = [place(array, sharding) for array, sharding in zip(variables, planned.shardings, strict=False)]
-    return list(executable(*variables, *data))
+    return _started(executable(*variables, *data))
+
+
+def _started(outputs: list[jax.Array]) -> list[jax.Array]:
+    """The results of a program that has been started.
+
+    On CPUs two programs that do not depend on each other may run at the same time, and their messages would mix: with
+    several processes each waits for its end.
+    """
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(outputs)
+    return list(outputs)

@@ -20,12 +20,14 @@ from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.problem import Problem
 from sporax.planner.solver import CostGraph, Solution, solve
 
-_ROUNDS = 6
+_ROUNDS = 8
 """How often a plan that is too large is tried again with less."""
 _PRECISION = 0.02
 """To which share the smallest budget is worked out,"""
 _FEASIBLE_SECONDS = 3.0
-"""with so much time for each guess."""
+"""with so much time for each guess,"""
+_STEP = 1.15
+"""each so much larger than the one before."""
 
 Piece = tuple[int, int]
 """First operator at which something is there, and the one after the last."""
@@ -105,37 +107,53 @@ def solve_within(problem: Problem, limit: int, seconds: float) -> Fitted:
         SporaxRuntimeError: nothing fits; says what would.
     """
     deadline = time.monotonic() + seconds
-    allowed = limit
+    too_little, too_much, allowed = 0, limit, limit
     for number in range(_ROUNDS):
         solution = solve(limited_graph(problem, allowed), seconds=max(deadline - time.monotonic(), 1.0))
         if solution.choices is None:
-            break
-        chosen = solution.choices[: len(problem.costs)].tolist()
-        plan = plan_of(problem, chosen)
-        peak = memory_of(problem.graph, plan).peak_bytes
-        if peak <= limit:
-            return Fitted(solution, chosen, plan, peak, number + 1)
-        allowed -= peak - limit
-        if allowed <= 0:
-            break
+            too_little = allowed
+            if number == 0:
+                break
+        else:
+            fitted = _fitted(problem, solution, number + 1)
+            if fitted.peak_bytes <= limit:
+                return fitted
+            too_much = allowed
+            allowed -= fitted.peak_bytes - limit
+        if allowed <= too_little:
+            allowed = (too_little + too_much) // 2
+    least = smallest(problem)
+    if least.peak_bytes <= limit:
+        return least
     raise SporaxRuntimeError(
-        f"For 'memory', the plan must fit into {limit / 1e6:.1f} MB per device, but "
-        f"{smallest_budget(problem) / 1e6:.1f} MB is the least that was found to do. More devices, optimizer parallel "
-        f"(cut variables) or recomputation need less."
+        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {least.peak_bytes / 1e6:.3f} MB is the "
+        f"least that was found to do. More devices, optimizer parallel (cut variables) or recomputation need less."
     )
 
 
-def smallest_budget(problem: Problem) -> int:
-    """Bytes that some plan of the problem fits into, close to the least."""
-    best = memory_of(problem.graph, plan_of(problem, [0] * len(problem.costs))).peak_bytes
-    low, high = 0, best
+def _fitted(problem: Problem, solution: Solution, rounds: int) -> Fitted:
+    assert solution.choices is not None
+    chosen = solution.choices[: len(problem.costs)].tolist()
+    plan = plan_of(problem, chosen)
+    return Fitted(solution, chosen, plan, memory_of(problem.graph, plan).peak_bytes, rounds)
+
+
+def smallest(problem: Problem) -> Fitted:
+    """A plan that needs as little memory as was found to do, close to the least."""
+    whole = memory_of(problem.graph, plan_of(problem, [0] * len(problem.costs))).peak_bytes
+    allowed = _least_tensors(problem, whole)
+    while True:
+        solution = solve(limited_graph(problem, allowed), seconds=_FEASIBLE_SECONDS)
+        if solution.choices is not None:
+            return _fitted(problem, solution, _ROUNDS)
+        allowed = int(allowed * _STEP) + 1
+
+
+def _least_tensors(problem: Problem, whole: int) -> int:
+    """The least peak of the tensors alone, however they would have to be moved about."""
+    low, high = 0, whole
     while high - low > _PRECISION * high:
         middle = (low + high) // 2
         solution = solve(limited_graph(problem, middle, priced=False), seconds=_FEASIBLE_SECONDS)
-        if solution.choices is None:
-            low = middle
-        else:
-            plan = plan_of(problem, solution.choices[: len(problem.costs)].tolist())
-            best = min(best, memory_of(problem.graph, plan).peak_bytes)
-            high = middle
-    return best
+        low, high = (middle, high) if solution.choices is None else (low, middle)
+    return high

@@ -1,0 +1,126 @@
+"""`sporax plan`: run a script up to its first step that is cut over devices, show the plan, and stop.
+
+The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch; when the
+plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxValueError
+from sporax.launch import target
+from sporax.launch.simulation import simulated_devices
+
+NO_PLAN = 3
+"""Exit code of a script that came to its end without such a step."""
+
+_FLAGS = {"--devices": "devices", "--json": "json"}
+
+
+class PlanMade(SystemExit):
+    """Ends the script.
+
+    Attributes:
+        graph, plan: what was planned.
+    """
+
+    def __init__(self, graph: Any, plan: Any) -> None:
+        super().__init__(0)
+        self.graph = graph
+        self.plan = plan
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
+    add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
+    add("--json", metavar="FILE", help="also write the table to this file as JSON")
+    add("target", help="script (.py), or module after -m")
+    add(
+        "target_arguments",
+        nargs=argparse.REMAINDER,
+        metavar="...",
+        help="--devices and --json may also come first here; the rest, or all after --, are arguments of the target",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the target until a step is planned and show the plan; returns the exit code.
+
+    Raises:
+        SporaxValueError: no such target, a target that is not Python, or a flag with a value that it cannot have.
+    """
+    words = _take_flags(arguments)
+    program = target.resolve(arguments.target, words, as_module=arguments.module)
+    if program.kind is target.Kind.EXECUTABLE:
+        raise SporaxValueError(
+            f"For 'sporax plan', the target must be a Python script or module, but got '{program.name}'."
+        )
+    if arguments.devices is not None:
+        if arguments.devices <= 0:
+            raise SporaxValueError(f"For 'sporax plan', --devices must be greater than 0, but got {arguments.devices}.")
+        os.environ.update(simulated_devices(os.environ, arguments.devices))
+    if arguments.json is not None and not Path(arguments.json).absolute().parent.is_dir():
+        raise SporaxValueError(
+            f"For 'sporax plan', --json must be a file in a directory that exists, but got '{arguments.json}'."
+        )
+    return _plan(program, None if arguments.json is None else Path(arguments.json).absolute())
+
+
+def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
+    """Flags of this command at the head of the target's arguments become its own; returns the other arguments."""
+    words: list[str] = list(arguments.target_arguments)
+    while words:
+        flag, equals, value = words[0].partition("=")
+        if flag not in _FLAGS:
+            break
+        if not equals and len(words) < 2:
+            raise SporaxValueError(f"For 'sporax plan', {flag} must have a value, but it is the last word.")
+        value = value if equals else words[1]
+        if flag == "--devices" and not value.isdecimal():
+            raise SporaxValueError(f"For 'sporax plan', --devices must be a number, but got '{value}'.")
+        setattr(arguments, _FLAGS[flag], int(value) if flag == "--devices" else value)
+        del words[: 1 if equals else 2]
+    return words[1:] if words[:1] == ["--"] else words
+
+
+def _plan(program: target.Target, json_file: Path | None) -> int:
+    watch = importlib.import_module("sporax.planner.watch")  # by name: other commands stay without the planner
+    watch.watchers.append(_stop)
+    try:
+        code: object = target.execute(program)
+    except PlanMade as made:
+        _show(made, json_file)
+        return 0
+    except SystemExit as end:
+        code = end.code
+    if code in (0, None):
+        print(
+            f"sporax plan: '{program}' has ended without a step that is cut over devices. Its 'parallel_mode' must be "
+            "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight).",
+            file=sys.stderr,
+        )
+        return NO_PLAN
+    if isinstance(code, int):
+        return code
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _stop(graph: Any, plan: Any) -> None:
+    raise PlanMade(graph, plan)
+
+
+def _show(made: PlanMade, json_file: Path | None) -> None:
+    summary = importlib.import_module("sporax.planner.summary").summarize(made.graph, made.plan)
+    importlib.import_module("sporax.parallel").show_plan(summary)
+    if json_file is not None:
+        json_file.write_text(f"{summary.to_json()}\n")

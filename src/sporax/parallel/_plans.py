@@ -1,0 +1,141 @@
+"""Looking at plans: what the global view makes of a step, and where the slices of a tensor lie. Not in MindSpore."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.layout import HasLayout
+from sporax.ir.layout import Layout as LayoutValue
+from sporax.planner.picture import picture
+from sporax.planner.summary import Summary
+from sporax.planner.summary_text import Section, heading, sections
+from sporax.runtime.global_view import PlannedStep
+from sporax.runtime.program import Program
+
+
+def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep:
+    """How a step is cut over the devices, without compiling or running it.
+
+    Args:
+        step: a Cell (a TrainOneStepCell, a network) or what `jit` returned.
+        args, kwargs: what it would be called with.
+
+    Returns:
+        The planned step: ``.graph``, ``.plan`` (which ``.to_json()`` saves), and ``.summary()``, tables for people.
+
+    Raises:
+        SporaxTypeError: `step` is neither a Cell nor a compiled function.
+        SporaxRuntimeError: no plan is made for it: another parallel mode, or one device.
+
+    Example:
+        >>> print(plan_of(train_step, images, labels).summary())
+    """
+    program = getattr(step, "program", None)
+    if not isinstance(program, Program):
+        raise SporaxTypeError(
+            f"For 'plan_of', 'step' must be a Cell or a function compiled by jit, but got {type(step).__name__}."
+        )
+    planned = program.plan(*args, **kwargs)
+    if planned is None:
+        raise SporaxRuntimeError(
+            "For 'plan_of', the step must be cut by a plan, but it is not: 'parallel_mode' must be 'semi_auto_parallel' or "
+            f"'auto_parallel' on more than one device, and there are {jax.device_count()} devices."
+        )
+    return planned
+
+
+def show_plan(plan: PlannedStep | Summary, console: Console | None = None) -> None:
+    """Print a plan as tables, in colours on a terminal and as wide as it is.
+
+    Args:
+        plan: what `plan_of` gave, or its summary.
+        console: where to print; standard output by default.
+    """
+    summary = plan.summary() if isinstance(plan, PlannedStep) else plan
+    console = console or Console()
+    if console.is_terminal:
+        console.print(Group(Text(heading(summary), style="bold"), *map(_table, sections(summary))))
+    else:
+        console.file.write(f"{summary}\n")
+
+
+def show_layout(tensor: Any) -> str:
+    """A picture of the slices of a tensor: in each box the ranks that hold this part.
+
+    Args:
+        tensor: a Parameter or Tensor, as it lies at present, or a Layout that has been called.
+
+    Returns:
+        The picture as text: dimensions that are not cut are left out; of two that are, the first runs downwards.
+
+    Raises:
+        SporaxTypeError: something else.
+        SporaxValueError: more than two dimensions are cut, or the Layout has not been called yet.
+
+    Example:
+        >>> layout = Layout((2, 2), ("dp", "mp"))
+        >>> print(show_layout(layout("dp", "mp")))
+        2×2 slices, each on 1 rank
+        ┌───┬───┐
+        │ 0 │ 1 │
+        ├───┼───┤
+        │ 2 │ 3 │
+        └───┴───┘
+    """
+    value = tensor.__layout__() if isinstance(tensor, HasLayout) else tensor
+    if isinstance(value, LayoutValue):
+        holders, title = value.holders(), ""
+    elif isinstance(value, Tensor):
+        holders, shape = _holders(value.array), "×".join(map(str, value.shape)) or "scalar"
+        title = f"{getattr(value, 'name', None) or 'tensor'} ({shape}): "
+    else:
+        raise SporaxTypeError(
+            f"For 'show_layout', the argument must be a Parameter, a Tensor or a Layout, but got {type(tensor).__name__}."
+        )
+    split = [max(numbers) + 1 for numbers in zip(*holders, strict=True)]
+    copies = len(next(iter(holders.values())))
+    ranks = "1 rank" if copies == 1 else f"{copies} ranks"
+    return f"{title}{'×'.join(map(str, split)) or 1} slices, each on {ranks}\n{picture(holders)}"
+
+
+def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
+    """For every slice of an array, by its place in the grid of slices, the ranks that hold it."""
+    if isinstance(array, jax.core.Tracer):
+        raise SporaxValueError(
+            "For 'show_layout', the tensor must have a value, but got one inside a compiled function."
+        )
+    ranks = {device: rank for rank, device in enumerate(jax.devices())}
+    starts: dict[tuple[int, ...], list[int]] = {}
+    for device, index in array.sharding.devices_indices_map(array.shape).items():
+        starts.setdefault(tuple(each.start or 0 for each in index), []).append(ranks[device])
+    places = [{start: place for place, start in enumerate(sorted(set(column)))} for column in zip(*starts, strict=True)]
+    return {
+        tuple(place[start] for place, start in zip(places, key, strict=True)): sorted(held)
+        for key, held in starts.items()
+    }
+
+
+def _table(section: Section) -> Table:
+    has_heads = any(section.columns)
+    table = Table(
+        title=escape(section.title),
+        title_justify="left",
+        title_style="bold cyan",
+        box=SIMPLE_HEAD if has_heads else None,
+        show_header=has_heads,
+        pad_edge=False,
+    )
+    for number, column in enumerate(section.columns):
+        table.add_column(escape(column), justify="right" if number in section.right else "left")
+    for row in section.rows:
+        table.add_row(*map(Text, row))
+    return table

@@ -1,0 +1,78 @@
+"""`shard`: a function or Cell whose inputs are cut as the user says; what is inside follows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sporax.common.jit import Compiled
+from sporax.ir.errors import SporaxTypeError
+from sporax.nn.cell import Cell
+from sporax.ops._primitive import strategy_form
+from sporax.ops._sharded import parameters_by_plan, sharded_call
+from sporax.runtime import state
+
+
+def shard(
+    fn: Callable[..., Any],
+    in_strategy: Any,
+    out_strategy: Any = None,
+    parameter_plan: Mapping[str, Any] | None = None,
+    device: str = "Ascend",
+    level: int = 0,
+) -> Callable[..., Any]:
+    """A callable that runs `fn` with its inputs cut as given, in semi-automatic and automatic parallelism.
+
+    Elsewhere (one device, data parallel) it runs `fn` as it is. Outside a compiled step it is a step of its own.
+
+    Args:
+        fn: a function of Tensors, an operator, or a Cell.
+        in_strategy: one entry per Tensor: number of slices of each dimension, a Layout, or None to leave it to the planner.
+        out_strategy: likewise for the outputs, or None.
+        parameter_plan: cuts of a Cell's Parameters by name, ``{"fc.weight": (8, 1)}``.
+        device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``; the devices at hand are used, whatever is said.
+        level: what a search looks at first: 0 speed, 1 memory, 2 search time.
+
+    Raises:
+        SporaxTypeError: an argument of the wrong kind, or a `parameter_plan` for something that is not a Cell.
+        SporaxRuntimeError: when called: not one entry per Tensor, or cuts that do not fit.
+
+    Example:
+        >>> matmul = shard(mint.matmul, in_strategy=((2, 4), (4, 1)))
+    """
+    if not callable(fn):
+        raise SporaxTypeError(f"For 'shard', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
+    if isinstance(fn, Cell):
+        fn.shard(in_strategy, out_strategy, dict(parameter_plan or {}), device, level)
+        return fn
+    if parameter_plan is not None:
+        raise SporaxTypeError(
+            f"For 'shard', 'parameter_plan' needs a Cell as 'fn', but got {type(fn).__name__}, which has no Parameters."
+        )
+    _check(in_strategy, out_strategy, device, level)
+    name = getattr(fn, "__name__", type(fn).__name__)
+
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        return sharded_call(name, fn, args, kwargs, in_strategy, out_strategy, parameters_by_plan(None, {}))
+
+    inside.__name__ = name
+    compiled = Compiled(inside)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return inside(*args, **kwargs) if state.current_frame() is not None else compiled(*args, **kwargs)
+
+    return call
+
+
+def _check(in_strategy: Any, out_strategy: Any, device: Any, level: Any) -> None:
+    if not isinstance(in_strategy, tuple):
+        raise SporaxTypeError(f"For 'shard', 'in_strategy' must be a tuple, but got {type(in_strategy).__name__}.")
+    strategy_form("shard", "in_strategy", tuple(entry for entry in in_strategy if entry is not None))
+    if out_strategy is not None:
+        strategy_form("shard", "out_strategy", out_strategy)
+    if device not in ("Ascend", "GPU", "CPU"):
+        raise SporaxTypeError(f"For 'shard', 'device' must be 'Ascend', 'GPU' or 'CPU', but got {device!r}.")
+    if level not in (0, 1, 2) or isinstance(level, bool):
+        raise SporaxTypeError(f"For 'shard', 'level' must be 0, 1 or 2, but got {level!r}.")

@@ -1,0 +1,45 @@
+"""Functions about where tensors lie: `mindspore.parallel.function`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax import context
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxTypeError
+from sporax.ir.marks import LayoutMark
+from sporax.ir.placement import Placement
+from sporax.lowering.marks import apply_mark, next_number
+from sporax.parallel._layout import Layout
+from sporax.runtime import global_view, state
+
+__all__ = ["reshard"]
+
+
+def reshard(tensor: Tensor, layout: Layout) -> Tensor:
+    """The same Tensor, lying as `layout` says. Same as MindSpore.
+
+    Inside a step of semi-automatic or automatic parallelism it is part of the plan; outside, the array is moved. On one
+    device nothing happens.
+
+    Args:
+        tensor: any Tensor.
+        layout: a called Layout over the devices of the run.
+
+    Raises:
+        SporaxTypeError: `tensor` is not a Tensor, or `layout` not a Layout.
+        SporaxValueError: the layout does not fit the Tensor's shape (SporaxRuntimeError inside a compiled step).
+    """
+    if not isinstance(tensor, Tensor):
+        raise SporaxTypeError(f"For 'reshard', 'tensor' must be a Tensor, but got {type(tensor).__name__}.")
+    if not isinstance(layout, Layout):
+        raise SporaxTypeError(f"For 'reshard', 'layout' must be a Layout, but got {type(layout).__name__}.")
+    value: Any = layout.__layout__()
+    if state.planning():
+        return wrap(apply_mark([tensor.array], LayoutMark("reshard", next_number(), (value,)))[0])
+    config = context.plan_settings()
+    if config is None or state.current_frame() is not None:
+        return wrap(tensor.array)
+    value.slice_shape(tensor.shape)
+    mesh = global_view.mesh_of(config)
+    return wrap(global_view.place(tensor.array, global_view.sharding_of(Placement.from_layout(value, mesh), mesh)))

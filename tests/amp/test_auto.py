@@ -1,0 +1,114 @@
+"""Level "auto": every operator chooses its precision."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Tensor, amp, nn, ops
+
+HALF, FULL = Tensor(np.ones((2, 3), np.float16)), Tensor(np.ones((2, 3), np.float32))
+
+
+def under_auto(function, dtype=ms.float16):
+    return amp.auto_mixed_precision(function, "auto", dtype)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [  # as observed on MindSpore 2.10
+        (lambda: ops.dense(FULL, FULL), "half"),
+        (lambda: ops.matmul(FULL, FULL.T), "half"),
+        (lambda: ops.BatchMatMul()(FULL[None], FULL.T[None]), "half"),
+        (lambda: ops.einsum("ij,kj->ik", FULL, FULL), "half"),
+        (lambda: ops.Exp()(HALF), "full"),
+        (lambda: ops.softmax(HALF, -1), "full"),
+        (lambda: ops.log(HALF), "full"),
+        (lambda: ops.pow(HALF, 2.0), "full"),
+        (lambda: ops.sum(HALF), "full"),
+        (lambda: ops.cumsum(HALF, 0), "full"),
+        (lambda: ops.LayerNorm(1, 1)(HALF, FULL[0], FULL[0])[0], "full"),
+        (lambda: ops.cross_entropy(HALF, Tensor([0, 1])), "full"),
+        (lambda: ops.concat((HALF, FULL)), "full"),
+        (lambda: ops.bias_add(HALF, FULL[0]), "full"),
+        (lambda: ops.concat((HALF, HALF)), "as given"),
+        (lambda: ops.add(HALF, HALF), "as given"),
+        (lambda: ops.add(HALF, FULL), "full"),
+        (lambda: ops.relu(HALF), "as given"),
+        (lambda: ops.mean(HALF), "as given"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16])
+def test_operators_choose(call, expected, dtype):
+    kinds = {"half": dtype, "full": ms.float32, "as given": ms.float16}
+    assert under_auto(call, dtype)().dtype == kinds[expected]
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Dense(3, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.exact = nn.Dense(4, 2).to_float(ms.float32)
+        self.last = nn.Dense(2, 2)
+
+    def construct(self, x):
+        return self.last(self.exact(self.norm(self.first(x))))
+
+
+def dtypes_inside(net):
+    seen = {}
+    for name, cell in net.name_cells().items():
+        cell.register_forward_hook(lambda cell, inputs, output, name=name: seen.update({name: str(output.dtype)}))
+    result = net(FULL)
+    return seen, str(result.dtype)
+
+
+def test_cells_of_a_network(mode):
+    net = under_auto(Net())
+    seen, result = dtypes_inside(net)
+    assert seen == {"first": "Float16", "norm": "Float32", "exact": "Float32", "last": "Float16"}
+    assert result == "Float16"
+    assert all(parameter.dtype in (ms.float32, ms.int64) for parameter in net.get_parameters())
+
+
+def test_nothing_changes_outside():
+    under_auto(Net())(FULL)
+    assert ops.dense(FULL, FULL).dtype == ms.float32
+    assert ops.exp(HALF).dtype == ms.float16
+    with pytest.raises(TypeError):
+        under_auto(lambda: ops.relu("a"))()
+    assert ops.exp(HALF).dtype == ms.float16
+
+
+def test_functions_compiled_on_their_own_follow():
+    compiled = ms.jit(lambda x: ops.exp(x))
+    assert under_auto(lambda: 0)() == 0
+    assert compiled(HALF).dtype == ms.float16
+    assert under_auto(lambda: compiled(HALF))().dtype == ms.float32
+    assert compiled(HALF).dtype == ms.float16
+
+
+def test_a_copy_chooses_too():
+    assert copy.deepcopy(under_auto(nn.Dense(3, 3)))(FULL).dtype == ms.float16
+
+
+def test_running_statistics_move(mode):
+    net = under_auto(Net()).set_train()
+    net(FULL)
+    assert net.norm.moving_mean.asnumpy().any()
+
+
+def test_it_trains(mode):
+    ms.set_seed(3)
+    net = nn.SequentialCell(nn.Dense(4, 16), nn.ReLU(), nn.Dense(16, 3))
+    step = amp.build_train_network(
+        net, nn.Momentum(net.trainable_params(), 0.1, 0.9), nn.CrossEntropyLoss(), level="auto"
+    )
+    inputs = Tensor(np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32))
+    labels = Tensor(np.arange(12) % 3, ms.int32)
+    losses = [step(inputs, labels) for _ in range(30)]
+    assert losses[-1].dtype == ms.float32
+    assert losses[-1].item() < 0.5 * losses[0].item()
+    assert all(parameter.dtype == ms.float32 for parameter in net.trainable_params())

@@ -1,0 +1,77 @@
+"""Predicted memory beside what XLA says of the compiled program, and searches under a limit."""
+
+import jax
+import networks
+import pytest
+from running import arguments_of, assert_same_results, compiled
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.hardware import load_profile
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory import Use, memory_of
+from sporax.planner.search.assemble import whole_plan
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.problem import SearchOptions
+
+MESH = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
+
+
+@pytest.fixture
+def _optimized():
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+def compiled_bytes(step, plan):
+    donated = tuple(argument - len(step.constants) for _, argument in step.graph.aliases)
+    program = jax.jit(compiled(step, plan), donate_argnums=donated).lower(*arguments_of(step)).compile()
+    used = program.memory_analysis()
+    return used.argument_size_in_bytes + used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
+
+
+@pytest.mark.usefixtures("_optimized")
+@pytest.mark.parametrize("step", [networks.mlp(6, 2048, 256), networks.mlp(6, 64, 1024)])
+def test_prediction_is_near_the_compiled_program(step):
+    cut = ilp(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True)).plan
+    for plan in (whole_plan(step.graph, MESH), cut):
+        assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
+
+
+def test_what_memory_is_used_for():
+    step = networks.mlp(4, 1024, 128)
+    used = memory_of(step.graph, whole_plan(step.graph, MESH))
+
+    assert used.by_use[Use.PARAMETERS] == 4 * 128 * 128 * 4
+    assert used.by_use[Use.DATA] == 2 * 1024 * 128 * 4
+    assert used.by_use[Use.ACTIVATIONS] >= 3 * 1024 * 128 * 4
+    assert used.held_bytes == used.by_use[Use.PARAMETERS] + used.by_use[Use.DATA]
+    assert sum(used.by_use.values()) == used.peak_bytes
+    assert "activations" in str(used)
+
+
+def test_a_plan_that_fits_is_found_and_runs():
+    step = networks.mlp(4, 64, 256)
+    free = ilp(step.graph, MESH, MODEL)
+    limit = free.statistics["peak_bytes"] // 3
+    fitting = ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
+
+    check_plan(step.graph, fitting.plan)
+    assert memory_of(step.graph, fitting.plan).peak_bytes <= limit
+    assert fitting.cost_seconds > free.cost_seconds
+    assert_same_results(step, fitting.plan)
+
+
+def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
+    step = networks.mlp(4, 64, 256)
+    with pytest.raises(
+        SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* MB is the least"
+    ) as caught:
+        ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=1000))
+    stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6
+
+    fitting = ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=int(stated) + 1000))
+    assert memory_of(step.graph, fitting.plan).peak_bytes <= stated + 1000
