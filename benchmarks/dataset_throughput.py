@@ -3,7 +3,9 @@
 One pipeline, three engines, side by side: MNIST-like files, shuffle, Rescale, Normalize, HWC2CHW, TypeCast, batch 32.
 Each engine reads whole epochs in turn, several rounds; reported are the median rows per second and the ratios.
 
-    python benchmarks/dataset_throughput.py [--rows 16384] [--rounds 5] [--mindspore-python PATH]
+    python benchmarks/dataset_throughput.py [--rows 16384] [--rounds 5] [--augment] [--mindspore-python PATH]
+
+With --augment, RandomCrop with a border of 2 pixels and RandomHorizontalFlip come first.
 
 MindSpore runs in an interpreter of its own, named by the option or by SPORAX_MINDSPORE_PYTHON; without one that column
 is left out.
@@ -37,10 +39,11 @@ import mindspore.dataset as ds
 import mindspore.dataset.vision as vision
 import mindspore.dataset.transforms as transforms
 
-folder, batch = sys.argv[1], int(sys.argv[2])
+folder, batch, augment = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "augment"
 ds.config.set_seed(1)
 data = ds.MnistDataset(folder)
-data = data.map([vision.Rescale(1 / 255, 0.0), vision.Normalize([0.1307], [0.3081]), vision.HWC2CHW()], "image")
+first = [vision.RandomCrop(28, 2), vision.RandomHorizontalFlip()] if augment else []
+data = data.map([*first, vision.Rescale(1 / 255, 0.0), vision.Normalize([0.1307], [0.3081]), vision.HWC2CHW()], "image")
 data = data.map(transforms.TypeCast(ms.int32), "label").batch(batch)
 epochs = data.create_tuple_iterator(output_numpy=True)
 print("ready", flush=True)
@@ -61,9 +64,10 @@ def write_mnist(folder: Path, rows: int) -> None:
     (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 2049, rows) + labels.tobytes())
 
 
-def sporax_epoch(folder: Path) -> Callable[[], float]:
+def sporax_epoch(folder: Path, augment: bool) -> Callable[[], float]:
     """Reads one epoch with Sporax; returns the seconds."""
-    image = [ds.vision.Rescale(1 / 255, 0.0), ds.vision.Normalize([0.1307], [0.3081]), ds.vision.HWC2CHW()]
+    first = [ds.vision.RandomCrop(28, 2), ds.vision.RandomHorizontalFlip()] if augment else []
+    image = [*first, ds.vision.Rescale(1 / 255, 0.0), ds.vision.Normalize([0.1307], [0.3081]), ds.vision.HWC2CHW()]
     data = ds.MnistDataset(str(folder)).map(image, "image")
     data = data.map(ds.transforms.TypeCast(np.int32), "label").batch(BATCH)
     return timed(data.create_tuple_iterator(output_numpy=True))
@@ -84,7 +88,14 @@ class MnistRows:
         return {"image": self.images[index], "label": self.labels[index]}
 
 
-def grain_epoch(folder: Path, threads: int) -> Callable[[], float]:
+def augmented(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A part of the image with a border, sometimes flipped, as one writes it for grain."""
+    top, left = rng.integers(5, size=2)
+    part = np.pad(image, [(2, 2), (2, 2), (0, 0)])[top : top + 28, left : left + 28]
+    return part[:, ::-1] if rng.random() < 0.5 else part
+
+
+def grain_epoch(folder: Path, threads: int, augment: bool) -> Callable[[], float]:
     """Reads one epoch with plain grain; returns the seconds."""
     mean, std = np.float32(0.1307), np.float32(0.3081)
 
@@ -93,7 +104,10 @@ def grain_epoch(folder: Path, threads: int) -> Callable[[], float]:
         image = np.ascontiguousarray(((scaled - mean) / std).transpose(2, 0, 1))
         return {"image": image, "label": row["label"].astype(np.int32)}
 
-    source = grain.MapDataset.source(MnistRows(folder)).shuffle(seed=1).map(transform).batch(BATCH)
+    source = grain.MapDataset.source(MnistRows(folder)).shuffle(seed=1)
+    if augment:
+        source = source.seed(1).random_map(lambda row, rng: {**row, "image": augmented(row["image"], rng)})
+    source = source.map(transform).batch(BATCH)
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=16 if threads else 0)
 
     def epoch() -> float:
@@ -105,9 +119,9 @@ def grain_epoch(folder: Path, threads: int) -> Callable[[], float]:
     return epoch
 
 
-def mindspore_epoch(folder: Path, python: str) -> tuple[Callable[[], float], subprocess.Popen[str]]:
+def mindspore_epoch(folder: Path, python: str, augment: bool) -> tuple[Callable[[], float], subprocess.Popen[str]]:
     """Reads one epoch with MindSpore in its own process; returns the seconds."""
-    command = [python, "-c", MINDSPORE_PROGRAM, str(folder), str(BATCH)]
+    command = [python, "-c", MINDSPORE_PROGRAM, str(folder), str(BATCH), "augment" if augment else "plain"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -139,17 +153,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=16384)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--augment", action="store_true", help="crop and flip at random first")
     parser.add_argument("--mindspore-python", default=os.environ.get("SPORAX_MINDSPORE_PYTHON"))
     options = parser.parse_args()
     ds.config.set_seed(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_mnist(folder, options.rows)
-        engines = {"sporax": sporax_epoch(folder)}
-        engines |= {f"grain, {n} threads": grain_epoch(folder, n) for n in (0, 1, 2)}
+        engines = {"sporax": sporax_epoch(folder, options.augment)}
+        engines |= {f"grain, {n} threads": grain_epoch(folder, n, options.augment) for n in (0, 1, 2)}
         process = None
         if options.mindspore_python:
-            engines["mindspore"], process = mindspore_epoch(folder, options.mindspore_python)
+            engines["mindspore"], process = mindspore_epoch(folder, options.mindspore_python, options.augment)
         else:
             print("mindspore: left out, no interpreter given (--mindspore-python)", file=sys.stderr)
         seconds: dict[str, list[float]] = {engine: [] for engine in engines}

@@ -28,6 +28,7 @@ _MODULES = {
     "sporax.common.tensor": "Tensor",
     "sporax.common.parameter": "Parameter ParameterTuple",
     "sporax.common.sparse_tensor": "RowTensor",
+    "sporax.common.symbol": "Symbol",
     "sporax.common.seed": "set_seed get_seed",
     "sporax.common.jit": "jit jit_class recompilations lazy_inline no_inline",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",

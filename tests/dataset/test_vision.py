@@ -73,6 +73,33 @@ def test_blocks_equal_rows_bit_by_bit(transform, shape):
         assert np.array_equal(row, expected)
 
 
+@pytest.mark.parametrize("shape", [(9, 5, 7, 3), (9, 5, 7, 1), (9, 5, 7)])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        vision.RandomHorizontalFlip(),
+        vision.RandomVerticalFlip(),
+        vision.RandomCrop((4, 3)),
+        vision.RandomCrop(5, 2, fill_value=(1, 2, 3)),
+        vision.RandomCrop((2, 9), [1, 2, 3, 4], fill_value=9),
+        vision.RandomCrop((8, 3), 1, pad_if_needed=True),
+        vision.RandomCrop(5, 2, padding_mode=vision.Border.REFLECT),
+        vision.RandomResizedCrop(4),
+    ],
+)
+def test_random_blocks_equal_rows_bit_by_bit(transform, shape):
+    images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    key, numbers = RowKey((5, 6)), np.array([3, 1, 4, 15, 9, 2, 6, 5, 35])
+    (block,) = transform.on_block([images], numbers, key)
+    changed = 0
+    for result, image, number in zip(block, images, numbers, strict=True):
+        (expected,) = transform.on_row((image,), key.generator(int(number)))
+        assert result.dtype == expected.dtype
+        assert np.array_equal(result, expected)
+        changed += not np.array_equal(result, image)
+    assert changed
+
+
 @pytest.mark.parametrize(
     ("error", "make"),
     [

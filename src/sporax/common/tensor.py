@@ -17,6 +17,7 @@ import numpy as np
 from sporax.common import _indexing
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
+from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import joint
 
@@ -75,7 +76,7 @@ class Tensor:
         if init is not None:
             self._init_lazily(input_data, dtype, shape, init)
         elif input_data is None and shape is not None and dtype is not None:
-            self.raw = jnp.zeros(_as_shape(shape), dtype.np_dtype)
+            self.raw = jnp.zeros(_as_shape(smallest_shape(shape)), dtype.np_dtype)
         else:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.

@@ -113,13 +113,18 @@ class RandomTransform(Transform):
         return [self._apply_to_column(column, choices) for column in columns]
 
     def _apply_to_column(self, column: Column, choices: list[Any]) -> Column:
-        block = stacked(column)
+        block = stacked(column) if self._has_many else None
         result = None if block is None else self._apply_many(block, choices)
-        return [self._apply(value, choice) for value, choice in zip(column, choices, strict=True)] if result is None else result
+        if result is not None:
+            return result
+        return [self._apply(value, choice) for value, choice in zip(column, choices, strict=True)]
+
+    _has_many = False
+    """Whether there is `_apply_many`."""
 
     def _apply_many(self, values: Array, choices: list[Any]) -> Array | None:
-        """Apply a choice to each of the values (num_rows, *shape), bitwise as `_apply` would; None where that is not faster."""
-        return None
+        """Apply a choice to each of the values (num_rows, *shape), bitwise as `_apply` would; None where that is not possible."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def _draw(self, value: Array, rng: np.random.Generator) -> Any:

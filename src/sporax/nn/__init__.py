@@ -66,6 +66,7 @@ from sporax.nn.image import (
     Unfold,
     Upsample,
 )
+from sporax.nn.jax_cell import JaxCell
 from sporax.nn.learning_rate_schedule import (
     CosineDecayLR,
     ExponentialDecayLR,

@@ -68,9 +68,11 @@ class _Walk:
         """Collect the operators of a graph that runs `times` per step."""
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
-        self._moved(transfers.at_start, "inputs", Phase.FORWARD, times)
+        learnt = _last_gradients(graph)
+        self._moved(transfers.at_start, "weights for use", Phase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark = operator.operation.params["mark"] if operator.name == MARK else None
+            self.updates = self.updates or number == learnt
             group = self._enter(operator, mark)
             group.flops += times * _flops(operator, planned, plan)
             for together in (*transfers.before[number], *transfers.after[number]):
@@ -100,19 +102,21 @@ class _Walk:
     def _enter(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
         """The group that an operator belongs to; an entrance opens one."""
         if isinstance(mark, GradientMark):
-            self.updates, self.open = True, None
+            self.open = None
             return self._gradient_group()
         if mark is not None:
-            backward = operator.backward or isinstance(mark, DerivativeMark)
             about = mark.of if isinstance(mark, DerivativeMark) else mark
-            phase = Phase.BACKWARD if backward else Phase.FORWARD
+            phase = self._phase(operator.backward or isinstance(mark, DerivativeMark))
             name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
             return self.open
         if self.open is not None and operator.path.startswith(self.open.path):
             return self.open
-        phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if self.updates else Phase.FORWARD
+        phase = self._phase(operator.backward)
         return self._group((operator.path, phase), operator.path, "", phase)
+
+    def _phase(self, backward: bool) -> Phase:
+        return Phase.BACKWARD if backward else Phase.UPDATE if self.updates else Phase.FORWARD
 
     def _note(
         self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, settled: Sequence[Settlement | None]
@@ -143,6 +147,16 @@ def _gradients(graph: OperatorGraph) -> frozenset[int]:
     return frozenset(
         tensor for each in marked if isinstance(each.operation.params["mark"], GradientMark) for tensor in each.results
     )
+
+
+def _last_gradients(graph: OperatorGraph) -> int:
+    """Where the last gradients are finished and the update starts; -1 where nothing is learnt."""
+    found = (
+        number
+        for number, each in enumerate(graph.operators)
+        if each.name == MARK and isinstance(each.operation.params["mark"], GradientMark)
+    )
+    return max(found, default=-1)
 
 
 def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:

@@ -134,8 +134,10 @@ class SemiAuto:
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
         strategy = mark.in_strategy or ()
         if any(isinstance(each, Layout) for each in strategy):
-            return self._as_said(mark.where, strategy, specs)
-        return placements_for(mark, specs, self.mesh)
+            wanted = self._as_said(mark.where, strategy, specs)
+        else:
+            wanted = list(placements_for(mark, specs, self.mesh))
+        return _gathered_for_nd(mark, wanted) if mark.get("enable_nd_tp", False) else wanted
 
     def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
         """One placement per tensor, from Layouts or from numbers of slices."""
@@ -178,6 +180,10 @@ class SemiAuto:
         strategy = mark.out_strategy
         if strategy is not None and number < len(strategy):
             return self._asked_result(mark, strategy, number, spec, placement)
+        if mark.get("enable_nd_tp", False) and placement.partial and spec.shape:
+            scattered = Placement((*placement.dims[:-1], (*placement.dims[-1], *placement.partial)))
+            if scattered.fits(spec.shape, self.mesh):
+                return scattered
         if mark.get("forward_reduce_scatter", False) and placement.partial and spec.shape:
             scattered = Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))
             if scattered.fits(spec.shape, self.mesh):
@@ -208,6 +214,19 @@ class SemiAuto:
         if not placement.partial or not placement.dims:
             return [whole]
         return [whole, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
+
+
+def _gathered_for_nd(mark: OperatorMark, wanted: list[Placement | None]) -> list[Placement | None]:
+    """High-dimension tensor parallelism: the activation is gathered along the axes that cut the weight's other dimension.
+
+    It arrives with its last dimension cut by all axes, the weight with both dimensions cut. What is left is a plain product:
+    the contraction is cut as the weight's is, and the parts of the result are scattered again at the exit.
+    """
+    left, right = wanted[:2]
+    if left is None or right is None:
+        return wanted
+    contraction = right.dims[-1] if mark.get("transpose_b", False) else right.dims[-2]
+    return [Placement((*left.dims[:-1], contraction)), *wanted[1:]]
 
 
 _WITH_OUT_STRATEGY = frozenset(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 _GAP = "  "
 _SHOWN_SHARE = 0.01
-"""Operators outside of the user's own are left out if they communicate nothing and take less of the work than this."""
+"""Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
 
 _LAYOUT = re.compile(r"\[[^\]]*\]( \+ \w+ over)?")
 _HARD_SPACE = "\u00a0"
@@ -93,7 +93,9 @@ def _operators(summary: Summary, phase: str, title: str, prefix: str) -> Section
 
 
 def _is_shown(row: OperatorRow) -> bool:
-    return bool(row.name or row.collectives) or row.flops_share >= _SHOWN_SHARE
+    """Whether a row is worth a line; `Summary.operators` has them all."""
+    has_tensors = any(layout != "[]" for layout in (*row.inputs, *row.results))
+    return bool(row.collectives or (row.name and has_tensors)) or row.flops_share >= _SHOWN_SHARE
 
 
 def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:

@@ -153,15 +153,15 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
     array = value.array
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
+    if array.is_fully_addressable:
+        return np.asarray(array)
     if not integrated:
         if len(array.addressable_shards) > 1:
             raise SporaxNotImplementedError(
-                f"For 'save_checkpoint', parameter '{name}' is cut over {len(array.addressable_shards)} devices of this "
-                "process, and 'integrated_save=False' writes one slice per file; use integrated_save=True."
+                f"For 'save_checkpoint', parameter '{name}' is cut over {len(array.addressable_shards)} of this process's "
+                "devices and over others besides, and 'integrated_save=False' writes one slice per file; use integrated_save=True."
             )
         return np.asarray(array.addressable_data(0))
-    if array.is_fully_addressable:
-        return np.asarray(array)
     return _ranks.whole(array)
 
 

@@ -65,42 +65,49 @@ class VerticalFlip(OneToOne):
         return np.ascontiguousarray(np.flip(value, height_axis(value)))
 
 
-class RandomHorizontalFlip(RandomTransform):
+class _RandomFlip(RandomTransform):
+    """Base of both random flips."""
+
+    _flip: OneToOne
+    _axis: int  # behind the height
+    _has_many = True
+
+    def __init__(self, prob: float = 0.5) -> None:
+        self._prob = check_probability(self.name, "prob", prob)
+
+    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
+        return rng.random() < self._prob
+
+    def _apply(self, value: Array, choice: bool) -> Array:
+        check_pixels(self.name, value)
+        return self._flip._one(value) if choice else value
+
+    def _apply_many(self, values: Array, choices: list[bool]) -> Array | None:
+        check_pixels(self.name, values[0])
+        chosen = np.array(choices, bool)
+        result = values.copy()
+        result[chosen] = np.flip(values[chosen], height_axis(values[0]) + self._axis)
+        return result
+
+
+class RandomHorizontalFlip(_RandomFlip):
     """Left becomes right, with a probability.
 
     Args:
         prob: the probability.
     """
 
-    def __init__(self, prob: float = 0.5) -> None:
-        self._prob = check_probability("RandomHorizontalFlip", "prob", prob)
-        self._flip = HorizontalFlip()
-
-    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return rng.random() < self._prob
-
-    def _apply(self, value: Array, choice: bool) -> Array:
-        check_pixels(self.name, value)
-        return self._flip._one(value) if choice else value
+    _flip, _axis = HorizontalFlip(), 1
 
 
-class RandomVerticalFlip(RandomTransform):
+class RandomVerticalFlip(_RandomFlip):
     """Top becomes bottom, with a probability.
 
     Args:
         prob: the probability.
     """
 
-    def __init__(self, prob: float = 0.5) -> None:
-        self._prob = check_probability("RandomVerticalFlip", "prob", prob)
-        self._flip = VerticalFlip()
-
-    def _draw(self, value: Array, rng: np.random.Generator) -> bool:
-        return rng.random() < self._prob
-
-    def _apply(self, value: Array, choice: bool) -> Array:
-        check_pixels(self.name, value)
-        return self._flip._one(value) if choice else value
+    _flip, _axis = VerticalFlip(), 0
 
 
 class Crop(OneToOne):
@@ -202,9 +209,11 @@ class RandomCrop(RandomTransform):
         self._fill = check_fill("RandomCrop", fill_value)
         self._mode = check_border("RandomCrop", padding_mode)
 
+    _has_many = True
+
     def _draw(self, value: Array, rng: np.random.Generator) -> tuple[int, int, int, int]:
         check_pixels("RandomCrop", value)
-        height, width = sides(self._with_border(value))
+        height, width = self._whole_size(*sides(value))
         if height < self._size[0] or width < self._size[1]:
             raise SporaxRuntimeError(
                 f"For 'RandomCrop', the part must not be larger than the image {height} x {width}, but it is "
@@ -216,26 +225,53 @@ class RandomCrop(RandomTransform):
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
         check_pixels("RandomCrop", value)
         top, left, height, width = choice
-        whole = self._with_border(value)
-        if sides(whole) != (height, width):
+        if self._whole_size(*sides(value)) != (height, width):
             raise SporaxRuntimeError(
-                f"For 'RandomCrop', all columns must be of one size, but got {(height, width)} and {sides(whole)}."
+                f"For 'RandomCrop', all columns must be of one size, but got {(height, width)} and "
+                f"{self._whole_size(*sides(value))}."
             )
-        return np.ascontiguousarray(window(whole, top, left, *self._size))
+        return np.ascontiguousarray(window(self._with_border(value), top, left, *self._size))
+
+    def _apply_many(self, values: Array, choices: list[tuple[int, int, int, int]]) -> Array | None:
+        """With a plain border, only the part is copied, not the whole image with its border."""
+        height, width = sides(values[0])
+        if self._mode is not Border.CONSTANT or values.ndim > 4 or self._whole_size(height, width) != choices[0][2:]:
+            return None
+        border_left, border_top = self.border(height, width)
+        tall, wide = self._size
+        fill = self._fill if values.shape[-1:] == (3,) and values.ndim == 4 else self._fill[:1]
+        result = np.empty((len(values), tall, wide, *values.shape[3:]), values.dtype)
+        result[...] = np.array(fill, values.dtype)
+        for value, part, (top, left, *_) in zip(values, result, choices, strict=True):
+            row, column = top - border_top, left - border_left
+            first_row, first_column = max(row, 0), max(column, 0)
+            seen = value[first_row : max(row + tall, 0), first_column : max(column + wide, 0)]
+            down, across = first_row - row, first_column - column
+            part[down : down + seen.shape[0], across : across + seen.shape[1]] = seen
+        return result
 
     def _with_border(self, value: Array) -> Array:
         whole = padded(value, self._padding, self._fill, self._mode)
-        if not self._pad_if_needed:
-            return whole
-        height, width = (max(want - have, 0) for want, have in zip(self._size, sides(whole), strict=True))
+        height, width = self._missing(*sides(value))
         return padded(whole, (width, height, width, height), self._fill, self._mode)
+
+    def _missing(self, height: int, width: int) -> tuple[int, int]:
+        """How many pixels an image of that size is still too small in each direction, with the border it gets anyway."""
+        if not self._pad_if_needed:
+            return 0, 0
+        left, top, right, bottom = self._padding
+        return max(self._size[0] - height - top - bottom, 0), max(self._size[1] - width - left - right, 0)
+
+    def _whole_size(self, height: int, width: int) -> tuple[int, int]:
+        """(height, width) with all borders of an image of that size."""
+        left, top, right, bottom = self._padding
+        more_height, more_width = self._missing(height, width)
+        return height + top + bottom + 2 * more_height, width + left + right + 2 * more_width
 
     def border(self, height: int, width: int) -> tuple[int, int]:
         """How many pixels are added at the (left, top) of an image of that size."""
-        left, top, right, bottom = self._padding
-        if not self._pad_if_needed:
-            return left, top
-        return left + max(self._size[1] - width - left - right, 0), top + max(self._size[0] - height - top - bottom, 0)
+        more_height, more_width = self._missing(height, width)
+        return self._padding[0] + more_width, self._padding[1] + more_height
 
 
 class RandomResizedCrop(RandomTransform):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
-from sporax.planner.rules import nothing_cut, placements, propagate
+from sporax.planner.rules import Rule, nothing_cut, placements, propagate
 from sporax.planner.search.bundles import Bundles
 from sporax.planner.search.operators import is_identity, rule_of
 from sporax.planner.search.problem import Problem
@@ -75,7 +75,7 @@ class _Assembler:
             outputs,
             operators,
             self._settled(),
-            tuple(dict.fromkeys(_notes(graph))),
+            tuple(dict.fromkeys(_notes(graph, problem.catalogue.rule))),
             problem.options.alltoall,
             graph.fingerprint(),
         )
@@ -113,9 +113,9 @@ class _Assembler:
         return found
 
 
-def _notes(graph: OperatorGraph) -> Iterator[str]:
+def _notes(graph: OperatorGraph, rule: Callable[[Operator], Rule] = rule_of) -> Iterator[str]:
     """What people should know: operators that cannot be cut, and why."""
     for operator in graph.operators:
-        reason = "" if is_identity(operator) else rule_of(operator).opaque
+        reason = "" if is_identity(operator) else rule(operator).opaque
         if reason:
             yield f"{reason} ({operator.path})" if operator.path else reason

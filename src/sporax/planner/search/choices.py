@@ -78,14 +78,27 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """All of a bundle that its candidates depend on."""
+class _Structure:
+    """All of a bundle that its candidates depend on, but for where its root is made and what was decided before."""
 
-    root: TensorSpec
+    specs: tuple[TensorSpec, ...]
     followers: tuple[_Member, ...]
     pulled: tuple[_Member, ...]
-    specs: tuple[TensorSpec, ...]
     inside: frozenset[int]
+
+
+class _Known(NamedTuple):
+    """A bundle's structure by number, and what its tensors and those of others are in the graph."""
+
+    structure: int
+    tensors: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+class _Task(NamedTuple):
+    """A structure with all that its candidates depend on."""
+
+    structure: int
     partial: tuple[Placement, ...]
     given: Placement | None
     base: Base
@@ -119,7 +132,10 @@ class Catalogue:
         self._rules: list[Rule] = []
         self._followed: dict[tuple[int, tuple[Placement | None, ...]], Step] = {}
         self._pulled: dict[tuple[int, Placement], Step] = {}
-        self._bundles: dict[_Shape, Choices] = {}
+        self._structures: dict[_Structure, int] = {}
+        self._structure_list: list[_Structure] = []
+        self._bundles_seen: dict[int, _Known] = {}
+        self._bundles: dict[_Task, Choices] = {}
         self._heavy: dict[tuple[int, Base], Choices] = {}
         self._decided = frozenset[int]()
 
@@ -212,29 +228,42 @@ class Catalogue:
             base: what was decided before.
         """
         node = bundles.nodes[number]
-        local: dict[int, int] = {node.root: 0}
-        outer: dict[int, int] = {}
-        for each in (*node.followers, *node.pulled):
-            for tensor in bundles.graph.operators[each].results:
-                local[tensor] = len(local)
-        followers = tuple(self._member(bundles, number, each, local, outer) for each in node.followers)
-        pulled = tuple(self._member(bundles, number, each, local, outer) for each in node.pulled)
-        inside = frozenset(place for tensor, place in local.items() if bundles.node_of[tensor] == number)
+        known = self._bundles_seen.get(number)
+        if known is None:
+            known = self._bundles_seen[number] = self._recognised(bundles, number)
         partial = tuple(dict.fromkeys(each for each in made if each.partial))
-        specs = tuple(bundles.graph.tensors[tensor] for tensor in local)
-        shape = _Shape(specs[0], followers, pulled, specs, inside, partial, given, base)
-        if shape not in self._bundles:
-            self._bundles[shape] = self._work_out_bundle(shape)
-        shared = self._bundles[shape]
-        tensors, others = list(local), list(outer)
+        task = _Task(known.structure, partial, given, base)
+        shared = self._bundles.get(task)
+        if shared is None:
+            shared = self._bundles[task] = self._work_out_bundle(task)
         return Choices(
             (*node.followers, *node.pulled),
             shared.placements,
             shared.seconds,
             shared.steps,
-            {tensors[place]: where for place, where in shared.lies.items()},
-            tuple((others[-1 - place], where) for place, where in shared.wants),
+            {known.tensors[place]: where for place, where in shared.lies.items()},
+            tuple((known.others[-1 - place], where) for place, where in shared.wants),
         )
+
+    def _recognised(self, bundles: Bundles, number: int) -> _Known:
+        """The structure of a bundle, with tensors numbered within it, so that bundles that repeat are seen to."""
+        node = bundles.nodes[number]
+        local: dict[int, int] = {node.root: 0}
+        outer: dict[int, int] = {}
+        for each in (*node.followers, *node.pulled):
+            for tensor in bundles.graph.operators[each].results:
+                local[tensor] = len(local)
+        structure = _Structure(
+            tuple(bundles.graph.tensors[tensor] for tensor in local),
+            tuple(self._member(bundles, number, each, local, outer) for each in node.followers),
+            tuple(self._member(bundles, number, each, local, outer) for each in node.pulled),
+            frozenset(place for tensor, place in local.items() if bundles.node_of[tensor] == number),
+        )
+        found = self._structures.get(structure)
+        if found is None:
+            found = self._structures[structure] = len(self._structure_list)
+            self._structure_list.append(structure)
+        return _Known(found, tuple(local), tuple(outer))
 
     def _member(
         self, bundles: Bundles, number: int, follower: int, local: dict[int, int], outer: dict[int, int]
@@ -250,9 +279,10 @@ class Catalogue:
         operator = bundles.graph.operators[follower]
         return _Member(self._kind(operator), tuple(operands), tuple(local[each] for each in operator.results))
 
-    def _work_out_bundle(self, shape: _Shape) -> Choices:
-        candidates = self._candidates(shape)
-        outcomes = [self._outcome(shape, each) for each in candidates]
+    def _work_out_bundle(self, task: _Task) -> Choices:
+        structure = self._structure_list[task.structure]
+        candidates = self._candidates(task)
+        outcomes = [self._outcome(structure, each) for each in candidates]
         wants: dict[tuple[int, tuple[Placement, ...]], None] = {}
         for rows in zip(*(outcome.wants for outcome in outcomes), strict=True):
             wants[rows[0][0], tuple(where for _, where in rows)] = None
@@ -265,17 +295,18 @@ class Catalogue:
             tuple(wants),
         )
 
-    def _candidates(self, shape: _Shape) -> list[Placement]:
-        if shape.given is not None:
-            return [shape.given]
-        assert shape.base is None or isinstance(shape.base, Placement)
-        extended = placements_of(shape.root.shape, self.mesh, self.units, shape.base)
+    def _candidates(self, task: _Task) -> list[Placement]:
+        if task.given is not None:
+            return [task.given]
+        root = self._structure_list[task.structure].specs[0]
+        assert task.base is None or isinstance(task.base, Placement)
+        extended = placements_of(root.shape, self.mesh, self.units, task.base)
         left_in_parts = (
-            each for each in shape.partial if shape.base is None or restricted(each, self._decided) == shape.base
+            each for each in task.partial if task.base is None or restricted(each, self._decided) == task.base
         )
         return [*dict.fromkeys([*extended, *left_in_parts])]
 
-    def _outcome(self, shape: _Shape, root: Placement) -> _Outcome:
+    def _outcome(self, shape: _Structure, root: Placement) -> _Outcome:
         """Everything that follows when the root lies at `root`."""
         found = _Outcome(lies={0: root})
         reads: dict[tuple[int, Placement], None] = {}

@@ -15,6 +15,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import CostModel
+from sporax.planner.rules import Rule
 from sporax.planner.search.bundles import Bundles, find_bundles
 from sporax.planner.search.choices import Base, Catalogue, Choices
 from sporax.planner.search.menu import Units, check_units, default_units
@@ -35,7 +36,6 @@ class SearchOptions:
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
         memory_bytes: what a plan may need on one device; None for no limit.
-        hurry: price moves between placements by the straight way, which may be dearer than the cheapest.
     """
 
     units: Units = ()
@@ -43,7 +43,6 @@ class SearchOptions:
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
-    hurry: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Problem:
         choices: per decision.
         costs: per decision [candidates], nanoseconds.
         edges: pairs of decisions with a table [candidates, candidates], nanoseconds.
-        mover: prices moves.
+        catalogue: what the candidates come from.
     """
 
     graph: OperatorGraph
@@ -66,7 +65,7 @@ class Problem:
     choices: tuple[Choices, ...]
     costs: tuple[Floats, ...]
     edges: tuple[tuple[int, int, Floats], ...]
-    mover: Mover
+    catalogue: Catalogue
 
     def __str__(self) -> str:
         count = sum(len(each) for each in self.costs)
@@ -92,6 +91,10 @@ class Problem:
         costs = [each.tolist() for each in self.costs]
         return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
 
+    def rule(self, number: int) -> Rule:
+        """The rule of an operator."""
+        return self.catalogue.rule(self.graph.operators[number])
+
     def bases(self, chosen: Sequence[int]) -> list[Base]:
         """What a choice decides, for a search that goes on from there."""
         return [each.base(candidate) for each, candidate in zip(self.choices, chosen, strict=True)]
@@ -105,19 +108,44 @@ class ProblemBuilder:
         mesh: the devices.
         model: prices operators and links.
         options: what the search may do.
+        units: axes to hand out in the first problem; those of the options, or all, by default.
+        hurry: price moves by the straight way at first.
 
     Raises:
         SporaxValueError: the units do not fit the mesh, or a given placement does not fit its tensor.
     """
 
-    def __init__(self, graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> None:
-        units = options.units or default_units(mesh)
-        check_units(units, mesh)
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        mesh: DeviceMatrix,
+        model: CostModel,
+        options: SearchOptions,
+        units: Units | None = None,
+        hurry: bool = False,
+    ) -> None:
+        check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.bundles = find_bundles(graph, options.fixed)
-        self.mover = Mover(mesh, model.links, options.alltoall, options.hurry)
-        self.catalogue = Catalogue(mesh, model, self.mover, units, options.fully_use_devices)
+        units = (options.units or default_units(mesh)) if units is None else units
+        mover = Mover(mesh, model.links, options.alltoall, hurry)
+        self.catalogue = Catalogue(mesh, model, mover, units, options.fully_use_devices)
+
+    @property
+    def mover(self) -> Mover:
+        """Prices moves."""
+        return self.catalogue.mover
+
+    def extend(self, units: Units) -> None:
+        """The next problem hands out `units`, on top of what was decided with those before."""
+        self.catalogue.extend(units)
+
+    def priced(self, bases: Sequence[Base]) -> Problem:
+        """The problem in which everything is decided, every move priced by the cheapest way."""
+        self.catalogue.extend(())
+        self.catalogue.mover = Mover(self.mesh, self.mover.links, self.mover.alltoall)
+        return self.build(bases)
 
     def build(self, bases: Sequence[Base] | None = None) -> Problem:
         """The problem with the catalogue's present units, on top of `bases`."""
@@ -133,7 +161,14 @@ class ProblemBuilder:
         costs = [each.seconds * NANOSECONDS for each in choices]
         edges = [*self._arrivals(choices), *self._reads(choices), *self._results(choices, costs)]
         return Problem(
-            self.graph, self.mesh, self.options, self.bundles, tuple(choices), tuple(costs), tuple(edges), self.mover
+            self.graph,
+            self.mesh,
+            self.options,
+            self.bundles,
+            tuple(choices),
+            tuple(costs),
+            tuple(edges),
+            self.catalogue,
         )
 
     def _source(self, number: int) -> tuple[int, int] | None:

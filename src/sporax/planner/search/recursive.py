@@ -1,24 +1,21 @@
 """The fast search: mesh axis by mesh axis over the whole graph.
 
-For every axis, from the outermost to the innermost, each decision extends what it has by that axis at one place or none. The
-heaviest operators choose first, each the cheapest candidate beside the neighbours that have chosen already; then decisions are
-looked at again until none wants to change. Double recursion (Wang et al., Euro-Par 2021) works this way with halves and a
-constant for every disagreement; here axes have any prime size and disagreements cost what the moves cost.
+For every axis, from the outermost to the innermost, each decision extends what it has by that axis at one place or none, so
+there are only a handful of candidates at a time. Double recursion (Wang et al., Euro-Par 2021) works this way, with halves and
+a constant for every disagreement, heaviest operators first; here axes have any size, disagreements cost what the moves cost,
+and messages between the decisions take the place of an order (`deciding`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-
-import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.greedy import Neighbours, heaviest_first
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.deciding import choose
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 
 
@@ -31,34 +28,31 @@ def recursive(
         graph: the step.
         mesh: the devices.
         model: prices operators and links.
-        options: what the search may do; `units` are its rounds, single axes by default. A memory limit is not kept.
+        options: what the search may do; `units` are its rounds, single axes by default.
+
+    Raises:
+        SporaxValueError: a memory limit is given, which this search does not keep.
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
-    rounds = list(options.units) or [(axis,) for axis in axes]
+    rounds = options.units or tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
     builder = ProblemBuilder(graph, mesh, model, options, units=(), hurry=True)
     problem = builder.build()
     chosen = [0] * len(problem.costs)
-    order = heaviest_first(problem, chosen)
+    candidates = 0
     for unit in rounds:
-        builder.catalogue.extend((unit,))
+        builder.extend((unit,))
         problem = builder.build(problem.bases(chosen))
-        chosen = choose(problem, order)
+        chosen = choose(problem)
+        candidates += sum(map(len, problem.costs))
+    final = builder.priced(problem.bases(chosen))
+    chosen = [0] * len(final.costs)
     return SearchResult(
-        plan_of(problem, chosen),
+        plan_of(final, chosen),
         "recursive",
-        problem.seconds(chosen),
+        final.seconds(chosen),
         None,
         False,
         time.monotonic() - start,
-        {**problem.statistics(), "rounds": len(rounds)},
+        {**final.statistics(), "candidates": candidates, "rounds": len(rounds)},
     )
-
-
-def choose(problem: Problem, order: Sequence[int]) -> list[int]:
-    """One candidate per decision: greedily in `order`, then improved one by one."""
-    neighbours = Neighbours(problem)
-    chosen = neighbours.greedy(order)
-    neighbours.improve(chosen)
-    return [int(each) for each in np.asarray(chosen)]
