@@ -16,6 +16,7 @@ SECONDS = 15
         ("stops", "for rank 1, which is stopped", {}),
         ("sleeps", "for rank 1, which has done nothing for 8 s", {}),
         ("waits", "for rank 1, which has done nothing for 8 s", {}),
+        ("leaves", "rank 1 has left after exchange 4", {}),
         ("loops", "for rank 1 for longer than SPORAX_EXCHANGE_TIMEOUT=3 s", {"SPORAX_EXCHANGE_TIMEOUT": "3"}),
     ],
 )

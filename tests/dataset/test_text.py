@@ -8,6 +8,8 @@ from sporax.dataset import text
 
 from .conftest import column, rows
 
+PIECES = text.Vocab.from_list(["wel", "##come", "to", "bei", "##jing", "北", "[UNK]", "[CLS]", "x"])
+SENTENCE = "Welcome  to Beijing北京!Ünï [CLS] [UNUSED9]x don't 3.14 a\u200bb"
 WORDS = text.Vocab.from_list(["a", "b", "c"], special_tokens=["<unk>"])
 
 
@@ -28,6 +30,26 @@ def results(transform, *inputs):
         (text.UnicodeScriptTokenizer(True), ["Hello, 世界 ab"], ["Hello", ",", " ", "世界", " ", "ab"]),
         (text.RegexTokenizer(" "), ["a b  c"], ["a", "b", "c"]),
         (text.RegexTokenizer("[ ,]", ","), ["a,b c"], ["a", ",", "b", "c"]),
+        (
+            text.BasicTokenizer(),
+            [SENTENCE],
+            ["Welcome", "to", "Beijing", "北", "京", "!", "Ünï", "[CLS]", "[", "UNUSED9", "]", "x", "don", "'", "t"]
+            + ["3", ".", "14", "a", "b"],
+        ),
+        (text.BasicTokenizer(keep_whitespace=True), ["a  b,c"], ["a", "  ", "b", ",", "c"]),
+        (text.BasicTokenizer(preserve_unused_token=False), ["[CLS]a"], ["[", "CLS", "]", "a"]),
+        # With reserved tokens and lower_case MindSpore repeats what came before them; here they are kept, no more.
+        (text.BasicTokenizer(True), ["Ünïcodé [CLS] [UNUSED9]"], ["unicode", "[CLS]", "[unused9]"]),
+        (text.BasicTokenizer(with_offsets=True), ["é 北!"], [["é", "北", "!"], [0, 3, 6], [2, 6, 7]]),
+        (text.BasicTokenizer(), [""], [""]),
+        (text.BertTokenizer(PIECES), ["Welcome to 北!"], ["[UNK]", "to", "北", "[UNK]"]),
+        (
+            text.BertTokenizer(PIECES, lower_case=True, with_offsets=True),
+            ["Welcome to Beijing [CLS]xyz"],
+            [["wel", "##come", "to", "bei", "##jing", "[CLS]", "[UNK]"], [0, 3, 8, 11, 14, 19, 24]]
+            + [[3, 7, 10, 14, 18, 24, 27]],
+        ),
+        (text.BertTokenizer(PIECES, unknown_token=""), ["Hi to"], ["Hi", "to"]),
         (text.CaseFold(), ["HELLO É ß"], "hello é ss"),
         (text.CaseFold(), [["A", "B"]], ["a", "b"]),
         (text.NormalizeUTF8(), ["ﬁ①"], "fi1"),
@@ -104,3 +126,51 @@ def test_in_a_pipeline():
 def test_errors(error, make):
     with pytest.raises(error):
         make()
+
+
+def test_word_vectors(tmp_path):
+    files = {"v.txt": "3 2\nok 1 2\nhi 4 5\nok 7 8\n", "glove.6B.2d.txt": "ok 1 2\nhi 4 5\n", "f.vec": "1 2\nok 1 2\n"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    table = text.Vectors.from_file(str(tmp_path / "v.txt"))
+    assert results(text.ToVectors(table), ["ok", "hi", "OK"]) == [[1, 2], [4, 5], [0, 0]]
+    assert results(text.ToVectors(table, [-1, -1], True), ["OK", "zz"]) == [[1, 2], [-1, -1]]
+    assert text.ToVectors(table)("hi").shape == (2,)
+    few = text.Vectors.from_file(str(tmp_path / "v.txt"), 1)
+    assert results(text.ToVectors(few), ["ok", "hi"]) == [[1, 2], [0, 0]]
+    assert results(text.ToVectors(text.GloVe.from_file(str(tmp_path / "glove.6B.2d.txt"))), "hi") == [4, 5]
+    assert results(text.ToVectors(text.FastText.from_file(str(tmp_path / "f.vec"))), "ok") == [1, 2]
+
+
+def test_vectors_of_runs_of_characters(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_text("1gram-o 1 2 3\n2gram-ok 7 8 9\n2gram-#BEGIN#o 1 1 1\n")
+    lookup = text.ToVectors(text.CharNGram.from_file(str(path)))
+    assert results(lookup, ["ok", "zz"]) == [[4, 4.5, 5], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("content", ["a 1 2\nb 3\n", "a 1 x\n", ""])
+def test_damaged_vectors(tmp_path, content):
+    path = tmp_path / "v.txt"
+    path.write_text(content)
+    with pytest.raises(RuntimeError, match="v.txt"):
+        text.Vectors.from_file(str(path))
+
+
+def test_vectors_that_do_not_fit(tmp_path):
+    path = tmp_path / "v.txt"
+    path.write_text("a 1 2\n")
+    for wrong in (text.GloVe, text.FastText):
+        with pytest.raises(RuntimeError, match="must be an existing file"):
+            wrong.from_file(str(path))
+    with pytest.raises(ValueError, match="2 numbers"):
+        text.ToVectors(text.Vectors.from_file(str(path)), [1.0])
+    with pytest.raises(TypeError):
+        text.ToVectors({"a": [1, 2]})
+
+
+def test_bytes_and_str():
+    assert text.to_bytes(np.array(["a", "é"])).tolist() == [b"a", "é".encode()]
+    assert text.to_str(np.array([b"a", b"xx"])).tolist() == ["a", "xx"]
+    with pytest.raises(TypeError):
+        text.to_bytes(np.zeros(2))

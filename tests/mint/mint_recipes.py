@@ -224,6 +224,54 @@ FUNCTIONS: dict[str, Recipe] = {
     )
 }
 
+#: More functions, of a float32 matrix `a` (3, 4), another `b`, positive `p` in (0, 1), a vector `v` (4,), integers `k`.
+_OF_ALL = """
+abs(a) acos(a) arccos(a) acosh(a + 2) arccosh(a + 2) asin(a) arcsin(a) asinh(a) arcsinh(a) atan(a) arctan(a) atanh(a / 2)
+arctanh(a / 2) ceil(4 * a) cos(a) cosh(a) erf(a) erfc(a) erfinv(a / 2) exp(a) exp2(a) expm1(a) floor(4 * a) frac(4 * a)
+log(p) log10(p) log1p(p) log2(p) neg(a) negative(a) reciprocal(p) round(4 * a) rsqrt(p) sigmoid(a) sign(a) sin(a) sinc(a)
+sinh(a) sqrt(p) square(a) tan(a) tanh(a) trunc(4 * a) isfinite(a / (a - a[0])) isinf(a / (a - a[0])) isneginf(a / (a - a[0]))
+isnan(a / (a - a[0])) nan_to_num(a / (a - a[0])) logical_not(k) bitwise_not(k) xlogy(p, b * b)
+add(a,b) add(a,b,alpha=2) sub(a,b) sub(a,b,alpha=2) mul(a,b) div(a,p) div(a,p,rounding_mode='floor')
+div(a,p,rounding_mode='trunc') divide(a,p) pow(p,2) pow(p,b) atan2(a,b) arctan2(a,b) maximum(a,b) minimum(a,b) fmod(4*a,p)
+remainder(4*a,p) floor_divide(4*a,p) float_power(p,2) logaddexp(a,b) logaddexp2(a,b) lerp(a,b,0.3) addcdiv(a,b,p,value=2)
+eq(a,b) ne(a,b) not_equal(a,b) gt(a,b) greater(a,b) greater_equal(a,b) lt(a,b) less(a,b) le(a,b) less_equal(a,b) equal(a,b)
+isclose(a,a+1e-9) allclose(a,b) logical_and(k,k) logical_or(k,k-1) logical_xor(k,k-1) bitwise_and(k,k+1) bitwise_or(k,k+1)
+bitwise_xor(k,k+1) gcd(k,k+2) where(a>b,a,b) clamp(a,-0.5,0.5) clamp(a,min=0.1) polar(p,a)
+sum(a) sum(a,0) sum(a,(0,1),True) mean(a) mean(a,1,True) prod(p) prod(p,1) amax(a) amax(a,0) amin(a,1,True) all(k) all(k,0)
+any(k) any(k,1,True) argmax(a) argmax(a,1) argmin(a,0,True) var(a) var(a,1) var(a,0,correction=0,keepdim=True) std(a) std(a,1)
+std_mean(a) std_mean(a,1) var_mean(a,0) median(a) median(a,1) logsumexp(a,1) norm(a) norm(a,2,1) norm(a,1,0,True) nansum(a)
+nansum(a,1) count_nonzero(k) count_nonzero(k,0) cumsum(a,1) cumprod(p,0) cummax(a,1) cummin(a,0) topk(a,2) topk(a,2,0,False)
+sort(a) sort(a,dim=0,descending=True) argsort(a) argsort(a,0,True) kthvalue(a,2) kthvalue(a,1,0,True) histc(a,5,-1,1)
+bincount(k[0]) bincount(k[0],v,9) trace(a) diff(a) diff(a,2,0) searchsorted(mint.cumsum(p,1),p) unique_consecutive(k[0])
+matmul(a,b.T) mm(a,b.T) bmm(a[None],b.T[None]) mv(a,v) dot(v,v) vdot(v,v) outer(v,v) cross(a[:,:3],b[:,:3]) einsum('ij,kj->ik',a,b)
+addmm(p[:,:3],a,b.T,beta=2,alpha=3) addmv(v[:3],a,v) addbmm(p[:,:3],a[None],b.T[None]) baddbmm(p[:,:3],a[None],b.T[None])
+triangular_solve(b[:,:2],mint.triu(a[:,:3])+3*mint.eye(3)) inverse(a[:,:3]+2*mint.eye(3)) cdist(a,b) tril(a) tril(a,1) triu(a,-1)
+diag(v) diag(a,1) t(a) transpose(a,0,1) permute(a,(1,0)) reshape(a,(2,6)) reshape(a,(-1,)) ravel(a) flatten(a) squeeze(a[:,:1])
+squeeze(a[:,:1],1) unsqueeze(a,1) flip(a,(0,)) roll(a,1) roll(a,(1,2),(0,1)) tile(a,(2,1)) broadcast_to(v,(2,4)) narrow(a,1,1,2)
+cat((a,b)) cat((a,b),1) concat((a,b),-1) stack((a,b),1) hstack((a,b)) dstack((a,b)) split(a,2,1) split(a,(1,2)) chunk(a,3,1)
+unbind(a,1) select(a,1,2) index_select(a,1,mint.arange(2)) gather(a,1,k%4) scatter(a,1,k%4,b) scatter_add(a,1,k%4,b)
+index_add(a,0,mint.arange(2),b[:2]) index_add(a,1,mint.arange(2),b[:,:2],alpha=2) masked_select(a,a>0) nonzero(k)
+nonzero(k,as_tuple=True) take(a,k) repeat_interleave(v,2) repeat_interleave(a,3,1) repeat_interleave(v,mint.arange(4))
+meshgrid(v,v[:2],indexing='ij') zeros_like(a) ones_like(k) softmax(a,1) real(a) imag(mint.polar(p,a))
+"""
+
+
+def _calls(text: str) -> list[str]:
+    """Calls, which may have spaces in them."""
+    calls: list[str] = []
+    for word in text.split():
+        if calls and calls[-1].count("(") > calls[-1].count(")"):
+            calls[-1] += f" {word}"
+        else:
+            calls.append(word)
+    return calls
+
+
+_ALL_INPUTS = (x(3, 4), x(3, 4, phase=1.0), positive(3, 4), x(4, phase=2.0), i(*range(12)).reshape(3, 4))
+FUNCTIONS |= {
+    f"mint.{call}": recipe(f"lambda a, b, p, v, k: mint.{call}", *_ALL_INPUTS, grad=False) for call in _calls(_OF_ALL)
+}
+
 OPTIMIZERS = {
     "sgd": "optim.SGD(params, 0.1)",
     "sgd_momentum": "optim.SGD(params, 0.1, 0.9, 0.3, 0.05)",
@@ -247,10 +295,16 @@ def described(values: Any) -> list[dict[str, Any]]:
         {
             "dtype": str(value.dtype),
             "shape": list(value.shape),
-            "values": [float(f"{each:.8g}") for each in np.asarray(value, np.float64).ravel()],
+            "values": [float(f"{each:.8g}") for each in _numbers(value)],
         }
         for value in values
     ]
+
+
+def _numbers(value: np.ndarray) -> np.ndarray:
+    """Float64 numbers; of complex ones the real parts and then the imaginary ones."""
+    parts = (value.real, value.imag) if np.iscomplexobj(value) else (value,)
+    return np.concatenate([np.asarray(part, np.float64).ravel() for part in parts])
 
 
 def weight(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -286,7 +340,8 @@ class LikeMindSpore:
         return self.ms.Tensor(array)
 
     def arrays(self, values: Any) -> list[np.ndarray]:
-        return [value.asnumpy() for value in (values if isinstance(values, tuple | list) else (values,))]
+        parts = values if isinstance(values, tuple | list) else (values,)
+        return [each.asnumpy() if isinstance(each, self.ms.Tensor) else np.asarray(each) for each in parts]
 
     def prepare(self, function: Any, train: bool) -> None:
         if isinstance(function, self.ms.nn.Cell):

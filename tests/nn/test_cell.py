@@ -176,6 +176,44 @@ def test_an_error_ends_with_the_path_of_the_cell(mode):
     assert str(caught.value).endswith("in Cell 'Net.first.fc'")
 
 
+@pytest.mark.parametrize(
+    ("inputs", "named", "text"),
+    [
+        (0, {}, "construct\\(x\\), but got 0 by position: missing a required argument: 'x'"),
+        (2, {}, "construct\\(x\\), but got 2 by position: too many"),
+        (1, {"y": 1}, "construct\\(x\\), but got 1 by position, 'y': got an unexpected keyword argument 'y'"),
+    ],
+)
+def test_a_wrong_number_of_inputs_is_said_with_the_path(mode, inputs, named, text):
+    class Outer(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.SequentialCell(nn.ReLU())
+
+        def construct(self, x):
+            return self.inner(*[x] * inputs, **named)
+
+    class Inner(nn.Cell):
+        def construct(self, x):
+            return x
+
+    net = Outer()
+    net.inner = Inner()
+    with pytest.raises(SporaxTypeError, match=text) as caught:
+        net(Tensor([1.0]))
+    assert str(caught.value).endswith("in Cell 'Outer.inner'")
+
+
+def test_a_type_error_of_the_users_own_code_stays_as_it_is(mode):
+    class Net(nn.Cell):
+        def construct(self, x):
+            return x.shape + 1
+
+    with pytest.raises(TypeError, match="concatenate tuple") as caught:
+        Net()(Tensor([1.0]))
+    assert not isinstance(caught.value, SporaxTypeError)
+
+
 def test_compile_prepares_without_running(tensor):
     net = Net()
     x = tensor(3, 2)

@@ -58,14 +58,14 @@ def test_only_who_does_nothing_is_idle(start):
 
 def test_ranks_that_wait_or_leave_are_not_at_work(boards):
     first, second = boards
-    assert first.at_work() == {1: os.getpid()}
+    assert first.at_work() == [1]
     second.note(waits=True)
-    assert first.at_work() == {}
+    assert first.at_work() == []
     second.note(waits=False)
-    assert first.at_work() == {1: os.getpid()}
+    assert first.at_work() == [1]
     second.leave()
     second.note(waits=False)
-    assert first.at_work() == {}
+    assert first.at_work() == []
 
 
 def test_exchanges_are_counted(boards):
@@ -74,5 +74,10 @@ def test_exchanges_are_counted(boards):
     first.begin()
     second.begin()
     assert first.behind() == {1: 1}
+    assert first.is_whole()
+    assert first.present() == {1: os.getpid()}
+    second.leave()
+    assert first.present() == {}
+    assert first.standing() == "rank 0 is in exchange 2, rank 1 has left after exchange 1"
     assert second.behind() == {}
     assert first.stopped() == []

@@ -44,7 +44,8 @@ class Torch:
 
     def arrays(self, values: Any) -> list[np.ndarray]:
         """Arrays of one tensor or several."""
-        return [value.detach().numpy() for value in (values if isinstance(values, tuple | list) else (values,))]
+        parts = values if isinstance(values, tuple | list) else (values,)
+        return [each.detach().numpy() if hasattr(each, "detach") else np.asarray(each) for each in parts]
 
     def prepare(self, function: Any, train: bool) -> None:
         """Set mode and weights of a layer."""

@@ -21,6 +21,7 @@ from sporax.common import seed
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime.joint import place
 from sporax.runtime.random import key_of
 
 Shape = tuple[int, ...]
@@ -60,25 +61,29 @@ class BoundInitializer:
         self.dtype = dtype
         self.ticket = seed.initializers.next_ticket() if recipe.random else (0, 0)
 
-    def make(self) -> jax.Array:
-        """The values."""
+    def make(self, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
+        """The values; with a sharding, every device makes its own slice of them (the same values)."""
         if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays
             array = np.zeros(self.shape, self.dtype.np_dtype)
             self.recipe._initialize(array)
-            return jnp.asarray(array)
-        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype)
+            return jnp.asarray(array) if sharding is None else place(array, sharding)
+        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding)
         return maker(self.recipe, self.ticket)
 
 
 @lru_cache(maxsize=512)
 def _maker(
-    kind: type[Initializer], settings: tuple[Any, ...], shape: Shape, dtype: Any
+    kind: type[Initializer],
+    settings: tuple[Any, ...],
+    shape: Shape,
+    dtype: Any,
+    sharding: jax.sharding.Sharding | None,
 ) -> Callable[[Initializer, tuple[int, int]], jax.Array]:
     compiled: dict[str, Any] = {}
 
     def make(recipe: Initializer, ticket: tuple[int, int]) -> jax.Array:
         if "call" not in compiled:
-            compiled["call"] = jax.jit(lambda key: recipe.values(key, shape, dtype))
+            compiled["call"] = jax.jit(lambda key: recipe.values(key, shape, dtype), out_shardings=sharding)
         return compiled["call"](key_of(ticket))
 
     return make

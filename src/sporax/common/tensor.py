@@ -113,6 +113,19 @@ class Tensor:
         self._initializer = None
         return self
 
+    def make_at(self, sharding: jax.sharding.Sharding) -> None:
+        """Make the values of a lazy Tensor now, every device its own slice. Nothing happens when they are there."""
+        if self._initializer is not None:
+            with jax.ensure_compile_time_eval():
+                self.raw = self._initializer.make(sharding)
+            self._initializer = None
+
+    @property
+    def unmade(self) -> jax.ShapeDtypeStruct | None:
+        """Shape and dtype of a lazy Tensor whose values are still to be made, else None."""
+        lazy = self._initializer
+        return None if lazy is None else jax.ShapeDtypeStruct(lazy.shape, lazy.dtype.np_dtype)
+
     # ------------------------------------------------------------------------------------------- what it tells about itself
 
     @property

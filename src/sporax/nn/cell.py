@@ -6,6 +6,7 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Self
 
@@ -126,6 +127,25 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         except SporaxError as error:
             error.within(self._cell_name or type(self).__name__)
             raise
+        except TypeError as error:
+            mismatch = self._mismatch(args, kwargs)
+            if mismatch is None:
+                raise
+            raise mismatch from error
+
+    def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxTypeError | None:
+        """What is wrong with the number or the names of the inputs, if anything is."""
+        signature = inspect.signature(self.construct)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            given = ", ".join([f"{len(args)} by position", *(f"'{name}'" for name in kwargs)])
+            mismatch = SporaxTypeError(
+                f"For '{type(self).__name__}', the inputs must fit construct{signature}, but got {given}: {error}."
+            )
+            mismatch.within(self._cell_name or type(self).__name__)
+            return mismatch
+        return None
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if state.current_frame() is None and self._cast_to is None:

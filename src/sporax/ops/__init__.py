@@ -49,6 +49,9 @@ from sporax.ops import (
 )
 from sporax.ops._operator import FUNCTIONS, PRIMITIVES, Primitive
 
+# Made of the registers that the modules above have filled.
+from sporax.ops import composite, functional, operations  # isort: skip
+
 globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
 

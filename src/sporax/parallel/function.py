@@ -11,7 +11,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.parallel._layout import Layout
-from sporax.runtime import global_view, state
+from sporax.runtime import global_view, joint, state
 
 __all__ = ["reshard"]
 
@@ -42,4 +42,4 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
         return wrap(tensor.array)
     value.slice_shape(tensor.shape)
     mesh = global_view.mesh_of(config)
-    return wrap(global_view.place(tensor.array, global_view.sharding_of(Placement.from_layout(value, mesh), mesh)))
+    return wrap(joint.place(tensor.array, global_view.sharding_of(Placement.from_layout(value, mesh), mesh)))

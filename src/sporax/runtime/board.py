@@ -4,9 +4,9 @@ Each rank writes to its line of the board: its process id, how many exchanges it
 waiting in one. From that and from ``/proc`` another rank finds out for whom it waits:
 
 * a rank that has begun fewer exchanges is *behind*;
-* a rank that neither waits in an exchange nor leaves the job is *at work*;
-* a rank at work is *idle* when its main thread has not run for a while, and neither its other threads nor its child
-  processes have computed: it sleeps, or waits for a lock or for something that does not come.
+* a rank is *present* until it leaves the job, and *at work* while it does not wait in an exchange either;
+* a rank is *idle* when its main thread has not run for a while, and neither its other threads nor its child processes have
+  computed: it sleeps, or waits for a lock or for something that does not come.
 
 A rank that computes is never idle, whether it evaluates, compiles or goes round an endless loop; these cannot be told apart.
 """
@@ -17,7 +17,7 @@ import os
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,15 +74,28 @@ class Board:
         own = self.entries[self.rank, _BEGUN]
         return {rank: int(self.entries[rank, _BEGUN]) for rank in self._others() if self.entries[rank, _BEGUN] < own}
 
-    def at_work(self) -> dict[int, int]:
-        """Ranks that neither wait in an exchange nor leave, with their process ids."""
+    def present(self) -> dict[int, int]:
+        """Ranks that have not left, without this one, with their process ids."""
+        return {rank: each for rank, each in self._others().items() if self.entries[rank, _WAITING] != _LEAVING}
+
+    def at_work(self) -> list[int]:
+        """Ranks that neither wait in an exchange nor have left."""
         since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
-        waiting = self.entries[:, _WAITING]
-        return {
-            rank: process
-            for rank, process in self._others().items()
-            if waiting[rank] != _LEAVING and waiting[rank] < since and _state(process)
-        }
+        return [
+            rank for rank, process in self.present().items() if self.entries[rank, _WAITING] < since and _state(process)
+        ]
+
+    def is_whole(self) -> bool:
+        """Whether all ranks of the job are on this machine."""
+        return bool(np.all(self.entries[:, _PROCESS]))
+
+    def standing(self) -> str:
+        """Where each rank is, in words."""
+        present = {self.rank, *self.present()}
+        return ", ".join(
+            f"rank {rank} {'is in' if rank in present else 'has left after'} exchange {self.entries[rank, _BEGUN]}"
+            for rank in range(len(self.entries))
+        )
 
     def _others(self) -> dict[int, int]:
         """Process ids of the other ranks of this machine."""
@@ -114,25 +127,36 @@ class _Footprint:
 
 
 class Idleness:
-    """For how long processes have done nothing, as far as this one has looked."""
+    """For how long processes have done nothing, as far as this one has looked.
+
+    Looking takes time where there are thousands of processes. It gets a hundredth of this one's.
+    """
 
     def __init__(self) -> None:
         self._since: dict[int, _Footprint] = {}
+        self._rests_until = 0.0
+        self._seen: dict[int, float] = {}
 
     def forget(self) -> None:
         """Begin anew."""
         self._since.clear()
+        self._seen.clear()
 
-    def look(self, processes: Iterable[int]) -> dict[int, float]:
+    def look(self, processes: Collection[int]) -> dict[int, float]:
         """Seconds for which each of these processes has been idle; 0 for one that is in the middle of disk access."""
-        idle = {}
-        for process in processes:
-            now = _footprint(process)
-            before = self._since.setdefault(process, now)
-            if _state(process) == "D" or now.moved_since(before):
-                before = self._since[process] = now
-            idle[process] = now.time - before.time
-        return idle
+        started = time.monotonic()
+        if started >= self._rests_until:
+            self._seen = {process: self._idle_seconds(process) for process in processes}
+            now = time.monotonic()
+            self._rests_until = now + 100 * (now - started)
+        return {process: self._seen.get(process, 0.0) for process in processes}
+
+    def _idle_seconds(self, process: int) -> float:
+        now = _footprint(process)
+        before = self._since.setdefault(process, now)
+        if _state(process) == "D" or now.moved_since(before):
+            before = self._since[process] = now
+        return now.time - before.time
 
 
 def _footprint(process: int) -> _Footprint:

@@ -5,10 +5,10 @@
   none, by JAX's heartbeats. The other ranks may be waiting in an exchange that will never finish: they are ended.
 * A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: the others wait in an exchange
   that it has not begun. They look for it on the *board* that ranks of one machine share (`sporax.runtime.board`). A process
-  that is stopped is found within seconds. So is one that sleeps or waits for a lock: where all ranks that are not waiting
-  have been idle for `SPORAX_IDLE_TIMEOUT` seconds. (On CPUs: a rank that waits for a GPU looks idle too, so there this is
-  off unless the variable is set.) A rank that computes may be in an evaluation or in an endless loop; it has
-  `SPORAX_EXCHANGE_TIMEOUT` seconds.
+  that is stopped is found within seconds. So is one that sleeps, waits for a lock or has left too early, and ranks that wait
+  for each other in different exchanges: all other ranks have been idle for `SPORAX_IDLE_TIMEOUT` seconds. (On CPUs: a rank
+  that waits for a GPU looks idle too, so there this is off unless the variable is set.) A rank that computes may be in an
+  evaluation or in an endless loop; it has `SPORAX_EXCHANGE_TIMEOUT` seconds.
 """
 
 from __future__ import annotations
@@ -140,11 +140,8 @@ def _look_after(board: Board, timeout_seconds: float, idle_seconds: float | None
             _end_because(f"it waits in '{waiting.name}' for rank {_listed(stopped)}, which is stopped")
         elif seconds > timeout_seconds:
             _end_because(_overdue(board, waiting, timeout_seconds))
-        elif (limit := idle_seconds or _idle_seconds()) is not None and (idle := _idle_ranks(board, idleness, limit)):
-            _end_because(
-                f"it waits in '{waiting.name}' for rank {_listed(idle)}, which has done nothing for {limit:g} s "
-                f"({IDLE_VARIABLE}): it sleeps, or waits for a lock or for something that does not come"
-            )
+        elif (limit := idle_seconds or _idle_seconds()) and (reason := _stuck(board, idleness, waiting, limit)):
+            _end_because(reason)
 
 
 def _idle_seconds() -> float | None:
@@ -152,13 +149,20 @@ def _idle_seconds() -> float | None:
     return _DEFAULT_IDLE_SECONDS if jax.default_backend() == "cpu" else None
 
 
-def _idle_ranks(board: Board, idleness: Idleness, limit: float) -> list[int]:
-    """The ranks at work, if all have been idle for longer than `limit` seconds: as long as one computes, it may be the one
-    that the others wait for.
+def _stuck(board: Board, idleness: Idleness, waiting: _Exchange, limit: float) -> str | None:
+    """Why nothing will come of an exchange, if so: all other ranks of this machine have been idle for longer than `limit`
+    seconds. As long as one does something, it may be the one that the others wait for.
     """
-    ranks = board.at_work()
-    idle = idleness.look(ranks.values())
-    return list(ranks) if ranks and min(idle.values()) > limit else []
+    if any(seconds <= limit for seconds in idleness.look(board.present().values()).values()):
+        return None
+    if resting := board.at_work():
+        return (
+            f"it waits in '{waiting.name}' for rank {_listed(resting)}, which has done nothing for {limit:g} s "
+            f"({IDLE_VARIABLE}): it sleeps, or waits for a lock or for something that does not come"
+        )
+    if board.is_whole() and time.monotonic() - waiting.since > limit:
+        return f"it waits in '{waiting.name}' for nobody: {board.standing()}, and nothing has moved for {limit:g} s"
+    return None
 
 
 def _overdue(board: Board, waiting: _Exchange, timeout_seconds: float) -> str:

@@ -30,6 +30,7 @@ from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.semi_auto import semi_auto_plan
 from sporax.planner.summary import Summary, summarize
 from sporax.planner.watch import announce
+from sporax.runtime import joint
 
 # XLA would merge collectives that are ready at the same time, against what a fusion setting asked for.
 _OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -111,18 +112,6 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
     return Placement(tuple(tuple(numbers[name] for name in dim) for dim in dims))
 
 
-def place(array: Any, sharding: NamedSharding) -> jax.Array:
-    """Bring a whole array to the devices of `sharding`; every process has all of it."""
-    if getattr(array, "sharding", None) == sharding:
-        placed: jax.Array = array
-    elif sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
-        placed = jax.device_put(array, sharding)
-    else:
-        whole = np.asarray(array)
-        placed = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
-    return placed
-
-
 # --------------------------------------------------------------------------------------------------------------- data
 
 
@@ -147,9 +136,9 @@ def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -
 def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> jax.Array:
     """Bring the part of a data input that this process feeds to its devices."""
     if jax.process_count() == 1 or config.dataset_strategy == "full_batch" or not array.shape:
-        return place(array, sharding)
+        return joint.place(array, sharding)
     if not getattr(array, "is_fully_addressable", True):
-        return place(array, sharding)
+        return joint.place(array, sharding)
     local: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(array))
     return local
 
@@ -305,7 +294,7 @@ def run(planned: PlannedStep, executable: Any, arguments: Sequence[jax.Array], n
         # A variable lies elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did, and failed.
         if any(array.is_deleted() for array in variables):
             raise
-    variables = [place(array, sharding) for array, sharding in zip(variables, planned.shardings, strict=False)]
+    variables = [joint.place(array, sharding) for array, sharding in zip(variables, planned.shardings, strict=False)]
     return _started(executable(*variables, *data))
 
 

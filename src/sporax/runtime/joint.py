@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import distributed, failure
@@ -83,6 +83,18 @@ def whole(array: jax.Array) -> jax.Array:
 
 def _same(array: jax.Array) -> jax.Array:
     return array
+
+
+def place(array: Any, sharding: Sharding) -> jax.Array:
+    """Bring a whole array to the devices of `sharding`; every process has all of it."""
+    if getattr(array, "sharding", None) == sharding:
+        placed: jax.Array = array
+    elif sharding.is_fully_addressable or not getattr(array, "is_fully_addressable", True):
+        placed = jax.device_put(array, sharding)
+    else:
+        whole = np.asarray(array)
+        placed = jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    return placed
 
 
 class _Turn(threading.local):

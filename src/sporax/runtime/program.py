@@ -403,14 +403,20 @@ def _planned(
 def _variable_argument(variable: Any) -> global_view.Argument:
     trainable = getattr(variable, "requires_grad", None)
     role = Role.STATE if trainable is None else Role.PARAMETER
-    return global_view.Argument(role, variable.name, variable.raw, getattr(variable, "parallel_optimizer", True))
+    array = getattr(variable, "unmade", None)
+    return global_view.Argument(
+        role, variable.name, variable.raw if array is None else array, getattr(variable, "parallel_optimizer", True)
+    )
 
 
 def _run_planned(variant: _Variant, planned: global_view.PlannedStep, arrays: list[jax.Array]) -> Any:
-    written, read, data = _values(variant, arrays)
-    values = [*written, *read, *data]
     if variant.executable is None:
         variant.executable = _lower_planned(variant, planned, arrays).compile()
+        for variable, sharding in zip((*variant.written, *variant.read), planned.shardings, strict=False):
+            if getattr(variable, "unmade", None) is not None:
+                variable.make_at(sharding)
+    written, read, data = _values(variant, arrays)
+    values = [*written, *read, *data]
     outputs = global_view.run(planned, variant.executable, values, len(data))
     for variable, value in zip(variant.written, outputs, strict=False):
         variable.raw = value

@@ -145,7 +145,9 @@ class DiscoveryFrame(Frame):
         if value is not None:
             return value
         self.found[variable] = None
-        traced: jax.Array = jax.lax.optimization_barrier(variable.raw)
+        unmade = getattr(variable, "unmade", None)
+        array = variable.raw if unmade is None else jax.lax.full(unmade.shape, 0, unmade.dtype)
+        traced: jax.Array = jax.lax.optimization_barrier(array)
         return traced
 
     def write(self, variable: Variable, value: jax.Array) -> None:

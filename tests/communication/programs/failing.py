@@ -1,5 +1,5 @@
 """Trains for ever; in the third step rank 1 is killed, raises, stands still, sleeps, waits for a lock that nobody gives
-back (and does not heed SIGTERM), or goes round an endless loop.
+back (and does not heed SIGTERM), leaves too early, takes another exchange for this one, or goes round an endless loop.
 """
 
 import os
@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 import sporax as ms
-from sporax import Tensor, nn
+from sporax import Tensor, nn, ops
 from sporax.communication import get_rank, init
 
 init()
@@ -34,6 +34,10 @@ for number in range(10**9):
             lock = threading.Lock()
             lock.acquire()
             lock.acquire()
+        elif sys.argv[1] == "leaves":
+            sys.exit()
+        elif sys.argv[1] == "strays":
+            ops.AllGather()(Tensor(np.ones(10**6, np.float32)))
         elif sys.argv[1] == "loops":
             while True:
                 pass

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sporax.dataset.text._bert import BasicTokenizer, BertTokenizer
 from sporax.dataset.text._tokenizers import (
     PythonTokenizer,
     RegexTokenizer,
@@ -11,6 +12,7 @@ from sporax.dataset.text._tokenizers import (
     WordpieceTokenizer,
     refuse_sentencepiece,
 )
+from sporax.dataset.text._vectors import CharNGram, FastText, GloVe, ToVectors, Vectors, to_bytes, to_str
 from sporax.dataset.text._vocab import Lookup, Vocab
 from sporax.dataset.text._words import (
     AddToken,
@@ -27,7 +29,12 @@ from sporax.dataset.text._words import (
 
 __all__ = [
     "AddToken",
+    "BasicTokenizer",
+    "BertTokenizer",
     "CaseFold",
+    "CharNGram",
+    "FastText",
+    "GloVe",
     "Lookup",
     "Ngram",
     "NormalizeForm",
@@ -37,13 +44,17 @@ __all__ = [
     "RegexTokenizer",
     "SlidingWindow",
     "ToNumber",
+    "ToVectors",
     "Truncate",
     "TruncateSequencePair",
     "UnicodeCharTokenizer",
     "UnicodeScriptTokenizer",
+    "Vectors",
     "Vocab",
     "WhitespaceTokenizer",
     "WordpieceTokenizer",
+    "to_bytes",
+    "to_str",
 ]
 
 _SENTENCEPIECE = {"SentencePieceTokenizer", "SentencePieceVocab", "SentencePieceModel"}

@@ -178,9 +178,10 @@ class WordpieceTokenizer(OneToOne):
             raise SporaxRuntimeError(
                 f"For 'WordpieceTokenizer', the input must be words (n,), but got {value.dtype} of shape {value.shape}."
             )
-        return np.array([piece for word in value.reshape(-1).tolist() for piece in self._cut(word)], np.str_)
+        return np.array([piece for word in value.reshape(-1).tolist() for piece in self.cut(word)], np.str_)
 
-    def _cut(self, word: str) -> list[str]:
+    def cut(self, word: str) -> list[str]:
+        """The pieces of one word."""
         unknown = [self._unknown or word]
         if len(word.encode()) > self._limit:
             return unknown

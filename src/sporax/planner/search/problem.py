@@ -233,6 +233,19 @@ class ProblemBuilder:
         return self.mover.table(self.graph.tensors[tensor], sources, targets) * NANOSECONDS
 
 
+def refuse_memory(search: str, options: SearchOptions) -> None:
+    """Raise where a memory limit is given to a search that does not keep it.
+
+    Raises:
+        SporaxValueError: there is a limit.
+    """
+    if options.memory_bytes is not None:
+        raise SporaxValueError(
+            f"For '{search}', 'memory_bytes' must be None because this search keeps no limit, but got {options.memory_bytes}; "
+            f"'ilp' does."
+        )
+
+
 def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Placement]) -> None:
     """Raise unless every given placement fits its tensor and agrees with what the step itself demands.
 

@@ -15,7 +15,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.deciding import choose
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions, refuse_memory
 from sporax.planner.search.result import SearchResult
 
 
@@ -35,6 +35,7 @@ def recursive(
     """
     start = time.monotonic()
     options = options or SearchOptions()
+    refuse_memory("recursive", options)
     rounds = options.units or tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
     builder = ProblemBuilder(graph, mesh, model, options, units=(), hurry=True)
     problem = builder.build()

@@ -1,0 +1,15 @@
+"""`mindspore.ops.composite`, which scripts import as ``C``: what applies functions to structures, clips and draws."""
+
+from sporax.common.transforms import GradOperation
+from sporax.ir.missing import missing_names
+from sporax.ops._operator import FUNCTIONS, PRIMITIVES
+
+__all__ = [
+    "GradOperation",
+    *("HyperMap", "Map", "MultitypeFuncGraph"),
+    *("clip_by_global_norm", "clip_by_value", "gamma", "laplace", "multinomial", "normal", "poisson", "uniform"),
+]
+
+globals().update({name: each for name, each in {**FUNCTIONS, **PRIMITIVES}.items() if name in __all__})
+
+__getattr__ = missing_names(__name__)

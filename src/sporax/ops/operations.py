@@ -1,0 +1,10 @@
+"""`mindspore.ops.operations`, which scripts import as ``P``: the primitive classes of `sporax.ops`."""
+
+from sporax.ir.missing import missing_names
+from sporax.ops._operator import PRIMITIVES
+
+globals().update(PRIMITIVES)
+
+__all__ = [*PRIMITIVES]
+
+__getattr__ = missing_names(__name__)

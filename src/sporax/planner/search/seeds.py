@@ -1,0 +1,169 @@
+"""Sharding propagation: from a few decisions outwards, each newly reached one beside those that are there.
+
+Seeds are what the user has given. Without any, several seedings are tried and the best plan is kept: data cut by batch, and the
+cuts of the heaviest operators. One seeding alone is what MindSpore has: from the data outwards its plans for tall and for
+narrow networks are the same. Afterwards decisions are looked at once more, one by one, until none wants to change.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.planner.cost.model import CostModel
+from sporax.planner.rules import local_flops, nothing_cut
+from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.moving import Floats
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.result import SearchResult
+
+Seeding = dict[int, int]
+"""A candidate for some decisions."""
+
+_HEAVIEST = 2
+"""Kinds of operators whose cuts are tried as seeds,"""
+_CUTS = 6
+"""and how many of the cuts of each, the fastest ones."""
+
+
+def propagation(
+    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
+) -> SearchResult:
+    """A plan that spreads from seeds; nothing is proven.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: prices operators and links.
+        options: what the search may do; placements in `fixed` are the seeds.
+
+    Raises:
+        SporaxValueError: a memory limit is given, which this search does not keep.
+    """
+    start = time.monotonic()
+    options = options or SearchOptions()
+    refuse_memory("propagation", options)
+    builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
+    problem = builder.build()
+    spread = _Spread(problem)
+    seedings = [_given(problem)] if options.fixed else [*_automatic(problem)]
+    plans = [spread.run(seeding) for seeding in seedings]
+    costs = [problem.seconds(chosen) for chosen in plans]
+    best = plans[int(np.argmin(costs))]
+    final = builder.priced(problem.bases(best))
+    whole = [0] * len(final.costs)
+    return SearchResult(
+        plan_of(final, whole),
+        "propagation",
+        final.seconds(whole),
+        None,
+        False,
+        time.monotonic() - start,
+        {**problem.statistics(), "seedings": len(seedings)},
+    )
+
+
+class _Spread:
+    """Decisions with their neighbours, for one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.links: list[list[tuple[int, Floats]]] = [[] for _ in problem.costs]
+        for first, second, table in problem.edges:
+            self.links[first].append((second, table))
+            self.links[second].append((first, table.T))
+
+    def run(self, seeding: Seeding) -> list[int]:
+        """One candidate per decision."""
+        chosen = [-1] * len(self.links)
+        for node, candidate in seeding.items():
+            chosen[node] = candidate
+        waiting = deque(seeding)
+        reached = set(seeding)
+        starts = iter(range(len(chosen)))
+        while True:
+            while waiting:
+                node = waiting.popleft()
+                if chosen[node] < 0:
+                    chosen[node] = int(self._prices(node, chosen).argmin())
+                fresh = [other for other, _ in self.links[node] if other not in reached]
+                waiting.extend(dict.fromkeys(fresh))
+                reached.update(fresh)
+            rest = next((node for node in starts if node not in reached), None)
+            if rest is None:
+                break
+            waiting.append(rest)
+            reached.add(rest)
+        self._settle(chosen, frozenset(seeding) if self.problem.options.fixed else frozenset())
+        return chosen
+
+    def _prices(self, node: int, chosen: list[int]) -> Floats:
+        """Cost of each candidate beside its neighbours; those that are open are taken to agree."""
+        prices = self.problem.costs[node].copy()
+        for other, table in self.links[node]:
+            prices += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
+        return prices
+
+    def _settle(self, chosen: list[int], kept: frozenset[int]) -> None:
+        waiting = dict.fromkeys(node for node in range(len(chosen)) if node not in kept)
+        while waiting:
+            node = next(iter(waiting))
+            del waiting[node]
+            prices = self._prices(node, chosen)
+            best = int(prices.argmin())
+            if prices[best] < prices[chosen[node]] * (1 - 1e-12):
+                chosen[node] = best
+                waiting.update(dict.fromkeys(other for other, _ in self.links[node] if other not in kept))
+
+
+def _given(problem: Problem) -> Seeding:
+    """Decisions on tensors whose placement is given; they have one candidate."""
+    nodes = problem.bundles.nodes
+    return {number: 0 for number, node in enumerate(nodes) if node.root in problem.options.fixed}
+
+
+def _automatic(problem: Problem) -> Iterator[Seeding]:
+    """Seedings to try: data by batch, nothing at all, and the fastest cuts of the heaviest operators."""
+    yield _by_batch(problem)
+    yield {}
+    tried: set[object] = set()
+    for number in _heaviest_first(problem):
+        choices = problem.choices[number]
+        kind = id(choices.steps)
+        if kind in tried:
+            continue
+        tried.add(kind)
+        if len(tried) > _HEAVIEST:
+            return
+        for candidate in choices.seconds.argsort(kind="stable")[:_CUTS].tolist():
+            yield {number: candidate}
+
+
+def _by_batch(problem: Problem) -> Seeding:
+    """Data cut along its first dimension as far as it goes."""
+    seeding: Seeding = {}
+    for each in problem.graph.inputs:
+        if each.role is not Role.DATA or not problem.graph.tensors[each.tensor].num_dims:
+            continue
+        number = problem.bundles.node_of[each.tensor]
+        cuts = [
+            len(where.dims[0]) if where.used == {*where.dims[0]} else -1 for where in problem.choices[number].placements
+        ]
+        seeding[number] = int(np.argmax(cuts))
+    return seeding
+
+
+def _heaviest_first(problem: Problem) -> list[int]:
+    """Decisions of heavy operators by their arithmetic."""
+
+    def flops(number: int) -> float:
+        rule = problem.rule(problem.bundles.nodes[number].producer)
+        return local_flops(rule, nothing_cut(rule), problem.mesh)
+
+    heavy = [number for number, node in enumerate(problem.bundles.nodes) if not node.is_bundle]
+    return sorted(heavy, key=lambda number: -flops(number))
