@@ -10,12 +10,24 @@ from typing import Any
 import jax
 
 
-def blocks(ways: dict[str, Callable[[], Any]], rounds: int, size: int = 10, warmup: int = 3) -> dict[str, list[float]]:
+def blocks(
+    ways: dict[str, Callable[[], Any]],
+    rounds: int,
+    size: int = 10,
+    warmup: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
     """Seconds of one call of each way, once per round: the median of `size` calls in a row.
 
     A loop calls one thing over and over, with its code and data in the processor's caches; blocks measure that, and
     still take turns often enough for noise of the machine to hit all ways alike.
     """
+
+    def seconds(run: Callable[[], Any]) -> float:
+        start = clock()
+        jax.block_until_ready(run())
+        return clock() - start
+
     order = list(ways.items())
     for _ in range(warmup):
         for _, run in order:
@@ -24,11 +36,5 @@ def blocks(ways: dict[str, Callable[[], Any]], rounds: int, size: int = 10, warm
     for index in range(rounds):
         turn = index % len(order)
         for name, run in order[turn:] + order[:turn]:
-            times[name].append(statistics.median(_seconds(run) for _ in range(size)))
+            times[name].append(statistics.median(seconds(run) for _ in range(size)))
     return times
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    jax.block_until_ready(run())
-    return time.perf_counter() - start

@@ -5,8 +5,8 @@
 The second run is semi-automatic parallel: the MLP's first layer is cut by columns and its second by rows, LeNet's batch is
 cut, and everything else follows. Prints the MLP's plan and the largest difference of a loss to the run on one device; writes
 the curves as curves.png, the plans, and a checkpoint of each network. Ends with an error when a network stays below 97 % on
-the test images, or a loss of the first epoch differs by more than 1e-4 of its value. With one device there is the first run
-alone.
+the test images, or a loss of the first three epochs differs by more than 1e-4 of its value: sums are rounded in another order
+on eight devices, and training makes such differences grow. With one device there is the first run alone.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from sporax.parallel import plan_of, show_plan
 
 DATA = Path(__file__).parents[1] / "data" / "digits"
 GOAL = 0.97
-TOLERANCE = 1e-4
+TOLERANCE, COMPARED_EPOCHS = 1e-4, 3
 
 
 @dataclass
@@ -73,7 +73,7 @@ def train(name: str, num_devices: int, epochs: int, batch_size: int, out: Path) 
     net = NETWORKS[name](num_devices)
     data = digits("train", batch_size)
     num_steps = epochs * data.get_dataset_size()
-    rate = nn.CosineDecayLR(min_lr=0.0, max_lr=0.03, decay_steps=num_steps)
+    rate = nn.CosineDecayLR(min_lr=0.0, max_lr=0.04, decay_steps=num_steps)
     optimizer = nn.Momentum(net.trainable_params(), learning_rate=rate, momentum=0.9, weight_decay=1e-4)
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
     step.set_train()
@@ -142,11 +142,10 @@ def report(curves: dict[tuple[str, int], Curve]) -> bool:
         good &= curve.accuracies[-1] >= GOAL
         if num_devices > 1:
             alone = curves[name, 1]
-            per_epoch = len(curve.losses) // len(curve.accuracies)
-            first = curve.difference(alone, per_epoch)
+            first = curve.difference(alone, COMPARED_EPOCHS * len(curve.losses) // len(curve.accuracies))
             print(
                 f"{name}: largest difference of a loss to the run on one device: {first:.1e} of its value in the first "
-                f"epoch, {curve.difference(alone):.1e} over all"
+                f"{COMPARED_EPOCHS} epochs, {curve.difference(alone):.1e} over all"
             )
             good &= first <= TOLERANCE
     return good

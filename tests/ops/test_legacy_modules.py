@@ -5,9 +5,9 @@ import pytest
 
 from sporax import Tensor, ops
 from sporax.ir.errors import SporaxImportError
-from sporax.ops import composite as C  # noqa: N812 (so scripts call it)
-from sporax.ops import functional as F  # noqa: N812
-from sporax.ops import operations as P  # noqa: N812
+from sporax.ops import composite as C
+from sporax.ops import functional as F
+from sporax.ops import operations as P
 
 
 def test_they_hand_out_the_operators_themselves():

@@ -18,7 +18,7 @@ FORMS = [
     (ops.Sqrt(), ops.sqrt, ms.Tensor.sqrt, mint.sqrt, (X,)),
     (ops.Add(), ops.add, ms.Tensor.add, mint.add, (X, 2.0)),
     (ops.Maximum(), ops.maximum, ms.Tensor.maximum, mint.maximum, (X, X.T)),
-    (ops.Equal(), ops.equal, ms.Tensor.equal, mint.equal, (X, X.T)),
+    (ops.Equal(), ops.equal, ms.Tensor.equal, mint.eq, (X, X.T)),
     (ops.Pow(), ops.pow, ms.Tensor.pow, mint.pow, (X, 0.5)),
     (ops.Reshape(), ops.reshape, ms.Tensor.reshape, mint.reshape, (X, (4, 1))),
     (ops.Tile(), ops.tile, ms.Tensor.tile, mint.tile, (X, (1, 2))),

@@ -10,7 +10,7 @@ import pytest
 from sporax.launch.environment import RankEnvironment
 from sporax.runtime.board import Board, Idleness
 
-SECONDS = 1.5
+SECONDS = 3
 SLEEPS = "import time; time.sleep(60)"
 COMPUTES = "while True: pass"
 CHILD_COMPUTES = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {COMPUTES!r}])"

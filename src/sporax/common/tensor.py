@@ -116,8 +116,7 @@ class Tensor:
     def make_at(self, sharding: jax.sharding.Sharding) -> None:
         """Make the values of a lazy Tensor now, every device its own slice. Nothing happens when they are there."""
         if self._initializer is not None:
-            with jax.ensure_compile_time_eval():
-                self.raw = self._initializer.make(sharding)
+            self.raw = self._initializer.make(sharding)
             self._initializer = None
 
     @property

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from sporax import ops
+from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor, wrap_numpy
 from sporax.ir.errors import SporaxTypeError
 from sporax.mint._registry import offer
@@ -81,6 +82,40 @@ def unique(
     return (wrap_numpy(values), *(wrap_numpy(each.astype(np.int64)) for each in others))
 
 
+def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``input + alpha * other``."""
+    return ops.add(input, other) if type(alpha) is int and alpha == 1 else ops.add(input, other * alpha)
+
+
+def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """``input - alpha * other``."""
+    return ops.sub(input, other) if type(alpha) is int and alpha == 1 else ops.sub(input, other * alpha)
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape and elements; outside compiled steps only. See `eq` for each element."""
+    for name, value in (("input", input), ("other", other)):
+        check.tensor("equal", **{name: value})
+    return input.shape == other.shape and bool(ops.reduce_all(ops.equal(input, other)).item())
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """Position (int64) of the first smallest element along `dim`, or in the flattened tensor."""
+    return ops.argmin(input, dim, keepdim).astype(dtypes.int64)
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of the numbers 0, 1, … occurs (int64), or the sum of their `weights`; outside compiled steps only.
+
+    Args:
+        input: integers >= 0, (n,).
+        weights: (n,), added instead of ones.
+        minlength: least number of results.
+    """
+    counts = ops.bincount(input, weights, minlength)
+    return counts.astype(dtypes.int64) if weights is None else counts
+
+
 def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
     return ops.addcmul(input, tensor1, tensor2, value)
@@ -125,5 +160,5 @@ def conv_tbc(input: Array, weight: Array, bias: Array, pad: int = 0) -> Array:
 
 isnan = renamed(ops.isnan, {"tensor": "input"})
 
-offer(max, min, unique, addcmul, swapaxes, addr_, item, npu_gelu)
+offer(max, min, argmin, bincount, unique, add, sub, equal, addcmul, swapaxes, addr_, item, npu_gelu)
 MINT.update(isnan=isnan, fix=ops.trunc, ge=ops.ge, conv2d=MINT["nn.functional.conv2d"])

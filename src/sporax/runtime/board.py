@@ -29,7 +29,7 @@ from sporax.launch.environment import RankEnvironment
 _PROCESS, _BEGUN, _WAITING = range(3)
 _LEAVING = -1
 _FRESH_SECONDS = 3.0  # a rank that waits says so twice a second, unless it is kept from it
-_BACKGROUND = 0.02  # share of a core that threads which only look around may use
+_BACKGROUND = 0.03  # share of a core that threads which only look around may use
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -143,35 +143,38 @@ class Idleness:
         self._seen.clear()
 
     def look(self, processes: Collection[int]) -> dict[int, float]:
-        """Seconds for which each of these processes has been idle; 0 for one that is in the middle of disk access."""
+        """Seconds for which each of these processes has been idle; 0 for one that is in the middle of disk access or gone."""
         started = time.monotonic()
         if started >= self._rests_until:
-            self._seen = {process: self._idle_seconds(process) for process in processes}
+            used = _seconds_by_group()
+            self._seen = {process: self._idle_seconds(process, used) for process in processes}
             now = time.monotonic()
             self._rests_until = now + 100 * (now - started)
         return {process: self._seen.get(process, 0.0) for process in processes}
 
-    def _idle_seconds(self, process: int) -> float:
-        now = _footprint(process)
+    def _idle_seconds(self, process: int, seconds_by_group: dict[str, float]) -> float:
+        now = _footprint(process, seconds_by_group)
         before = self._since.setdefault(process, now)
-        if _state(process) == "D" or now.moved_since(before):
+        if _state(process) in ("", "D") or now.moved_since(before):
             before = self._since[process] = now
         return now.time - before.time
 
 
-def _footprint(process: int) -> _Footprint:
+def _footprint(process: int, seconds_by_group: dict[str, float]) -> _Footprint:
     lines = _read(f"/proc/{process}/status").splitlines()
     switches = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
-    return _Footprint(time.monotonic(), switches, _group_seconds(process))
+    group = _stat(process)[2:3]
+    return _Footprint(time.monotonic(), switches, seconds_by_group.get(group[0], 0.0) if group else 0.0)
 
 
-def _group_seconds(process: int) -> float:
-    """Processor time of all processes in the group of this one, children included: they may work for it."""
-    with suppress(OSError):
-        group = str(os.getpgid(process))
-        stats = (_stat(int(entry)) for entry in os.listdir("/proc") if entry.isdecimal())
-        return sum(sum(map(int, stat[11:15])) for stat in stats if len(stat) > 14 and stat[2] == group) / _TICKS
-    return 0.0
+def _seconds_by_group() -> dict[str, float]:
+    """Processor time of each process group: a rank's children, which may work for it, are in its group."""
+    used: dict[str, float] = {}
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        stat = _stat(int(entry))
+        if len(stat) > 14:
+            used[stat[2]] = used.get(stat[2], 0.0) + sum(map(int, stat[11:15])) / _TICKS
+    return used
 
 
 def _state(process: int) -> str:

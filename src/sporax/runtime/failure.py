@@ -6,7 +6,7 @@
 * A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: the others wait in an exchange
   that it has not begun. They look for it on the *board* that ranks of one machine share (`sporax.runtime.board`). A process
   that is stopped is found within seconds. So is one that sleeps, waits for a lock or has left too early, and ranks that wait
-  for each other in different exchanges: all other ranks have been idle for `SPORAX_IDLE_TIMEOUT` seconds. (On CPUs: a rank
+  for each other in different exchanges: all ranks have been idle for `SPORAX_IDLE_TIMEOUT` seconds. (On CPUs: a rank
   that waits for a GPU looks idle too, so there this is off unless the variable is set.) A rank that computes may be in an
   evaluation or in an endless loop; it has `SPORAX_EXCHANGE_TIMEOUT` seconds.
 """
@@ -150,17 +150,17 @@ def _idle_seconds() -> float | None:
 
 
 def _stuck(board: Board, idleness: Idleness, waiting: _Exchange, limit: float) -> str | None:
-    """Why nothing will come of an exchange, if so: all other ranks of this machine have been idle for longer than `limit`
-    seconds. As long as one does something, it may be the one that the others wait for.
+    """Why nothing will come of an exchange, if so: all ranks of this machine have been idle for longer than `limit` seconds.
+    As long as one does something, it may be the one that the others wait for; it may be this one, which is compiling.
     """
-    if any(seconds <= limit for seconds in idleness.look(board.present().values()).values()):
+    if any(seconds <= limit for seconds in idleness.look([os.getpid(), *board.present().values()]).values()):
         return None
     if resting := board.at_work():
         return (
             f"it waits in '{waiting.name}' for rank {_listed(resting)}, which has done nothing for {limit:g} s "
             f"({IDLE_VARIABLE}): it sleeps, or waits for a lock or for something that does not come"
         )
-    if board.is_whole() and time.monotonic() - waiting.since > limit:
+    if board.is_whole():
         return f"it waits in '{waiting.name}' for nobody: {board.standing()}, and nothing has moved for {limit:g} s"
     return None
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import sporax as ms
 from sporax import Tensor, nn, ops
-from sporax.communication import get_rank, init
+from sporax.communication import create_group, get_rank, init
 
 init()
 ms.set_context(mode=ms.GRAPH_MODE)
@@ -37,7 +37,9 @@ for number in range(10**9):
         elif sys.argv[1] == "leaves":
             sys.exit()
         elif sys.argv[1] == "strays":
-            ops.AllGather()(Tensor(np.ones(10**6, np.float32)))
+            ops.Broadcast(0)((Tensor(np.ones(4, np.float32)),))
+            create_group("alone", [0, 1])
+            ops.Send(0, 0, "alone")(batch)
         elif sys.argv[1] == "loops":
             while True:
                 pass

@@ -30,10 +30,8 @@ from sporax.dataset.vision._crops import (
     RandomResize,
     ResizedCrop,
     TenCrop,
-    ToNumpy,
-    ToPIL,
 )
-from sporax.dataset.vision._decode import Decode
+from sporax.dataset.vision._decode import Decode, ToNumpy, ToPIL
 from sporax.dataset.vision._erase import CutOut, Erase, RandomErasing
 from sporax.dataset.vision._files import (
     encode_jpeg,

@@ -11,11 +11,10 @@ from sporax.dataset._operations import OneToOne, RandomTransform, Transform, Val
 from sporax.dataset._rows import Array
 from sporax.dataset.vision._decode import decode
 from sporax.dataset.vision._geometry import RandomResizedCrop, check_border, padded
-from sporax.dataset.vision._images import check_fill, check_image, check_pixels, check_size, height_axis, sides, window
-from sporax.dataset.vision._pillow import pillow
+from sporax.dataset.vision._images import check_fill, check_pixels, check_size, height_axis, sides, window
 from sporax.dataset.vision._resize import Resize, check_interpolation, resize
 from sporax.dataset.vision.enums import Border, Inter
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError
 
 
 class FiveCrop(Transform):
@@ -181,32 +180,3 @@ def _offset(offset: Any) -> tuple[int, int]:
         raise type_error("PadToSize", "offset", "an int or (top, left)", offset)
     top, left = (check_int("PadToSize", "offset", each, 0, INT32_MAX) for each in (pair[0], pair[-1]))
     return top, left
-
-
-class ToPIL(OneToOne):
-    """An array (H, W), (H, W, 1) or (H, W, 3 or 4) of bytes as a Pillow image, when it is called directly.
-
-    Inside a pipeline columns are arrays, and all transforms here take them; there it only checks the image. Needs Pillow.
-    """
-
-    def __call__(self, *inputs: Any) -> Any:
-        """The image."""
-        if len(inputs) != 1:
-            raise SporaxTypeError(f"For 'ToPIL', exactly one input is accepted, but got {len(inputs)}.")
-        value = super().__call__(*inputs)
-        return pillow("ToPIL").fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
-
-    def _one(self, value: Array) -> Array:
-        check_image("ToPIL", value)
-        if value.dtype != np.uint8 or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
-            raise SporaxTypeError(
-                f"For 'ToPIL', an image must be uint8 with 1, 3 or 4 channels, but got {value.shape} {value.dtype}."
-            )
-        return value
-
-
-class ToNumpy(OneToOne):
-    """A Pillow image, or an array, as an array."""
-
-    def _one(self, value: Array) -> Array:
-        return value

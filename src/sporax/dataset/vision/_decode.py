@@ -1,16 +1,18 @@
-"""Decoding of image files' bytes. Pillow does it, and is needed only here."""
+"""Images out of files' bytes, and into and out of Pillow, which does the decoding."""
 
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 
 from sporax.dataset._checks import check_bool
 from sporax.dataset._operations import OneToOne
 from sporax.dataset._rows import Array
+from sporax.dataset.vision._images import check_image
 from sporax.dataset.vision._pillow import pillow
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 
 
 def decode(content: bytes, where: str) -> Array:
@@ -53,3 +55,32 @@ class Decode(OneToOne):
                 f"For 'Decode', the input must be a 1-D uint8 array, but got {value.shape} {value.dtype}."
             )
         return decode(value.tobytes(), "Decode")
+
+
+class ToPIL(OneToOne):
+    """An array (H, W), (H, W, 1) or (H, W, 3 or 4) of bytes as a Pillow image, when it is called directly.
+
+    Inside a pipeline columns are arrays, and all transforms here take them; there it only checks the image. Needs Pillow.
+    """
+
+    def __call__(self, *inputs: Any) -> Any:
+        """The image."""
+        if len(inputs) != 1:
+            raise SporaxTypeError(f"For 'ToPIL', exactly one input is accepted, but got {len(inputs)}.")
+        value = super().__call__(*inputs)
+        return pillow("ToPIL").fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
+
+    def _one(self, value: Array) -> Array:
+        check_image("ToPIL", value)
+        if value.dtype != np.uint8 or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
+            raise SporaxTypeError(
+                f"For 'ToPIL', an image must be uint8 with 1, 3 or 4 channels, but got {value.shape} {value.dtype}."
+            )
+        return value
+
+
+class ToNumpy(OneToOne):
+    """A Pillow image, or an array, as an array."""
+
+    def _one(self, value: Array) -> Array:
+        return value

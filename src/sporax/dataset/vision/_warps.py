@@ -10,6 +10,7 @@ import numpy as np
 from sporax.dataset._checks import check_number, check_probability, type_error
 from sporax.dataset._operations import OneToOne, RandomTransform
 from sporax.dataset._rows import Array
+from sporax.dataset.vision._color import check_bytes
 from sporax.dataset.vision._images import check_fill, check_image, sides
 from sporax.dataset.vision._pillow import pillow
 from sporax.dataset.vision._rotate import Matrix, blended, check_warp, look_up, warp
@@ -228,6 +229,7 @@ class RandomPerspective(RandomTransform):
 
     def _draw(self, value: Array, rng: np.random.Generator) -> Array | None:
         check_image("RandomPerspective", value)
+        check_bytes("RandomPerspective", value)
         if rng.random() >= self._prob:
             return None
         height, width = sides(value)

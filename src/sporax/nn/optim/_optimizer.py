@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.common.initializer import initializer
+from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
@@ -155,6 +156,9 @@ class Optimizer(Cell):
         """
 
         def make(parameter: Parameter) -> Parameter:
+            if parameter.has_init and not callable(value):  # a lazy Parameter's state is lazy, too
+                with no_init_parameters():
+                    return Parameter(initializer(value, parameter.shape, parameter.dtype), f"{slot}{joint}{parameter.name}")
             filled = value(parameter) if callable(value) else jnp.full(parameter.shape, value, parameter.dtype.np_dtype)
             return Parameter(wrap(filled), name=f"{slot}{joint}{parameter.name}")
 

@@ -22,7 +22,7 @@ from sporax.planner.solver.timeline import Timeline
 _REDUCE_SECONDS = 10.0
 
 
-def choose(problem: Problem, sweeps: int = 8, patience: int = 2) -> list[int]:
+def choose(problem: Problem, sweeps: int = 24, patience: int = 4) -> list[int]:
     """One candidate per decision.
 
     Args:

@@ -1,8 +1,9 @@
 """Sharding propagation: from a few decisions outwards, each newly reached one beside those that are there.
 
 Seeds are what the user has given. Without any, several seedings are tried and the best plan is kept: data cut by batch, and the
-cuts of the heaviest operators. One seeding alone is what MindSpore has: from the data outwards its plans for tall and for
-narrow networks are the same. Afterwards decisions are looked at once more, one by one, until none wants to change.
+cuts of the heaviest operators (MindSpore has a single seeding, and then the same plan for tall and for narrow networks).
+Afterwards decisions are looked at once more, one by one, until none wants to change. What spreads sees only its neighbours, so
+messages over the whole graph (`deciding`) are one more attempt.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
 from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.deciding import choose
 from sporax.planner.search.moving import Floats
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
 from sporax.planner.search.result import SearchResult
@@ -52,7 +54,7 @@ def propagation(
     problem = builder.build()
     spread = _Spread(problem)
     seedings = [_given(problem)] if options.fixed else [*_automatic(problem)]
-    plans = [spread.run(seeding) for seeding in seedings]
+    plans = [*(spread.run(seeding) for seeding in seedings), choose(problem)]
     costs = [problem.seconds(chosen) for chosen in plans]
     best = plans[int(np.argmin(costs))]
     final = builder.priced(problem.bases(best))

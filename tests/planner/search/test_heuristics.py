@@ -1,0 +1,96 @@
+"""The fast searches beside the proving one."""
+
+import networks
+import pytest
+from running import assert_same_results
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.hardware import load_profile
+from sporax.ir.placement import Placement
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.recursive import recursive
+from sporax.planner.search.seeds import propagation
+
+EIGHT = DeviceMatrix((2, 2, 2))
+SEARCHES = [recursive, propagation]
+NETWORKS = {
+    "narrow": networks.mlp(12, 32, 1024),
+    "tall": networks.mlp(12, 1024, 128),
+    "large": networks.mlp(6, 4096, 4096),
+    "attention": networks.attention(8, 16, 64, 8),
+    "transformer": networks.transformer(2, 8, 16, 64, 8),
+    "convolution": networks.convolutional(64),
+}
+
+
+def model(mesh, hardware="cpu"):
+    return Roofline(load_profile(hardware), link_costs(load_profile(hardware), mesh))
+
+
+@pytest.mark.parametrize("hardware", ["cpu", "h200"])
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("search", SEARCHES)
+def test_plans_are_within_five_percent_of_the_optimum(search, name, hardware):
+    graph, costs = NETWORKS[name].graph, model(EIGHT, hardware)
+    options = SearchOptions(fully_use_devices=True)
+    best = ilp(graph, EIGHT, costs, options)
+    found = search(graph, EIGHT, costs, options)
+
+    check_plan(graph, found.plan)
+    assert best.optimal
+    assert found.cost_seconds <= 1.05 * best.cost_seconds
+    assert found.bound_seconds is None
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("mesh", [(2, 2, 2), (2, 3), (5,), ()])
+def test_plans_for_any_number_of_devices_run_as_on_one(search, mesh):
+    step = networks.mlp(2, 60, 60)
+    mesh = DeviceMatrix(mesh)
+    plan = search(step.graph, mesh, model(mesh), SearchOptions(fully_use_devices=True)).plan
+
+    check_plan(step.graph, plan)
+    assert any(any(each.assignment) for each in plan.operators) == (mesh.num_devices > 1)
+    assert_same_results(step, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_transformers_plan_runs_as_on_one_device(search):
+    step = networks.transformer(1, 8, 8, 32, 4)
+    plan = search(step.graph, EIGHT, model(EIGHT), SearchOptions(fully_use_devices=True)).plan
+
+    check_plan(step.graph, plan)
+    assert_same_results(step, plan)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_given_placements_are_kept(search):
+    step = networks.mlp(3, 64, 64)
+    graph = step.graph
+    weight = Placement(((), (0, 1)))
+    plan = search(graph, EIGHT, model(EIGHT), SearchOptions(fixed={graph.inputs[1].tensor: weight})).plan
+
+    check_plan(graph, plan)
+    assert plan.inputs[1] == plan.outputs[1] == weight
+    assert_same_results(step, plan)
+
+
+def test_a_seed_spreads():
+    """Columns of the first weight cut by the user: the next weight's rows follow, as Megatron has it."""
+    graph = networks.mlp(2, 32, 1024).graph
+    columns = Placement(((), (0, 1, 2)))
+    fixed = {graph.inputs[0].tensor: columns}
+    plan = propagation(graph, EIGHT, model(EIGHT), SearchOptions(fixed=fixed, units=((0, 1, 2),))).plan
+
+    assert plan.inputs[:2] == (columns, Placement(((0, 1, 2), ())))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_memory_limit_is_refused(search):
+    with pytest.raises(SporaxValueError, match="'memory_bytes' must be None"):
+        search(networks.mlp(2, 64, 64).graph, EIGHT, model(EIGHT), SearchOptions(memory_bytes=1))
