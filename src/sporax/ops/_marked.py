@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import Cuts, OperatorMark, Side
 from sporax.lowering.marks import apply_mark, next_number
@@ -65,10 +64,12 @@ def between_marks(
         args, kwargs, constants: as `Operator.run` takes them.
         primitive: its class form, which carries a strategy.
 
-    Raises:
-        SporaxRuntimeError: the strategy does not have one entry per tensor.
+    An operator made of others leaves the marks to these; the first of them has the strategy.
     """
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
+    if operator.composed:
+        return _run_composed(operator, args, kwargs, constants, primitive)
+    kwargs = {name: kwargs[name] for name in sorted(kwargs, key=operator.place_of)}
+    leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=_is_tensor)
     tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
     said = dict(primitive.attrs) if primitive is not None else {}
     if _said.following:
@@ -80,15 +81,15 @@ def between_marks(
         operator.name,
         next_number(),
         Side.IN,
-        None if strategy is None else _of_tensors(operator.name, strategy, leaves, tensors),
+        None if strategy is None else _of_tensors(operator, strategy, args, kwargs),
         cuts_of(said.get("out_strategy")),
         _attributes({**_named(operator, args, kwargs), **(primitive._attributes if primitive else {}), **said}),
     )
     marked = apply_mark([leaves[position].array for position in tensors], entrance)
     for position, array in zip(tensors, marked, strict=True):
         leaves[position] = wrap(array)
-    args, kwargs = jax.tree.unflatten(tree, leaves)
-    result = operator.run_unmarked(args, kwargs, constants)
+    args, values = jax.tree.unflatten(tree, leaves)
+    result = operator.run_unmarked(args, dict(zip(kwargs, values, strict=True)), constants)
     outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
     arrays = apply_mark([output.array for output in outputs], replace(entrance, side=Side.OUT))
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
@@ -105,17 +106,31 @@ def _is_tensor(leaf: Any) -> bool:
     return isinstance(leaf, Tensor)
 
 
-def _of_tensors(name: str, strategy: Cuts, leaves: Sequence[Any], tensors: Sequence[int]) -> Cuts:
-    """The entries of the tensors; numbers among the inputs have empty ones."""
-    if len(strategy) == len(tensors):
+def _run_composed(
+    operator: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    constants: tuple[Any, ...],
+    primitive: Primitive | None,
+) -> Any:
+    strategy = primitive.attrs.get("in_strategy") if primitive is not None else None
+    if primitive is None or strategy is None:
+        return operator.run(args, kwargs, constants)
+    with next_operator(strategy, primitive.attrs.get("out_strategy")):
+        return operator.run(args, kwargs, constants)
+
+
+def _of_tensors(operator: Operator, strategy: Cuts, args: Sequence[Any], kwargs: dict[str, Any]) -> Cuts:
+    """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
+    takes = [
+        _is_tensor(leaf)
+        for place, arg in (*enumerate(args), *kwargs.items())
+        for leaf in jax.tree.leaves(arg, is_leaf=_is_tensor)
+        if _is_tensor(leaf) or (place in operator.operands and isinstance(leaf, int | float))
+    ]
+    if len(takes) != len(strategy):
         return strategy
-    values = [position for position, leaf in enumerate(leaves) if isinstance(leaf, int | float | Tensor)]
-    if len(strategy) == len(values):
-        return tuple(entry for entry, position in zip(strategy, values, strict=True) if position in tensors)
-    raise SporaxRuntimeError(
-        f"For '{name}', the strategy must have one entry for each of the {len(tensors)} tensors, but got {len(strategy)}: "
-        f"{strategy}."
-    )
+    return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor)
 
 
 def _named(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

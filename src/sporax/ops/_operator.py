@@ -78,7 +78,10 @@ class Operator:
     Attributes:
         name: name of the primitive form; opens error messages and names the operator in compiled programs.
         kernel: the function on arrays.
+        composed: whether the kernel calls other operators.
     """
+
+    composed = False
 
     def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
         self.name = name
@@ -101,6 +104,11 @@ class Operator:
         return (
             f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
         )
+
+    def place_of(self, name: str) -> int:
+        """Position of a parameter, or that behind the last one for a name that is none."""
+        names = list(self.__signature__.parameters)
+        return names.index(name) if name in names else len(names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator.
@@ -205,6 +213,8 @@ class Composition(Operator):
 
     For what is not one compiled program: results whose shape depends on values, random draws, writes to Parameters.
     """
+
+    composed = True
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Call the kernel."""

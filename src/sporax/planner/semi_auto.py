@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
 from sporax.ir.graph import MARK, OperatorGraph
 from sporax.ir.layout import Layout
@@ -24,7 +24,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan, Settlement
-from sporax.planner.operator_cuts import batch_parallel, placements_for
+from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for
 from sporax.planner.propagation import Known, plan_by_propagation
 
 FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
@@ -132,12 +132,9 @@ class SemiAuto:
     # --------------------------------------------------------------------------------------------------- strategies
 
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
-        strategy = mark.in_strategy or ()
-        if any(isinstance(each, Layout) for each in strategy):
-            wanted = self._as_said(mark.where, strategy, specs)
-        else:
-            wanted = list(placements_for(mark, specs, self.mesh))
-        return _gathered_for_nd(mark, wanted) if mark.get("enable_nd_tp", False) else wanted
+        if mark.get("enable_nd_tp", False):
+            return _gathered_for_nd(mark, self._as_said(mark.where, mark.in_strategy or (), specs))
+        return placements_for(mark, specs, self.mesh)
 
     def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
         """One placement per tensor, from Layouts or from numbers of slices."""
@@ -149,20 +146,8 @@ class SemiAuto:
         for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
             if isinstance(cut, tuple):
                 cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
-            found.append(None if cut is None else self._from_layout(where, number, cut, spec))
+            found.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
         return found
-
-    def _from_layout(self, where: str, number: int, layout: Layout, spec: TensorSpec) -> Placement:
-        if layout.device_matrix.num_devices != self.mesh.num_devices:
-            raise SporaxRuntimeError(
-                f"For '{where}', the device matrix of tensor {number} must have {self.mesh.num_devices} devices, but got "
-                f"{layout.device_matrix}."
-            )
-        try:
-            layout.slice_shape(spec.shape)
-            return Placement.from_layout(layout, self.mesh)
-        except SporaxValueError as error:
-            raise SporaxRuntimeError(f"For '{where}', the layout of tensor {number} does not fit: {error}") from None
 
     def _results(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> list[Settlement | None]:
         found: list[Settlement | None] = []
@@ -200,7 +185,7 @@ class SemiAuto:
                 f"For '{where}', 'out_strategy' must be left out for this operator, but got {strategy}."
             )
         if isinstance(cut, Layout):
-            return self._from_layout(where, number, cut, spec)
+            return layout_placement(where, number, cut, spec.shape, self.mesh)
         for wanted in self._possible_results(placement):
             if wanted.parts(self.mesh) == tuple(cut or ()):
                 return wanted

@@ -1,5 +1,5 @@
 """Trains for ever; in the third step rank 1 is killed, raises, stands still, sleeps, waits for a lock that nobody gives
-back (and does not heed SIGTERM), leaves too early, takes another exchange for this one, or goes round an endless loop.
+back (and does not heed SIGTERM), leaves too early, or goes round an endless loop.
 """
 
 import os
@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 import sporax as ms
-from sporax import Tensor, nn, ops
-from sporax.communication import create_group, get_rank, init
+from sporax import Tensor, nn
+from sporax.communication import get_rank, init
 
 init()
 ms.set_context(mode=ms.GRAPH_MODE)
@@ -36,10 +36,6 @@ for number in range(10**9):
             lock.acquire()
         elif sys.argv[1] == "leaves":
             sys.exit()
-        elif sys.argv[1] == "strays":
-            ops.Broadcast(0)((Tensor(np.ones(4, np.float32)),))
-            create_group("alone", [0, 1])
-            ops.Send(0, 0, "alone")(batch)
         elif sys.argv[1] == "loops":
             while True:
                 pass

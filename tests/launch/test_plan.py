@@ -1,0 +1,91 @@
+"""`sporax plan`: the plan of a script's first step, and nothing after it."""
+
+import json
+
+import pytest
+
+SCRIPT = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore.communication import init
+
+ms.set_context(mode=ms.GRAPH_MODE)
+init()
+if "--alone" not in sys.argv:
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.w = Parameter(Tensor(np.ones((16, 8), np.float32)), name="w")
+        self.matmul = ops.MatMul().shard(((2, 4), (4, 1)))
+
+    def construct(self, x):
+        return self.matmul(x, self.w)
+
+print("arguments", sys.argv[1:])
+try:
+    print("result", Net()(Tensor(np.ones((8, 16), np.float32))).shape)
+except Exception as error:
+    print("caught", error)
+"""
+
+
+@pytest.fixture
+def script(write):
+    return write("script.py", SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("words", "passed"),
+    [
+        (["--devices", "8", "--json", "plan.json", "script.py", "--epochs", "2"], "['--epochs', '2']"),
+        (["script.py", "--devices", "8", "--json=plan.json", "--", "--devices", "9"], "['--devices', '9']"),
+    ],
+)
+def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
+    done = run("plan", *words)
+    assert done.returncode == 0, done.stderr
+    assert f"arguments {passed}" in done.stdout
+    assert "Plan for 8 devices" in done.stdout
+    assert "matmul MatMul" in done.stdout
+    assert "result" not in done.stdout
+    assert "caught" not in done.stdout
+    value = json.loads((tmp_path / "plan.json").read_text())
+    assert value["num_devices"] == 8
+
+
+def test_a_script_without_such_a_step_is_told(run, script):
+    done = run("plan", "--devices", "8", "script.py", "--alone")
+    assert done.returncode == 3
+    assert "result (8, 8)" in done.stdout
+    assert "'script.py --alone' has ended without a step that is cut over devices" in done.stderr
+
+
+@pytest.mark.parametrize(("ending", "code"), [("raise KeyError('x')", 1), ("sys.exit(7)", 7), ("sys.exit('no')", 1)])
+def test_a_script_that_fails_before_keeps_its_exit_code(run, write, ending, code):
+    write("failing.py", f"import sys\n{ending}\n")
+    done = run("plan", "failing.py")
+    assert done.returncode == code
+    assert "without a step" not in done.stderr
+    assert "KeyError" in done.stderr or code != 1 or "no" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--devices", "0", "script.py"], "--devices must be greater than 0, but got 0"),
+        (["script.py", "--devices", "many"], "--devices must be a number, but got 'many'"),
+        (["script.py", "--json"], "--json must have a value"),
+        (["--json", "nowhere/plan.json", "script.py"], "a directory that exists, but got 'nowhere/plan.json'"),
+        (["missing.py"], "'missing.py'"),
+        (["python", "script.py"], "must be a Python script or module"),
+    ],
+)
+def test_mistakes_on_the_command_line(run, script, words, message):
+    done = run("plan", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
