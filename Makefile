@@ -17,8 +17,8 @@ $(BIN)/.ready: pyproject.toml
 	$(BIN)/pip install --quiet --editable '.[examples,test,dev]'
 	@touch $@
 
-demo: $(BIN)/.ready ## Train two networks on real handwritten digits (under 90 s)
-	$(BIN)/sporax run examples/01-train-digits/train.py
+demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show the plan, compare (under 90 s)
+	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
 test: $(BIN)/.ready ## Run all tests
 	$(BIN)/python -m pytest -n auto

@@ -1,5 +1,6 @@
 """The main job, run as a user runs it."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,18 +10,37 @@ import pytest
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01-train-digits" / "train.py"
 
 
+COMMAND = [sys.executable, "-m", "sporax", "run"]
+
+
 @pytest.mark.slow
-def test_it_reaches_its_accuracy_and_leaves_curves_and_checkpoints(tmp_path):
-    command = [sys.executable, "-m", "sporax", "run", str(EXAMPLE), "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
+    command = [*COMMAND, "--local_devices", "8", str(EXAMPLE), "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "test accuracy 9" in done.stdout
-    assert {"curves.png", "lenet.ckpt", "mlp.ckpt"} <= {path.name for path in tmp_path.iterdir()}
+    for name in ("mlp", "lenet"):
+        assert f"{name} on 1 device: test accuracy 9" in done.stdout
+        assert f"{name} on 8 devices: test accuracy 9" in done.stdout
+        assert f"{name}: largest difference of a loss" in done.stdout
+    assert re.search(r"hidden2.matmul MatMul.*\(2,4\) \(1,4\) \*.*all_reduce over 4", done.stdout.replace("\n", " "))
+    expected = {"curves.png", "lenet.ckpt", "mlp.ckpt", "lenet.plan.txt", "mlp.plan.txt"}
+    assert expected <= {path.name for path in tmp_path.iterdir()}
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
 def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
-    command = [sys.executable, "-m", "sporax", "run", str(EXAMPLE), "--out", str(tmp_path)]
-    done = subprocess.run([*command, "--epochs", "1", "--networks", "mlp"], capture_output=True, text=True, timeout=120)
+    command = [*COMMAND, str(EXAMPLE), "--out", str(tmp_path), "--epochs", "1", "--networks", "mlp"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1, done.stdout + done.stderr
+    assert "mlp on 1 device" in done.stdout
+    assert "devices" not in done.stdout.replace("plans", "")
+
+
+@pytest.mark.slow
+def test_its_plan_can_be_seen_without_training(tmp_path):
+    command = [sys.executable, "-m", "sporax", "plan", "--devices", "8", str(EXAMPLE), "--out", str(tmp_path)]
+    done = subprocess.run([*command, "--epochs", "1"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Plan for 8 devices" in done.stdout
+    assert not (tmp_path / "curves.png").exists()

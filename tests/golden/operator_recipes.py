@@ -53,7 +53,7 @@ class Recipe:
 
     Attributes:
         links: the chain.
-        shape, dtype: of the input, as one process feeds it.
+        shape, dtype: of the input, as one rank feeds it.
         settings: of the parallel context.
         twice: the chain is applied two times, so every Parameter has two users.
     """
@@ -63,6 +63,15 @@ class Recipe:
     dtype: str = "float32"
     settings: dict[str, Any] = field(default_factory=lambda: FULL)
     twice: bool = False
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Of the input over all ranks."""
+        strategy = self.settings.get("dataset_strategy", "full_batch")
+        if strategy == "data_parallel":
+            return (self.shape[0] * NUM_DEVICES, *self.shape[1:])
+        cuts = strategy[0] if isinstance(strategy, tuple) else (1,) * len(self.shape)
+        return tuple(size * cut for size, cut in zip(self.shape, cuts, strict=True))
 
 
 def net_of(ms: Any, recipe: Recipe) -> Any:
@@ -233,9 +242,7 @@ def _chains() -> dict[str, Recipe]:
         ),
         "all unconfigured, 12 rows": _chain(_matmul(), Link("ReLU"), Link("Softmax"), shape=(12, 32)),
         "all unconfigured, 3 rows": _chain(_matmul(), Link("ReLU"), shape=(3, 32)),
-        "inputs cut by columns": _chain(
-            _matmul(((1, 8), (8, 1))), dataset_strategy=((1, 8),), shape=(64, 4), enable_alltoall=False
-        ),
+        "inputs cut by columns": _chain(_matmul(((1, 8), (8, 1))), dataset_strategy=((1, 8),), shape=(64, 4)),
     }
 
 
@@ -361,4 +368,3 @@ RECIPES: dict[str, Recipe] = {
     **_images(),
     **_optimizers(),
 }
-

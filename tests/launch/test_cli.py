@@ -29,6 +29,7 @@ RUN_FLAGS = {
     "target_arguments": None,
 }
 MSRUN_FLAGS = RUN_FLAGS | {"worker_num": 8, "join": False}
+PLAN_FLAGS = {"module": False, "devices": None, "json": None, "target": None, "target_arguments": None}
 
 
 def flags(command: str) -> dict[str, object]:
@@ -36,14 +37,16 @@ def flags(command: str) -> dict[str, object]:
     return {action.dest: action.default for action in parser._actions if action.dest != "help"}
 
 
-@pytest.mark.parametrize(("command", "frozen"), [("run", RUN_FLAGS), ("msrun", MSRUN_FLAGS), ("info", {})])
+@pytest.mark.parametrize(
+    ("command", "frozen"), [("run", RUN_FLAGS), ("msrun", MSRUN_FLAGS), ("plan", PLAN_FLAGS), ("info", {})]
+)
 def test_the_command_line_is_frozen(command: str, frozen: dict[str, object]):
     """A changed name or default breaks scripts of users: change it here only on purpose."""
     assert flags(command) == frozen
 
 
 def test_every_flag_has_a_help_text():
-    for command in ("run", "msrun"):
+    for command in ("run", "msrun", "plan"):
         for action in cli.command_parser(command, cli.load_command(command))._actions:
             assert action.help, action.dest
 

@@ -27,7 +27,7 @@ class Net(nn.Cell):
 
 print("arguments", sys.argv[1:])
 try:
-    print("result", Net()(Tensor(np.ones((8, 16), np.float32))).shape)
+    print("the result is", Net()(Tensor(np.ones((8, 16), np.float32))).shape)
 except Exception as error:
     print("caught", error)
 """
@@ -51,7 +51,7 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
     assert f"arguments {passed}" in done.stdout
     assert "Plan for 8 devices" in done.stdout
     assert "matmul MatMul" in done.stdout
-    assert "result" not in done.stdout
+    assert "the result is" not in done.stdout
     assert "caught" not in done.stdout
     value = json.loads((tmp_path / "plan.json").read_text())
     assert value["num_devices"] == 8
@@ -60,7 +60,7 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
 def test_a_script_without_such_a_step_is_told(run, script):
     done = run("plan", "--devices", "8", "script.py", "--alone")
     assert done.returncode == 3
-    assert "result (8, 8)" in done.stdout
+    assert "the result is (8, 8)" in done.stdout
     assert "'script.py --alone' has ended without a step that is cut over devices" in done.stderr
 
 

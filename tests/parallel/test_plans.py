@@ -78,7 +78,7 @@ def test_plans_are_printed_in_colours_on_terminals_only(terminal):
 def test_a_parameter_is_drawn_where_it_lies():
     net = Net()
     assert show_layout(net.w).splitlines()[0] == "w (16×8): 1×1 slices, each on 1 rank"
-    net(X)
+    ms.nn.TrainOneStepCell(net, ms.nn.SGD(net.trainable_params(), 0.1))(X)
     assert show_layout(net.w).splitlines() == [
         "w (16×8): 1×4 slices, each on 2 ranks",
         "┌─────┬─────┬─────┬─────┐",
@@ -91,6 +91,6 @@ def test_a_layout_is_drawn():
     layout = Layout((2, 2), ("dp", "mp"))
     assert show_layout(layout("mp", "dp")).splitlines()[2:5:2] == ["│ 0 │ 2 │", "│ 1 │ 3 │"]
     with pytest.raises(SporaxValueError, match="must be set before"):
-        show_layout(layout)
+        show_layout(Layout((2, 2), ("dp", "mp")))
     with pytest.raises(SporaxTypeError, match="but got str"):
         show_layout("w")

@@ -95,7 +95,8 @@ def sub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape and elements; outside compiled steps only. See `eq` for each element."""
     for name, value in (("input", input), ("other", other)):
-        check.tensor("equal", **{name: value})
+        if not isinstance(value, Tensor):
+            raise SporaxTypeError(f"For 'equal', '{name}' must be a Tensor, but got {type(value).__name__}.")
     return input.shape == other.shape and bool(ops.reduce_all(ops.equal(input, other)).item())
 
 

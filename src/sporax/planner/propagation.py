@@ -19,7 +19,7 @@ from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
@@ -117,6 +117,7 @@ class _Propagation:
     trainable: dict[int, str] = field(default_factory=dict)
     moved: set[tuple[int, Placement]] = field(default_factory=set)
     passed: dict[Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
+    busy: dict[int, set[int]] = field(default_factory=dict)
     update_from: int = 0
 
     def run(self) -> Plan:
@@ -334,6 +335,9 @@ class _Propagation:
             operands.append(placement)
             if settlement is not None and settlement.placement != placement:
                 self.settled[operator.results[position]] = settlement
+        if isinstance(mark, OperatorMark):
+            lie = (self.settled[each].placement for each in operator.results if each in self.settled)
+            self.busy.setdefault(mark.number, set()).update(*(each.used for each in (*operands, *lie)))
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
 
@@ -349,11 +353,24 @@ class _Propagation:
                 spec = operator.operation.operands[len(operands)]
                 placement = source or Placement.replicated(spec.num_dims)
             elif mark.backward and source is not None:
-                kept = tuple(axis for axis in placement.partial if axis not in source.used)
-                placement = Placement(source.dims, kept, placement.reduction)
+                placement = self._way_back(mark.of, source, placement)
             operands.append(placement)
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _way_back(self, mark: OperatorMark | LayoutMark, source: Placement, here: Placement) -> Placement:
+        """Where a cotangent shall be that passes a mark, given where its tensor came from.
+
+        A derivative lies as its operator did. But along axes over which an operator is repeated, its derivative need not be:
+        a cotangent that arrives cut along these stays cut, and the gradients of the operator's weights become parts of a sum
+        over them. (The operator before it decides the same for itself, so at an entrance every finer cut may stay.)
+        """
+        if isinstance(mark, OperatorMark):
+            busy = self.busy.get(mark.number, set()) if mark.side is Side.OUT else set()
+            if _refines(here, source) and not (here.used - source.used) & busy:
+                return here
+        kept = tuple(axis for axis in here.partial if axis not in source.used)
+        return Placement(source.dims, kept, here.reduction)
 
     def _gradients(
         self, number: int, operator: Operator, mark: GradientMark, known: Sequence[Placement | None]
@@ -391,7 +408,9 @@ class _Propagation:
             for each, placement in zip(body.inputs[first:], arguments, strict=True)
             if placement is not None
         }
-        inner = _Propagation(body, self.mesh, inputs, self.policy, self.alltoall, outputs, passed=self.passed)
+        inner = _Propagation(
+            body, self.mesh, inputs, self.policy, self.alltoall, outputs, passed=self.passed, busy=self.busy
+        )
         plan = inner.run()
         self.notes.update(inner.notes)
         return plan
@@ -474,6 +493,11 @@ class _Propagation:
             here = SCALAR if tensor == LITERAL else self.lies[tensor].complete()
             found.append(aliased.get(position) or asked.get(position) or here)
         return tuple(found)
+
+
+def _refines(placement: Placement, coarser: Placement) -> bool:
+    """Whether every dimension is cut as in the coarser placement, and perhaps further."""
+    return all(axes[: len(before)] == before for axes, before in zip(placement.dims, coarser.dims, strict=True))
 
 
 def _without(placement: Placement | None, taken: frozenset[int]) -> Placement | None:

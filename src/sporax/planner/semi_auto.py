@@ -20,11 +20,12 @@ from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
 from sporax.ir.graph import MARK, OperatorGraph
 from sporax.ir.layout import Layout
 from sporax.ir.marks import Cuts, GradientMark, LayoutMark, OperatorMark, Side
-from sporax.ir.operation import TensorSpec
+from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan, Settlement
-from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for
+from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for, result_placement
+from sporax.planner.operator_dims import LOOKUPS
 from sporax.planner.propagation import Known, plan_by_propagation
 
 FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
@@ -68,17 +69,20 @@ class SemiAuto:
         config: the user's settings.
         whole_parameters: names of those that optimizer parallelism shall not cut.
         fusion: by name of the parameter, with which others its gradient is combined.
+        shapes: of the inputs of operators whose entrance has been passed, by number of the call.
     """
 
     mesh: DeviceMatrix
     config: ParallelConfig
     whole_parameters: frozenset[str] = frozenset()
     fusion: Mapping[str, int] = field(default_factory=dict)
+    shapes: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
 
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Inputs as the strategy says, results complete."""
         if mark.side is Side.OUT:
             return self._results(mark, specs, known)
+        self.shapes[mark.number] = tuple(spec.shape for spec in specs)
         reason = f"input of {mark.operator}"
         if mark.in_strategy is not None:
             wanted: Sequence[Placement | None] = self._inputs(mark, specs)
@@ -132,8 +136,9 @@ class SemiAuto:
     # --------------------------------------------------------------------------------------------------- strategies
 
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
-        if mark.get("enable_nd_tp", False):
-            return _gathered_for_nd(mark, self._as_said(mark.where, mark.in_strategy or (), specs))
+        strategy = mark.in_strategy or ()
+        if mark.get("enable_nd_tp", False) and any(isinstance(each, Layout) for each in strategy):
+            return _gathered_for_nd(mark, self._as_said(mark.where, strategy, specs))
         return placements_for(mark, specs, self.mesh)
 
     def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
@@ -163,17 +168,26 @@ class SemiAuto:
 
     def _result(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
         strategy = mark.out_strategy
+        if mark.in_strategy is not None and number == 0:
+            placement = result_placement(mark, self.shapes.get(mark.number, ()), spec, self.mesh) or placement
         if strategy is not None and number < len(strategy):
             return self._asked_result(mark, strategy, number, spec, placement)
         if mark.get("enable_nd_tp", False) and placement.partial and spec.shape:
             scattered = Placement((*placement.dims[:-1], (*placement.dims[-1], *placement.partial)))
             if scattered.fits(spec.shape, self.mesh):
                 return scattered
-        if mark.get("forward_reduce_scatter", False) and placement.partial and spec.shape:
+        if self._scatters(mark, placement) and spec.shape:
             scattered = Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))
             if scattered.fits(spec.shape, self.mesh):
                 return scattered
         return placement.complete()
+
+    @staticmethod
+    def _scatters(mark: OperatorMark, placement: Placement) -> bool:
+        """Whether parts are reduce-scattered: where the user says so, and for lookups in a cut table with whole indices."""
+        lookup = mark.operator in LOOKUPS and mark.in_strategy is not None and bool(placement.dims)
+        asked = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
+        return bool(asked and placement.partial)
 
     def _asked_result(
         self, mark: OperatorMark, strategy: Cuts, number: int, spec: TensorSpec, placement: Placement

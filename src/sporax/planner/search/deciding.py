@@ -30,13 +30,24 @@ def choose(problem: Problem, sweeps: int = 24, patience: int = 4) -> list[int]:
         sweeps: of messages, at most.
         patience: how many sweeps in a row may bring nothing better.
     """
-    graph = problem.cost_graph()
-    network = reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS)
-    core = Core.of(network)
+    core = _reduced(problem)
     best = np.zeros(core.num_nodes, dtype=np.int64)
     if core.num_nodes:
         best = _decide(core, sweeps, patience)
     return [int(each) for each in core.expand(best)]
+
+
+def lower_bound(problem: Problem, sweeps: int = 30) -> float:
+    """Nanoseconds that no choice is below."""
+    core = _reduced(problem)
+    messages = MessagePassing(core)
+    bounds = [max(messages.sweep(core.costs)) for _ in range(sweeps if core.num_nodes else 0)]
+    return core.constant + max(bounds, default=0.0)
+
+
+def _reduced(problem: Problem) -> Core:
+    graph = problem.cost_graph()
+    return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS))
 
 
 def _decide(core: Core, sweeps: int, patience: int) -> Ints:

@@ -25,7 +25,7 @@ from sporax.planner.solver.network import Network
 from sporax.planner.solver.reduce import reduce
 from sporax.planner.solver.timeline import Timeline
 
-LARGEST_TABLE = 2_000_000
+LARGEST_TABLE = 500_000
 """Entries of the largest table that elimination may make."""
 
 

@@ -1,0 +1,136 @@
+"""Repeated blocks planned once: the layers of a deep network that look alike are cut alike.
+
+Decisions with the same candidates and the same surroundings are tied: one variable with their costs added up, so the integer
+program does not grow with depth. Tying can cost something; the whole problem's bound, by message passing, says how much at
+most. Plans that alternate from layer to layer need blocks of two layers, so several periods are tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import OperatorGraph
+from sporax.planner.cost.model import CostModel
+from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.deciding import lower_bound
+from sporax.planner.search.moving import Floats
+from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.result import SearchResult
+from sporax.planner.solver import CostGraph, solve
+
+_RADIUS = 2
+"""How far decisions look around to tell whether their surroundings are the same."""
+
+
+def repeated(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions | None = None,
+    *,
+    seconds: float = 60.0,
+    periods: Sequence[int] = (1, 2),
+) -> SearchResult:
+    """A plan in which repeated blocks are cut alike, with a bound on what better there could be.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: prices operators and links.
+        options: what the search may do.
+        seconds: time for the solver, all periods together.
+        periods: after how many layers blocks repeat; all are tried.
+
+    Raises:
+        SporaxValueError: a memory limit is given, which this search does not keep.
+        SporaxRuntimeError: nothing was found in time.
+    """
+    start = time.monotonic()
+    options = options or SearchOptions()
+    refuse_memory("repeated", options)
+    problem = ProblemBuilder(graph, mesh, model, options).build()
+    alike = classes(problem)
+    best: list[int] | None = None
+    num_classes = 0
+    for period in periods:
+        classed = numbered(alike, period)
+        solution = solve(tied(problem, classed), seconds=seconds / len(periods))
+        if solution.choices is None:
+            continue
+        chosen = [int(solution.choices[each]) for each in classed]
+        if best is None or problem.seconds(chosen) < problem.seconds(best):
+            best, num_classes = chosen, max(classed) + 1
+    if best is None:
+        raise SporaxRuntimeError(
+            f"For 'repeated', {seconds} seconds must be enough to find a plan, but none was found."
+        )
+    cost, bound = problem.seconds(best), lower_bound(problem) / NANOSECONDS
+    return SearchResult(
+        plan_of(problem, best),
+        "repeated",
+        cost,
+        min(bound, cost),
+        cost - bound <= 1e-9 * cost,
+        time.monotonic() - start,
+        {**problem.statistics(), "classes": num_classes},
+    )
+
+
+def classes(problem: Problem, radius: int = _RADIUS) -> list[int]:
+    """For every decision a number that decisions with the same candidates and surroundings share."""
+    links: list[list[tuple[str, int, int]]] = [[] for _ in problem.costs]
+    for first, second, table in problem.edges:
+        content = hash(table.tobytes())
+        links[first].append(("to", content, second))
+        links[second].append(("from", content, first))
+    labels = _numbers(
+        [(id(each.steps), costs.tobytes()) for each, costs in zip(problem.choices, problem.costs, strict=True)]
+    )
+    for _ in range(radius):
+        labels = _numbers(
+            [
+                (labels[node], tuple(sorted((way, content, labels[other]) for way, content, other in link)))
+                for node, link in enumerate(links)
+            ]
+        )
+    return labels
+
+
+def _numbers(keys: Sequence[Hashable]) -> list[int]:
+    seen: dict[Hashable, int] = {}
+    return [seen.setdefault(key, len(seen)) for key in keys]
+
+
+def numbered(labels: Sequence[int], period: int) -> list[int]:
+    """Classes again, with members told apart by their number within the class, modulo `period`."""
+    count: dict[int, int] = {}
+    keys = []
+    for label in labels:
+        count[label] = count.get(label, -1) + 1
+        keys.append((label, count[label] % period))
+    return _numbers(keys)
+
+
+def tied(problem: Problem, classed: Sequence[int]) -> CostGraph:
+    """The problem with one decision per class."""
+    total: dict[int, Floats] = {}
+    for node, each in enumerate(classed):
+        total[each] = total[each] + problem.costs[node] if each in total else problem.costs[node]
+    tables: dict[tuple[int, int], Floats] = {}
+    for first, second, table in problem.edges:
+        pair = classed[first], classed[second]
+        if pair[0] == pair[1]:
+            total[pair[0]] = total[pair[0]] + table.diagonal()
+        elif pair in tables:
+            tables[pair] = tables[pair] + table
+        else:
+            tables[pair] = table
+    costs = [total[each].tolist() for each in range(len(total))]
+    usages = [np.zeros(len(each), np.int64).tolist() for each in costs]
+    edges = [(first, second, table) for (first, second), table in tables.items()]
+    return CostGraph.build(costs, usages, [(0, 0)] * len(costs), edges, None, "repeated blocks")
