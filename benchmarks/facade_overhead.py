@@ -35,6 +35,7 @@ import jax.numpy as jnp
 import numpy as np
 from _timing import blocks
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 import sporax as ms
@@ -317,7 +318,7 @@ def _loop(run: Callable[[], Any], count: int = 2000) -> float:
 
 
 def import_ratio(statement: str) -> float:
-    """Best time of an import over the best time of ``import jax``, in fresh processes that take turns.
+    """Best processor time of an import over that of ``import jax``, in fresh processes that take turns.
 
     Byte code is kept in a folder of its own, so the first import of each, which writes it, does not count.
     """
@@ -326,7 +327,7 @@ def import_ratio(statement: str) -> float:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
         for _ in range(6):
             for code in best:
-                program = f"import time; t = time.perf_counter()\n{code}\nprint(time.perf_counter() - t)"
+                program = f"import time; t = time.process_time()\n{code}\nprint(time.process_time() - t)"
                 command = [sys.executable, "-c", program]
                 out = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
                 best[code] = min(best[code], float(out))
@@ -348,12 +349,12 @@ def main() -> None:
     for column in ("model", "Sporax, ms", "hand-written JAX, ms", "ratio (builds)", "control (builds)"):
         table.add_column(column, justify="left" if column == "model" else "right")
     figures: dict[str, Any] = {}
-    for name, case in cases(np.random.default_rng(0)).items():
-        if options.model in name:
-            figures[name] = found = compare(case, options.builds, options.rounds, CLOCKS[options.clock])
-            milliseconds = [f"{statistics.median(each) * 1e3:.3f}" for each in found["seconds"].values()]
-            table.add_row(name, *milliseconds, *map(_shown, found["ratios"].values()))
-    console.print(table)
+    with Live(table, console=console):
+        for name, case in cases(np.random.default_rng(0)).items():
+            if options.model in name:
+                found = figures[name] = compare(case, options.builds, options.rounds, CLOCKS[options.clock])
+                milliseconds = [f"{statistics.median(each) * 1e3:.3f}" for each in found["seconds"].values()]
+                table.add_row(name, *milliseconds, *map(_shown, found["ratios"].values()))
     eager = eager_ratios()
     figures.update({f"eager {name}": ratio for name, ratio in eager.items()})
     console.print(

@@ -12,13 +12,13 @@ def test_two_ranks_train_like_one_with_the_whole_batch(check_ranks):
 
 @pytest.mark.slow
 def test_loss_curves_are_those_of_mindspore(check_ranks):
-    check_ranks("golden_curves.py", 2)
+    check_ranks("golden_curves.py", 2, seconds=280)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_shared_statistics_and_sparse_gradients(check_ranks, num_ranks):
-    check_ranks("layers.py", num_ranks)
+    check_ranks("layers.py", num_ranks, seconds=280)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The main job, run as a user runs it."""
 
+import os
 import re
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
         assert f"{name} on 1 device: test accuracy 9" in done.stdout
         assert f"{name} on 8 devices: test accuracy 9" in done.stdout
         assert f"{name}: largest difference of a loss" in done.stdout
-    assert re.search(r"hidden2.matmul MatMul.*\(2,4\) \(1,4\) \*.*all_reduce over 4", done.stdout.replace("\n", " "))
+    assert re.search(r"hidden2.matmul .*\(2,4\) \(1,4\) \*.*all_reduce over 4", done.stdout)
     expected = {"curves.png", "lenet.ckpt", "mlp.ckpt", "lenet.plan.txt", "mlp.plan.txt"}
     assert expected <= {path.name for path in tmp_path.iterdir()}
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
@@ -31,10 +32,11 @@ def test_eight_devices_reach_the_accuracy_and_the_losses_of_one(tmp_path):
 @pytest.mark.slow
 def test_it_fails_when_a_network_stays_below_the_goal(tmp_path):
     command = [*COMMAND, str(EXAMPLE), "--out", str(tmp_path), "--epochs", "1", "--networks", "mlp"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    alone = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=alone)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "mlp on 1 device" in done.stdout
-    assert "devices" not in done.stdout.replace("plans", "")
+    assert "devices" not in done.stdout
 
 
 @pytest.mark.slow

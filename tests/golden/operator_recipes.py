@@ -143,7 +143,7 @@ def operator_of(ms: Any, link: Link) -> Any:
 
 def weight_of(ms: Any, name: str, shape: tuple[int, ...], link: Link) -> Any:
     """A Parameter whose values nobody needs."""
-    value = ms.common.initializer.initializer("normal", shape, ms.float32)
+    value = ms.common.initializer.initializer("zeros", shape, ms.float32)
     return ms.Parameter(value, name=name, parallel_optimizer=not link.whole)
 
 

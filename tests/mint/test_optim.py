@@ -137,3 +137,10 @@ def test_training_stops_and_goes_on(tmp_path):
         after((Tensor(np.float32([step + 1.0])),))
     np.testing.assert_allclose(rest.asnumpy(), whole.asnumpy(), rtol=1e-6)
     assert part.tolist() != rest.tolist()
+
+
+def test_the_state_of_a_lazy_parameter_is_lazy():
+    with nn.utils.no_init_parameters():
+        net = mint.nn.Linear(3, 2)
+    optimizer = optim.Adam(net.trainable_params())
+    assert [each.has_init for each in optimizer.exp_avg] == [True, True]

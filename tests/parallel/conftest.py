@@ -1,8 +1,13 @@
 """Every test here starts from, and leaves behind, untouched settings."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from sporax import context
+
+sys.path.insert(0, str(Path(__file__).parent))  # cases and helpers beside the tests
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from sporax import nn
+from sporax import mint, nn
 from sporax.train import load_torch_weights, torch_names
 
 # As torch names the state of Sequential(Conv2d(1, 2, 3), BatchNorm2d(2), Flatten(), Linear(8, 3), Embedding(5, 4)).
@@ -71,3 +71,20 @@ def test_names_left_over_are_refused_unless_allowed(tmp_path: Path, state: dict[
         assert load_torch_weights(net, path, strict=False) == (["3.bias"], ["head.weight"])
     with pytest.raises(TypeError, match="'name_map' must be a dict or a function"):
         load_torch_weights(net, path, 3)
+
+
+def test_layers_of_mint_have_the_names_of_torch(tmp_path: Path, state: dict[str, Any]) -> None:
+    path = str(tmp_path / "model.safetensors")
+    state["1.num_batches_tracked"] = np.array(7, np.int64)
+    save_file(state, path)
+    net = nn.SequentialCell(
+        mint.nn.Conv2d(1, 2, 3),
+        mint.nn.BatchNorm2d(2),
+        mint.nn.Flatten(),
+        mint.nn.Linear(8, 3),
+        mint.nn.Embedding(5, 4),
+    )
+    assert load_torch_weights(net, path) == ([], [])
+    assert {parameter.name for parameter in net.get_parameters()} == STATE.keys()
+    assert net[1].num_batches_tracked.item() == 7
+    np.testing.assert_array_equal(net[4].weight.asnumpy(), state["4.weight"])

@@ -300,7 +300,7 @@ def test_a_missing_checksum_is_said(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ atomicity
 
 WRITER = """
-    import sys, time
+    import io, sys, time
     import numpy as np
     from sporax import Parameter, Tensor
     from sporax.train import _ckpt_format, _safetensors_format, save_checkpoint
@@ -309,12 +309,14 @@ WRITER = """
     save_checkpoint([Parameter(Tensor(np.ones(1000, np.float32)), name="x")], path)
     stuck = lambda: (print("stuck", flush=True), time.sleep(60))
     if where == "write":
-        pieces = _ckpt_format._pieces
-        def halting(entry):
-            for piece in pieces(entry):
-                yield piece
-                stuck()
-        _ckpt_format._pieces = halting
+        kind = _ckpt_format if path.endswith(".ckpt") else _safetensors_format
+        write = kind.write
+        def halting(file, entries, **options):
+            whole = io.BytesIO()
+            write(whole, entries, **options)
+            file.write(whole.getvalue()[: whole.tell() // 2])
+            stuck()
+        kind.write = halting
     else:
         import os
         os.fsync = lambda descriptor: stuck()
@@ -322,16 +324,17 @@ WRITER = """
 """
 
 
+@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("where", ["write", "fsync"])
-def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path, where: str) -> None:
-    path = tmp_path / "x.ckpt"
+def test_a_kill_in_the_middle_leaves_the_old_file(tmp_path: Path, where: str, format: str) -> None:
+    path = tmp_path / f"x.{format}"
     command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path), where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "XLA_FLAGS": ""}) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "stuck\n"
         process.send_signal(signal.SIGKILL)
     assert (load_checkpoint(str(path))["x"].asnumpy() == 1).all()
-    assert len(list(tmp_path.glob("*.ckpt"))) == 1  # what else is there is hidden and ends in .tmp
+    assert len(list(tmp_path.glob(f"*.{format}"))) == 1  # what else is there is hidden and ends in .tmp
 
 
 def test_an_error_while_writing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,15 @@ compiled: a setting that would change the result and is not there yet is an erro
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from sporax.context._global import memory_offload
 from sporax.context._parallel import PARALLEL_GUARD, snapshot, world_size
 from sporax.context._ps import ps_snapshot
+from sporax.context._search import search_snapshot
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.plan_settings import PlanSettings
 from sporax.runtime import state
 
 
@@ -33,28 +37,18 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} is not offered yet: use 1 stage."
         )
-    if config.in_global_view:
-        _check_global_view(config)
-    elif config.parallel_mode != ParallelMode.STAND_ALONE and config.device_num != num_devices:
+    by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
+    if by_rank and config.device_num != num_devices:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'device_num' is {config.device_num}, but the job has {num_devices} "
             "rank(s). Start the script with a launcher and call communication.init(), or leave 'device_num' out."
         )
 
 
-def _check_global_view(config: ParallelConfig) -> None:
-    """What plans can do today."""
-    if config.parallel_mode == ParallelMode.AUTO_PARALLEL and config.device_num > 1:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', parallel_mode='auto_parallel' on {config.device_num} devices is not offered "
-            "yet: use parallel_mode='semi_auto_parallel'."
-        )
-
-
-def plan_settings() -> ParallelConfig | None:
+def plan_settings() -> PlanSettings | None:
     """The settings under which a step is cut by a plan; None when it is not."""
     config = snapshot()
-    return config if config.in_global_view and config.device_num > 1 else None
+    return PlanSettings(config, *search_snapshot()) if config.in_global_view and config.device_num > 1 else None
 
 
 def check_step() -> None:
@@ -77,9 +71,14 @@ def check_step() -> None:
 class _StepGuard:
     """What a compiled step remembers of the settings beside the parallel ones that would refuse it."""
 
-    def fingerprint(self) -> dict[str, bool]:
-        """The switches by name."""
-        return {"enable_ps": ps_snapshot().enable_ps, "memory_offload": memory_offload()}
+    def fingerprint(self) -> dict[str, Hashable]:
+        """The switches by name; how to search, where plans are searched for."""
+        searches = snapshot().parallel_mode == ParallelMode.AUTO_PARALLEL
+        return {
+            "enable_ps": ps_snapshot().enable_ps,
+            "memory_offload": memory_offload(),
+            "search": search_snapshot() if searches else None,
+        }
 
     def describe(self) -> str:
         """What messages call it."""

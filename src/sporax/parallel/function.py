@@ -41,5 +41,5 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
     if config is None or state.current_frame() is not None:
         return wrap(tensor.array)
     value.slice_shape(tensor.shape)
-    mesh = global_view.mesh_of(config)
+    mesh = global_view.mesh_of(config.parallel)
     return wrap(joint.place(tensor.array, global_view.sharding_of(Placement.from_layout(value, mesh), mesh)))

@@ -136,6 +136,13 @@ def _channels(mark: OperatorMark, shapes: Shapes) -> Dims:
     return Dims((first, *(tuple("c" if size > 1 else "one!" for size in shape) for shape in shapes[1:])), leader=0)
 
 
+def _batch_norm(mark: OperatorMark, shapes: Shapes) -> Dims:
+    """Entries as of the primitive BatchNorm: the input, scale, shift, mean and variance."""
+    dims = _channels(mark, shapes)
+    vector = Entry(("c",), shapes[1])
+    return Dims(dims.inputs, (Entry(dims.inputs[0], shapes[0]), *[vector] * 4), leader=0)
+
+
 def _layer_norm(mark: OperatorMark, shapes: Shapes) -> Dims:
     rank = len(shapes[0])
     begin = mark.get("begin_norm_axis", -1)
@@ -343,7 +350,8 @@ _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
     **dict.fromkeys(("TopK", "SoftmaxCrossEntropyWithLogits"), _works_along("last", -1)),
     **dict.fromkeys(("GatherD", "gather_elements", "TensorScatterElements"), _elements_along),
     **dict.fromkeys(("Stack", "AddN"), _alike),
-    **dict.fromkeys(("BiasAdd", "BatchNorm", "PReLU", "batch_norm_train", "batch_norm_eval"), _channels),
+    **dict.fromkeys(("BiasAdd", "PReLU"), _channels),
+    **dict.fromkeys(("batch_norm_train", "batch_norm_eval"), _batch_norm),
     "LayerNorm": _layer_norm,
     **dict.fromkeys(("Conv2D", "Conv3D", "conv2d", "conv3d", "conv1d"), _convolution),
     **dict.fromkeys(("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D"), _pooling),

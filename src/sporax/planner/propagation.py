@@ -84,6 +84,7 @@ def plan_by_propagation(
     inputs: Mapping[int, Placement] | None = None,
     policy: Policy | None = None,
     alltoall: bool = True,
+    given: Mapping[int, Assignment] | None = None,
 ) -> Plan:
     """A plan for `graph` that follows from where its inputs lie and from its marks.
 
@@ -93,8 +94,9 @@ def plan_by_propagation(
         inputs: where arguments lie, by number of the tensor; the others are decided by their readers.
         policy: what marks mean.
         alltoall: whether tensors may be moved by all-to-all and permute.
+        given: how some operators are cut, by position; the others follow.
     """
-    return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall).run()
+    return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall, dict(given or {})).run()
 
 
 @dataclass(slots=True)
@@ -104,6 +106,7 @@ class _Propagation:
     inputs: dict[int, Placement]
     policy: Policy
     alltoall: bool
+    given: dict[int, Assignment] = field(default_factory=dict)
     outputs: Sequence[Placement | None] = ()
     lies: dict[int, Placement] = field(default_factory=dict)
     homes: dict[int, Placement] = field(default_factory=dict)
@@ -167,6 +170,8 @@ class _Propagation:
             self._mark(number, operator, known)
         elif operator.bodies:
             self._control(number, operator, known)
+        elif number in self.given:
+            self._as_given(number, operator, known)
         elif self._enough(operator, known, made):
             self._cut(number, operator, known, made)
         else:
@@ -188,6 +193,15 @@ class _Propagation:
             return True
         specs = (*operator.operation.operands, *operator.operation.results)
         return not any(spec.shape for spec in specs) and None not in known
+
+    def _as_given(self, number: int, operator: Operator, known: Known) -> None:
+        """Cut an operator as a search decided; operands that it wants complete are combined for all their readers."""
+        assignment = self.given[number]
+        where, whence = placements(rule_for(operator.operation), assignment)
+        for tensor, here, wanted in zip(operator.operands, known, where, strict=True):
+            if here is not None and here.partial and not wanted.partial and len(self.consumers[tensor]) > 1:
+                self._combine(tensor, number)
+        self._finish(number, operator, OperatorPlan(assignment, where, whence))
 
     def _cut(self, number: int, operator: Operator, known: Sequence[Placement | None], made: Known) -> None:
         rule = rule_for(operator.operation)
@@ -409,7 +423,7 @@ class _Propagation:
             if placement is not None
         }
         inner = _Propagation(
-            body, self.mesh, inputs, self.policy, self.alltoall, outputs, passed=self.passed, busy=self.busy
+            body, self.mesh, inputs, self.policy, self.alltoall, outputs=outputs, passed=self.passed, busy=self.busy
         )
         plan = inner.run()
         self.notes.update(inner.notes)

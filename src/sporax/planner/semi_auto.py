@@ -56,7 +56,7 @@ def semi_auto_plan(
     Raises:
         SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
     """
-    policy = SemiAuto(mesh, config, whole_parameters, _fusion_ids(graph, config))
+    policy = SemiAuto(mesh, config, whole_parameters, fusion_ids(graph, config))
     return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
 
 
@@ -233,7 +233,7 @@ _WITH_OUT_STRATEGY = frozenset(
 )
 
 
-def _fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> dict[str, int]:
+def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> dict[str, int]:
     """With which others each parameter's gradient is combined, in the order of the backward pass."""
     rule = config.comm_fusion.in_force("reducescatter" if config.enable_parallel_optimizer else "allreduce")
     positions = config.all_reduce_fusion_config

@@ -51,7 +51,7 @@ def heading(summary: Summary) -> str:
 
 def sections(summary: Summary) -> tuple[Section, ...]:
     """What is shown, in order; empty tables are left out."""
-    prefix = _common_prefix([row.path for row in summary.operators if row.name and row.path])
+    prefix = _common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
     found = [
         *(_operators(summary, phase, title, prefix) for phase, title in _PHASES.items()),
         _tensors(summary),

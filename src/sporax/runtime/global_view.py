@@ -1,15 +1,12 @@
-"""The global view: one program for all devices, cut by a plan.
+"""The global view: meshes of devices, where arrays lie on them, and how data gets there.
 
-Tensors are logical wholes here. A step is traced once with the whole shapes, ingested as an operator graph, planned
-(`sporax.planner`), and lowered to one manual program per device (`sporax.lowering.execute`) inside `shard_map`. Arrays
-between steps are ordinary `jax.Array`s with a `NamedSharding`; one process may drive many devices, or each process its own.
+Tensors are logical wholes here. Arrays between steps are ordinary `jax.Array`s with a `NamedSharding`; one process may drive
+many devices, or each process its own. Steps themselves are in `sporax.runtime.planned`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -19,38 +16,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.graph import MARK, OperatorGraph, Role
 from sporax.ir.layout import Layout
-from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Placement, prime_mesh
-from sporax.ir.plan import Plan
-from sporax.lowering.execute import rank_program
-from sporax.lowering.ingest import Ingested, ingest
-from sporax.planner.semi_auto import semi_auto_plan
-from sporax.planner.summary import Summary, summarize
-from sporax.planner.watch import announce
 from sporax.runtime import joint
-
-# XLA would merge collectives that are ready at the same time, against what a fusion setting asked for.
-_OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """What is known of one argument of a step.
-
-    Attributes:
-        role: what it is.
-        name: of the Parameter, or ``"input 0"``.
-        array: its shape and dtype, and where it lies at present if it is an array already.
-        cuttable: whether optimizer parallelism may cut it.
-    """
-
-    role: Role
-    name: str
-    array: Any
-    cuttable: bool = True
 
 
 def num_devices() -> int:
@@ -176,134 +145,3 @@ def _strategy_parts(position: int, config: ParallelConfig) -> tuple[int, ...]:
         return ()
     entry: Any = strategy[position]
     return entry.split if isinstance(entry, Layout) else tuple(entry)
-
-
-# ------------------------------------------------------------------------------------------------------------- a step
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedStep:
-    """A compiled step of the global view.
-
-    Attributes:
-        step: the traced program and its graph.
-        plan: how it is cut.
-        jitted: the program of all devices; takes the arguments one after another, the updated ones first.
-        shardings: where each argument must lie.
-        config: the settings it was made under.
-    """
-
-    step: Ingested
-    plan: Plan
-    jitted: Any
-    shardings: tuple[NamedSharding, ...]
-    config: ParallelConfig
-
-    @property
-    def graph(self) -> OperatorGraph:
-        """The operators of the step."""
-        return self.step.graph
-
-    def summary(self) -> Summary:
-        """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
-        return summarize(self.graph, self.plan)
-
-
-def plan_step(
-    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, config: ParallelConfig
-) -> PlannedStep:
-    """Trace, plan and lower a step.
-
-    Args:
-        function: takes the arguments one after another, gives a list of arrays, the new values of the updated ones first.
-        arguments: what they are, with whole shapes.
-        num_updated: how many of them are updated in place.
-        config: the user's settings.
-    """
-    mesh = mesh_of(config)
-    jaxpr = jax.make_jaxpr(function)(*(each.array for each in arguments))
-    step = ingest(
-        jaxpr,
-        [(each.role, each.name) for each in arguments],
-        [(number, number) for number in range(num_updated)],
-    )
-    plan = make_plan(step.graph, arguments, mesh, config)
-    announce(step.graph, plan)
-    first = len(step.constants)
-    program = rank_program(step, plan, axis_names(mesh))
-    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-    mapped = jax.shard_map(
-        program,
-        mesh=jax_mesh(mesh),
-        in_specs=tuple(partition_spec(each, mesh) for each in plan.inputs[first:]),
-        out_specs=[partition_spec(each, mesh) for each in plan.outputs],
-        check_vma=False,
-    )
-    options = _OPTIONS if jax.default_backend() == "cpu" else {}
-    jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
-    return PlannedStep(step, plan, jitted, tuple(sharding_of(each, mesh) for each in plan.inputs[first:]), config)
-
-
-def make_plan(graph: OperatorGraph, arguments: Sequence[Argument], mesh: DeviceMatrix, config: ParallelConfig) -> Plan:
-    """The plan for a graph whose last inputs are `arguments`.
-
-    Variables stay where they are in steps that do not compute gradients; otherwise their users decide.
-    """
-    inputs = graph.inputs[len(graph.inputs) - len(arguments) :]
-    placed: dict[int, Placement] = {}
-    position = 0
-    learns = _learns(graph)
-    for each, argument in zip(inputs, arguments, strict=True):
-        here = placement_of(argument.array, mesh)
-        if argument.role is Role.DATA:
-            placed[each.tensor] = here or data_placement(tuple(argument.array.shape), position, config, mesh)
-            position += 1
-        elif here is not None and not learns:
-            placed[each.tensor] = here
-    whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
-    return semi_auto_plan(graph, mesh, config, placed, whole)
-
-
-def _learns(graph: OperatorGraph) -> bool:
-    """Whether gradients of parameters are computed."""
-    return any(
-        isinstance(operator.operation.params.get("mark"), GradientMark)
-        for operator in graph.operators
-        if operator.name == MARK
-    )
-
-
-def run(planned: PlannedStep, executable: Any, arguments: Sequence[jax.Array], num_data: int) -> list[jax.Array]:
-    """Run a compiled step; arguments that do not lie where they must are brought there.
-
-    Args:
-        planned: the step.
-        executable: its compiled program.
-        arguments: one after another, the data last.
-        num_data: how many of them are data.
-    """
-    first_data = len(arguments) - num_data
-    data = [
-        place_data(array, sharding, planned.config)
-        for array, sharding in zip(arguments[first_data:], planned.shardings[first_data:], strict=True)
-    ]
-    variables: Sequence[jax.Array] = arguments[:first_data]
-    try:
-        return _started(executable(*variables, *data))
-    except (TypeError, ValueError):
-        # A variable lies elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did, and failed.
-        if any(array.is_deleted() for array in variables):
-            raise
-    variables = [joint.place(array, sharding) for array, sharding in zip(variables, planned.shardings, strict=False)]
-    return _started(executable(*variables, *data))
-
-
-def _started(outputs: list[jax.Array]) -> list[jax.Array]:
-    """The results of a program that has been started.
-
-    On CPUs two programs that do not depend on each other may run at the same time, and their messages would mix: with
-    several processes each waits for its end.
-    """
-    if jax.process_count() > 1 and jax.default_backend() == "cpu":
-        jax.block_until_ready(outputs)
-    return list(outputs)

@@ -15,15 +15,17 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
-from sporax.ir.graph import Role
-from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.plan_settings import PlanSettings
 from sporax.runtime import distributed, global_view, joint, state
+
+if TYPE_CHECKING:
+    from sporax.runtime.planned import PlannedStep
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")
@@ -85,8 +87,8 @@ class _Variant:
     communicates: bool = False
     jitted: Any = None
     executable: Any = None
-    asked: ParallelConfig | None = None
-    planned: global_view.PlannedStep | None = None
+    asked: PlanSettings | None = None
+    planned: PlannedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
     holders: tuple[type, ...] | None = None  # types of the arguments, where all are HOLDERS given by position
@@ -145,7 +147,18 @@ class _Variant:
         return True
 
 
-def no_plan() -> ParallelConfig | None:
+def _run_planned(variant: _Variant, planned: PlannedStep, data: list[jax.Array]) -> Any:
+    if variant.executable is None:
+        variant.executable = planned.lower().compile()
+        planned.make_lazy((*variant.written, *variant.read))
+    written, read, data = _values(variant, data)
+    outputs = planned.run(variant.executable, [*written, *read], data)
+    for variable, value in zip(variant.written, outputs, strict=False):
+        variable.raw = value
+    return _assemble(variant, outputs[len(variant.written) :])
+
+
+def no_plan() -> PlanSettings | None:
     """For programs that are never cut by a plan."""
     return None
 
@@ -166,7 +179,7 @@ class Program:
     __slots__ = ("_recent", "_variants", "compilations", "function", "name", "settings")
 
     def __init__(
-        self, function: Callable[..., Any], name: str, settings: Callable[[], ParallelConfig | None] = no_plan
+        self, function: Callable[..., Any], name: str, settings: Callable[[], PlanSettings | None] = no_plan
     ) -> None:
         self.function = function
         self.name = name
@@ -203,13 +216,13 @@ class Program:
         """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
         variant, arrays = self._select(args, kwargs)
         if variant.planned is not None:
-            return _lower_planned(variant, variant.planned, arrays)
+            return variant.planned.lower()
         if variant.communicates:
             devices = joint.all_devices()
             return variant.lower(*_joint_values(variant, arrays, devices), joint.zero(devices))
         return variant.lower(*_values(variant, arrays))
 
-    def plan(self, *args: Any, **kwargs: Any) -> global_view.PlannedStep | None:
+    def plan(self, *args: Any, **kwargs: Any) -> PlannedStep | None:
         """How the program for these arguments is cut, without running it; None when it is not cut by a plan."""
         return self._select(args, kwargs)[0].planned
 
@@ -228,15 +241,21 @@ class Program:
                 return variant
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
-        config = self.settings()
-        variant = _discover(self.function, signature, config)
-        if config is None and variant.asked is not None:
-            config = variant.asked
-            variant = _discover(self.function, signature, config)
-        if config is None:
+        settings = self.settings()
+        variant = _discover(self.function, signature, settings)
+        if settings is None and variant.asked is not None:
+            settings = variant.asked
+            variant = _discover(self.function, signature, settings)
+        if settings is None:
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
-            variant.planned = _planned(self.function, variant, self.name, config)
+            from sporax.runtime.planned import (
+                plan_program,  # brings the searches along: only steps that are cut wait for it
+            )
+
+            program = _pure(self.function, variant, self.name, planned=True)
+            data = _described(signature, settings)
+            variant.planned = plan_program(program, variant.written, variant.read, data, settings)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
@@ -308,7 +327,7 @@ def _joint_values(
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
-def _discover(function: Callable[..., Any], signature: _Signature, config: ParallelConfig | None = None) -> _Variant:
+def _discover(function: Callable[..., Any], signature: _Signature, settings: PlanSettings | None = None) -> _Variant:
     """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on."""
     frame = state.DiscoveryFrame()
 
@@ -317,8 +336,8 @@ def _discover(function: Callable[..., Any], signature: _Signature, config: Paral
         with frame:
             function(*args, **kwargs)
 
-    inputs = _described(signature, config)
-    if distributed.has_peers() and config is None:
+    inputs = _described(signature, settings)
+    if distributed.has_peers() and settings is None:
         jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
     else:
         jax.eval_shape(trace, inputs)
@@ -329,17 +348,17 @@ def _discover(function: Callable[..., Any], signature: _Signature, config: Paral
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
-        asked=frame.view if isinstance(frame.view, ParallelConfig) else None,
+        asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
 
 
-def _described(signature: _Signature, config: ParallelConfig | None) -> list[jax.ShapeDtypeStruct]:
+def _described(signature: _Signature, settings: PlanSettings | None) -> list[jax.ShapeDtypeStruct]:
     """The arrays among the arguments; in the global view, over all processes."""
     described = [each for each in signature.leaves if not isinstance(each[0], type)]
-    if config is None:
+    if settings is None:
         return [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described]
     return [
-        jax.ShapeDtypeStruct(global_view.whole_shape(tuple(shape), position, config), dtype)
+        jax.ShapeDtypeStruct(global_view.whole_shape(tuple(shape), position, settings.parallel), dtype)
         for position, (shape, dtype) in enumerate(described)
     ]
 
@@ -374,64 +393,6 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
 
     program.__name__ = program.__qualname__ = name
     return program
-
-
-# -------------------------------------------------------------------------------------------------- in the global view
-
-
-def _planned(
-    function: Callable[..., Any], variant: _Variant, name: str, config: ParallelConfig
-) -> global_view.PlannedStep:
-    """The program cut by a plan."""
-    program = _pure(function, variant, name, planned=True)
-    num_written, num_read = len(variant.written), len(variant.read)
-
-    def flat(*values: jax.Array) -> list[jax.Array]:
-        split = num_written + num_read
-        updated, outputs = program(list(values[:num_written]), list(values[num_written:split]), list(values[split:]))
-        return [*updated, *outputs]
-
-    flat.__name__ = name
-    data = _described(variant.signature, config)
-    arguments = [
-        *map(_variable_argument, (*variant.written, *variant.read)),
-        *(global_view.Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
-    ]
-    return global_view.plan_step(flat, arguments, num_written, config)
-
-
-def _variable_argument(variable: Any) -> global_view.Argument:
-    trainable = getattr(variable, "requires_grad", None)
-    role = Role.STATE if trainable is None else Role.PARAMETER
-    array = getattr(variable, "unmade", None)
-    return global_view.Argument(
-        role, variable.name, variable.raw if array is None else array, getattr(variable, "parallel_optimizer", True)
-    )
-
-
-def _run_planned(variant: _Variant, planned: global_view.PlannedStep, arrays: list[jax.Array]) -> Any:
-    if variant.executable is None:
-        variant.executable = _lower_planned(variant, planned, arrays).compile()
-        for variable, sharding in zip((*variant.written, *variant.read), planned.shardings, strict=False):
-            if getattr(variable, "unmade", None) is not None:
-                variable.make_at(sharding)
-    written, read, data = _values(variant, arrays)
-    values = [*written, *read, *data]
-    outputs = global_view.run(planned, variant.executable, values, len(data))
-    for variable, value in zip(variant.written, outputs, strict=False):
-        variable.raw = value
-    return _assemble(variant, outputs[len(variant.written) :])
-
-
-def _lower_planned(variant: _Variant, planned: global_view.PlannedStep, arrays: list[jax.Array]) -> jax.stages.Lowered:
-    described = [each.array for each in map(_variable_argument, (*variant.written, *variant.read))]
-    described += _described(variant.signature, planned.config)
-    placed = [
-        jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding)
-        for each, sharding in zip(described, planned.shardings, strict=True)
-    ]
-    lowered: jax.stages.Lowered = planned.jitted.lower(*placed)
-    return lowered
 
 
 def _difference(before: _Signature, after: _Signature) -> str:

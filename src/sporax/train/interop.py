@@ -26,7 +26,7 @@ _NORMALIZATION = {
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
 }
-_UNUSED_SUFFIX = ".num_batches_tracked"  # torch counts batches; MindSpore does not
+_UNUSED_SUFFIX = ".num_batches_tracked"  # torch counts batches; of MindSpore's layers only those of `mint` do
 
 NameMap = Mapping[str, str] | Callable[[str], str | None]
 
@@ -72,13 +72,13 @@ def load_torch_weights(
         SporaxValueError: the file does not exist or is broken.
     """
     check_bool("load_torch_weights", "strict", strict)
+    rename = _renaming(torch_names(net) if name_map is None else name_map)
+    wanted = {parameter.name for parameter in net.get_parameters()}
     found = {
         name: value
         for name, value in load_checkpoint(file_name, format="safetensors").items()
-        if not name.endswith(_UNUSED_SUFFIX)
+        if not name.endswith(_UNUSED_SUFFIX) or rename(name) in wanted
     }
-    rename = _renaming(torch_names(net) if name_map is None else name_map)
-    wanted = {parameter.name for parameter in net.get_parameters()}
     renamed: dict[str, Parameter] = {}
     unused = []
     for name, value in found.items():

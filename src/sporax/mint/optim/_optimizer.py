@@ -14,7 +14,8 @@ import jax.numpy as jnp
 
 from sporax import nn
 from sporax.common import dtype as dtypes
-from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.common.initializer import initializer
+from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
@@ -118,7 +119,7 @@ class Optimizer(nn.Optimizer):
             old = {each.name: each for each in self._slots.get(slot, ())}
             names = [f"{slot}.{parameter.name}" for parameter in self.parameters]
             self._slots[slot] = ParameterTuple(
-                old.get(name) or Parameter(wrap(jnp.zeros_like(parameter.array)), name=name)
+                old.get(name) or _zeros_like(parameter, name)
                 for name, parameter in zip(names, self.parameters, strict=True)
             )
             setattr(self, slot, self._slots[slot])
@@ -222,6 +223,14 @@ class Optimizer(nn.Optimizer):
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
+
+
+def _zeros_like(parameter: Parameter, name: str) -> Parameter:
+    """State of one Parameter; that of a lazy one is lazy, too."""
+    if not parameter.has_init:
+        return Parameter(wrap(jnp.zeros_like(parameter.array)), name=name)
+    with no_init_parameters():
+        return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name)
 
 
 def _groups(name: str, params: Any) -> list[Any]:

@@ -1,0 +1,138 @@
+"""Automatic parallelism: a search decides how operators are cut.
+
+The search sees the whole step: forward, backward and update, with what the user fixed. Of its answer the cuts of the forward
+and backward operators and the places of the parameters are kept; the rest follows by propagation, so that gradients are
+combined, fused and scattered, and parameters kept, by the same rules as in semi-automatic parallelism.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import MARK, OperatorGraph, Role
+from sporax.ir.hardware import HardwareProfile, load_profile
+from sporax.ir.marks import GradientMark, OperatorMark, Side
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan, Settlement
+from sporax.ir.plan_settings import PlanSettings
+from sporax.planner.cost.links import link_costs
+from sporax.planner.cost.model import CostModel, Roofline
+from sporax.planner.memory import memory_of
+from sporax.planner.propagation import Known, plan_by_propagation
+from sporax.planner.rules import Assignment
+from sporax.planner.search.dynamic import dynamic
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.recursive import recursive
+from sporax.planner.search.result import SearchResult
+from sporax.planner.search.seeds import propagation
+from sporax.planner.semi_auto import SemiAuto, fusion_ids
+
+SEARCHES = {
+    "recursive_programming": recursive,
+    "dynamic_programming": dynamic,
+    "sharding_propagation": propagation,
+}
+
+
+def auto_plan(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    settings: PlanSettings,
+    data: Mapping[int, Placement],
+    whole_parameters: frozenset[str] = frozenset(),
+    hardware: str = "cpu",
+) -> tuple[Plan, SearchResult]:
+    """The plan of AUTO_PARALLEL, and what the search says of it.
+
+    Args:
+        graph: the step.
+        mesh: the devices, with axes of prime sizes.
+        settings: the user's.
+        data: where inputs lie that hold data, by number of the tensor.
+        whole_parameters: names of those that optimizer parallelism shall not cut.
+        hardware: profile to use when the settings name none.
+
+    Raises:
+        SporaxRuntimeError: a strategy of the user that does not fit, or no plan fits the memory.
+    """
+    config = settings.parallel
+    profile = load_profile(settings.hardware or hardware)
+    policy = AutoPolicy(mesh, config, whole_parameters, fusion_ids(graph, config))
+    found = _search(graph, mesh, settings, profile, {**data, **_users_cuts(graph, policy)})
+    plan = plan_by_propagation(
+        graph, mesh, _inputs(graph, found.plan, data), policy, config.enable_alltoall, _cuts(graph, found.plan)
+    )
+    return plan, found
+
+
+def _search(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    settings: PlanSettings,
+    profile: HardwareProfile,
+    fixed: Mapping[int, Placement],
+) -> SearchResult:
+    """The plan of the search that the user chose; where it does not fit the memory, the best one that does."""
+    model: CostModel = Roofline(profile, link_costs(profile, mesh))
+    options = SearchOptions(fully_use_devices=settings.search.fully_use_devices, fixed=fixed)
+    found = SEARCHES[settings.parallel.search_mode](graph, mesh, model, options)
+    capacity = int(settings.cost.device_memory_capacity)
+    if memory_of(graph, found.plan).peak_bytes <= capacity:
+        return found
+    return ilp(graph, mesh, model, replace(options, memory_bytes=capacity))
+
+
+@dataclass(frozen=True, slots=True)
+class AutoPolicy(SemiAuto):
+    """Marks of operators say nothing, but for strategies that the search must keep."""
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """As the user cut it, or as it comes."""
+        if mark.side is Side.IN and self.keeps(mark):
+            return super(AutoPolicy, self).at_operator(mark, specs, known)
+        return [None] * len(specs)
+
+    def keeps(self, mark: OperatorMark) -> bool:
+        """Whether the operator has a strategy that counts: recursive programming decides for itself, as in MindSpore."""
+        return mark.in_strategy is not None and self.config.search_mode != "recursive_programming"
+
+
+def _users_cuts(graph: OperatorGraph, policy: AutoPolicy) -> dict[int, Placement]:
+    """Where the user's strategies put tensors."""
+    found: dict[int, Placement] = {}
+    for operator in graph.operators:
+        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        if isinstance(mark, OperatorMark) and mark.side is Side.IN and policy.keeps(mark):
+            specs = operator.operation.operands
+            wanted = policy.at_operator(replace(mark, path=operator.path), specs, [None] * len(specs))
+            for tensor, settlement in zip(operator.results, wanted, strict=True):
+                if settlement is not None:
+                    found[tensor] = settlement.placement
+    return found
+
+
+def _cuts(graph: OperatorGraph, plan: Plan) -> dict[int, Assignment]:
+    """How the search cut the operators before the update of the parameters."""
+    last = len(graph.operators)
+    for number, operator in enumerate(graph.operators):
+        if operator.name == MARK and isinstance(operator.operation.params["mark"], GradientMark):
+            last = number
+    return {
+        number: planned.assignment
+        for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True))
+        if number < last and operator.name != MARK and not operator.bodies
+    }
+
+
+def _inputs(graph: OperatorGraph, plan: Plan, data: Mapping[int, Placement]) -> dict[int, Placement]:
+    """Where the search put the parameters."""
+    places = {
+        each.tensor: placement
+        for each, placement in zip(graph.inputs, plan.inputs, strict=True)
+        if each.role is Role.PARAMETER
+    }
+    return {**places, **data}

@@ -1,0 +1,252 @@
+"""A step of the global view: one program for all devices, cut by a plan.
+
+It is traced once with the whole shapes, ingested as an operator graph, planned (`sporax.planner`), and lowered to one manual
+program per device (`sporax.lowering.execute`) inside `shard_map`. `runtime.program` imports this module only for steps that
+need a plan: the searches bring scipy along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import MARK, OperatorGraph, Role
+from sporax.ir.marks import GradientMark
+from sporax.ir.parallel_config import ParallelMode
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
+from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.execute import rank_program
+from sporax.lowering.ingest import Ingested, ingest
+from sporax.planner.auto import auto_plan
+from sporax.planner.search.result import SearchResult
+from sporax.planner.semi_auto import semi_auto_plan
+from sporax.planner.summary import Summary, summarize
+from sporax.planner.watch import announce
+from sporax.runtime import joint
+from sporax.runtime.global_view import (
+    axis_names,
+    data_placement,
+    jax_mesh,
+    mesh_of,
+    partition_spec,
+    place_data,
+    placement_of,
+    sharding_of,
+)
+
+# XLA would merge collectives that are ready at the same time, against what a fusion setting asked for.
+_OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What is known of one argument of a step.
+
+    Attributes:
+        role: what it is.
+        name: of the Parameter, or ``"input 0"``.
+        array: its shape and dtype, and where it lies at present if it is an array already.
+        cuttable: whether optimizer parallelism may cut it.
+    """
+
+    role: Role
+    name: str
+    array: Any
+    cuttable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A compiled step of the global view.
+
+    Attributes:
+        step: the traced program and its graph.
+        plan: how it is cut.
+        jitted: the program of all devices; takes the arguments one after another, the updated ones first.
+        arguments: what it takes: variables that it updates, variables that it reads, data.
+        shardings: where each argument must lie.
+        settings: what it was planned under.
+        search: how the plan was found, in automatic parallelism.
+    """
+
+    step: Ingested
+    plan: Plan
+    jitted: Any
+    arguments: tuple[Argument, ...]
+    shardings: tuple[NamedSharding, ...]
+    settings: PlanSettings
+    search: SearchResult | None = None
+
+    @property
+    def graph(self) -> OperatorGraph:
+        """The operators of the step."""
+        return self.step.graph
+
+    def summary(self) -> Summary:
+        """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
+        return summarize(self.graph, self.plan)
+
+    def lower(self) -> jax.stages.Lowered:
+        """The program of all devices, lowered and not compiled."""
+        placed = [
+            jax.ShapeDtypeStruct(each.array.shape, each.array.dtype, sharding=sharding)
+            for each, sharding in zip(self.arguments, self.shardings, strict=True)
+        ]
+        lowered: jax.stages.Lowered = self.jitted.lower(*placed)
+        return lowered
+
+    def make_lazy(self, variables: Sequence[Any]) -> None:
+        """Make the values of lazy variables, each device its own slices."""
+        for variable, sharding in zip(variables, self.shardings, strict=False):
+            if getattr(variable, "unmade", None) is not None:
+                variable.make_at(sharding)
+
+    def run(self, executable: Any, variables: Sequence[jax.Array], data: Sequence[jax.Array]) -> list[jax.Array]:
+        """Run the compiled program; arguments that do not lie where they must are brought there.
+
+        Args:
+            executable: the compiled program.
+            variables: values of the variables, the updated ones first.
+            data: the other arguments; with several processes, the part that this one feeds.
+        """
+        places = self.shardings[len(variables) :]
+        fed = [
+            place_data(array, sharding, self.settings.parallel) for array, sharding in zip(data, places, strict=True)
+        ]
+        try:
+            return _started(executable(*variables, *fed))
+        except (TypeError, ValueError):
+            # A variable lies elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
+            if any(array.is_deleted() for array in variables):
+                raise
+        moved = [joint.place(array, sharding) for array, sharding in zip(variables, self.shardings, strict=False)]
+        return _started(executable(*moved, *fed))
+
+
+def plan_program(
+    program: Callable[..., Any],
+    written: Sequence[Any],
+    read: Sequence[Any],
+    data: Sequence[jax.ShapeDtypeStruct],
+    settings: PlanSettings,
+) -> PlannedStep:
+    """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
+
+    Args:
+        program: the function.
+        written, read: the variables.
+        data: what the arrays are, over all processes.
+        settings: the user's.
+    """
+    first_read, first_data = len(written), len(written) + len(read)
+
+    def flat(*values: jax.Array) -> list[jax.Array]:
+        updated, outputs = program(
+            list(values[:first_read]), list(values[first_read:first_data]), list(values[first_data:])
+        )
+        return [*updated, *outputs]
+
+    flat.__name__ = program.__name__
+    arguments = [
+        *map(_of_variable, (*written, *read)),
+        *(Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
+    ]
+    return plan_step(flat, arguments, len(written), settings)
+
+
+def _of_variable(variable: Any) -> Argument:
+    role = Role.STATE if getattr(variable, "requires_grad", None) is None else Role.PARAMETER
+    unmade = getattr(variable, "unmade", None)
+    cuttable = getattr(variable, "parallel_optimizer", True)
+    return Argument(role, variable.name, variable.raw if unmade is None else unmade, cuttable)
+
+
+def plan_step(
+    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+) -> PlannedStep:
+    """Trace, plan and lower a step.
+
+    Args:
+        function: takes the arguments one after another, gives a list of arrays, the new values of the updated ones first.
+        arguments: what they are, with whole shapes.
+        num_updated: how many of them are updated in place.
+        settings: the user's.
+    """
+    mesh = mesh_of(settings.parallel)
+    jaxpr = jax.make_jaxpr(function)(*(each.array for each in arguments))
+    step = ingest(
+        jaxpr,
+        [(each.role, each.name) for each in arguments],
+        [(number, number) for number in range(num_updated)],
+    )
+    plan, search = make_plan(step.graph, arguments, mesh, settings)
+    announce(step.graph, plan)
+    first = len(step.constants)
+    program = rank_program(step, plan, axis_names(mesh))
+    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
+    mapped = jax.shard_map(
+        program,
+        mesh=jax_mesh(mesh),
+        in_specs=tuple(partition_spec(each, mesh) for each in plan.inputs[first:]),
+        out_specs=[partition_spec(each, mesh) for each in plan.outputs],
+        check_vma=False,
+    )
+    options = _OPTIONS if jax.default_backend() == "cpu" else {}
+    jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
+    shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
+    return PlannedStep(step, plan, jitted, tuple(arguments), shardings, settings, search)
+
+
+def make_plan(
+    graph: OperatorGraph, arguments: Sequence[Argument], mesh: DeviceMatrix, settings: PlanSettings
+) -> tuple[Plan, SearchResult | None]:
+    """The plan for a graph whose last inputs are `arguments`, and how it was found.
+
+    Variables stay where they are in steps that do not compute gradients; otherwise their users decide.
+    """
+    inputs = graph.inputs[len(graph.inputs) - len(arguments) :]
+    placed: dict[int, Placement] = {}
+    position = 0
+    learns = _learns(graph)
+    for each, argument in zip(inputs, arguments, strict=True):
+        here = placement_of(argument.array, mesh)
+        if argument.role is Role.DATA:
+            placed[each.tensor] = here or data_placement(tuple(argument.array.shape), position, settings.parallel, mesh)
+            position += 1
+        elif here is not None and not learns:
+            placed[each.tensor] = here
+    whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
+    if settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL:
+        return auto_plan(graph, mesh, settings, placed, whole, kind_of_device())
+    return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
+
+
+def kind_of_device() -> str:
+    """The hardware profile that fits the devices at hand best."""
+    return {"gpu": "h100", "tpu": "tpu-v5e"}.get(jax.default_backend(), "cpu")
+
+
+def _learns(graph: OperatorGraph) -> bool:
+    """Whether gradients of parameters are computed."""
+    return any(
+        isinstance(operator.operation.params.get("mark"), GradientMark)
+        for operator in graph.operators
+        if operator.name == MARK
+    )
+
+
+def _started(outputs: list[jax.Array]) -> list[jax.Array]:
+    """The results of a program that has been started.
+
+    On CPUs two programs that do not depend on each other may run at the same time, and their messages would mix: with
+    several processes each waits for its end.
+    """
+    if jax.process_count() > 1 and jax.default_backend() == "cpu":
+        jax.block_until_ready(outputs)
+    return list(outputs)

@@ -1,0 +1,47 @@
+"""Collectives of a compiled program, read from its text, and those of its plan, by kind and bytes."""
+
+import re
+from collections import Counter
+
+from sporax.planner.transfers import collective_bytes as bytes_of
+from sporax.planner.transfers import schedule
+
+_KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
+_LINE = re.compile(rf"= (?P<result>.*?) (?P<kind>{_KINDS})(?:-start)?\((?P<operands>[^)]*)\)")
+_ARRAY = re.compile(r"\b(pred|[suf]\d+|bf16|c\d+)\[([\d,]*)\]")
+_BITS = {"pred": 8, "bf16": 16}
+
+
+def collective_bytes(lowered):
+    """Bytes that one rank holds when it enters the collectives of each kind, from the optimised program."""
+    return read_collectives(lowered.compile().as_text())
+
+
+def read_collectives(text):
+    """As `collective_bytes`, of a program's text."""
+    total = Counter()
+    for line in re.sub(r"/\*.*?\*/", "", text).splitlines():
+        match = _LINE.search(line)
+        if match is None:
+            continue
+        kind = match["kind"].replace("-", "_").replace("collective_permute", "permute")
+        size = sum(map(_bytes, _ARRAY.findall(match["result"])))
+        groups = re.search(r"replica_groups=\{\{([\d,]+)\}|replica_groups=\[\d+,(\d+)\]", line)
+        members = 1
+        if groups:
+            members = len(groups[1].split(",")) if groups[1] else int(groups[2])
+        total[kind] += {"all_gather": size // members, "reduce_scatter": size * members}.get(kind, size)
+    return dict(total)
+
+
+def planned_bytes(planned):
+    """The same from the plan's schedule."""
+    return {kind: size for kind, size in bytes_of(list(schedule(planned.graph, planned.plan))).items() if size}
+
+
+def _bytes(array):
+    dtype, shape = array
+    count = 1
+    for size in filter(None, shape.split(",")):
+        count *= int(size)
+    return count * _BITS.get(dtype, int(re.sub(r"\D", "", dtype) or 8)) // 8

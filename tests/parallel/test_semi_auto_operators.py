@@ -1,0 +1,117 @@
+"""Cut operators compute what whole ones do, forwards and backwards, with the collectives that the plan says.
+
+Many operators share one step, so that XLA compiles few programs.
+"""
+
+import itertools
+import random
+import zlib
+
+import jax
+import numpy as np
+import pytest
+from operator_cases import CASES, NUM_DEVICES, splits
+from program_text import collective_bytes, planned_bytes
+
+import sporax as ms
+from sporax import Tensor, nn
+from sporax.communication import init
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.marks import OperatorMark, Side
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import prime_mesh
+from sporax.planner.operator_cuts import placements_for
+
+DRAWN = 2
+PER_STEP = 24
+MESH = prime_mesh(DeviceMatrix((NUM_DEVICES,)))
+
+
+@pytest.fixture(autouse=True)
+def _graph_mode():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    init()
+
+
+class Operators(nn.Cell):
+    """Results of several operators, and the slopes of their squares in the float inputs."""
+
+    def __init__(self, members):
+        super().__init__()
+        self.cases = [case for case, _ in members]
+        self.primitives = [case.primitive(strategy) for case, strategy in members]
+
+    def construct(self, *tensors):
+        remaining = iter(tensors)
+        return [
+            self.results(case, primitive, list(itertools.islice(remaining, len(case.values))))
+            for case, primitive in zip(self.cases, self.primitives, strict=True)
+        ]
+
+    def results(self, case, primitive, tensors):
+        def squares(*inputs):
+            found = jax.tree.leaves(case.run(primitive, *inputs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+            floats = [each for each in found if each.dtype == ms.float32]
+            return sum((each * each).sum() for each in floats), found
+
+        if not case.slopes:
+            return squares(*tensors)[1]
+        positions = tuple(number for number, value in enumerate(case.values) if value.dtype == "float32")
+        (_, found), slopes = ms.value_and_grad(squares, positions, has_aux=True)(*tensors)
+        return [*found, *(slopes if isinstance(slopes, tuple) else (slopes,))]
+
+
+def arrays(members):
+    return [value.array(seed) for case, _ in members for seed, value in enumerate(case.values)]
+
+
+def run(members, **settings):
+    """Results as arrays, and the step that computed them."""
+    ms.reset_auto_parallel_context()
+    ms.set_auto_parallel_context(**settings)
+    net = Operators(members)
+    inputs = [Tensor(array) for array in arrays(members)]
+    results = net(*inputs)
+    return jax.tree.map(lambda each: each.asnumpy(), results, is_leaf=lambda each: isinstance(each, Tensor)), net, inputs
+
+
+def legal(case):
+    """The strategies of a case: those written down, or some of all that the planner accepts."""
+    if case.strategies:
+        return case.strategies
+    specs = [TensorSpec(value.shape, value.dtype) for value in case.values]
+    primitive = case.primitive()
+    said = {**primitive._attributes, "axis": case.constants[0] if case.constants else -1, **primitive._attributes}
+
+    def fits(strategy):
+        named = tuple((name, value) for name, value in said.items() if isinstance(value, int | tuple | str))
+        try:
+            placements_for(OperatorMark(case.name, 0, Side.IN, strategy, None, named), specs, MESH)
+        except SporaxRuntimeError:
+            return False
+        return True
+
+    every = list(itertools.product(*(splits(value.shape) for value in case.values)))
+    random.Random(zlib.crc32(case.name.encode())).shuffle(every)
+    return list(itertools.islice((each for each in every if np.max(np.concatenate(each)) > 1 and fits(each)), DRAWN))
+
+
+MEMBERS = [(case, strategy) for case in CASES for strategy in legal(case)]
+STEPS = [MEMBERS[start : start + PER_STEP] for start in range(0, len(MEMBERS), PER_STEP)]
+
+
+@pytest.mark.parametrize("members", STEPS, ids=lambda members: f"{members[0][0].name}-{members[-1][0].name}")
+def test_cut_operators_equal_whole_ones(members):
+    whole, *_ = run(members)
+    cut, net, inputs = run(
+        members, parallel_mode="semi_auto_parallel", device_num=NUM_DEVICES, dataset_strategy="full_batch"
+    )
+    for (case, strategy), wanted, found in zip(members, whole, cut, strict=True):
+        for one, other in zip(wanted, found, strict=True):
+            assert one.dtype == other.dtype and one.shape == other.shape, (case.name, strategy)
+            scale = np.max(np.abs(one), initial=1e-6) if one.dtype == np.float32 else 1
+            tolerance = 1e-5 * scale if one.dtype == np.float32 else 0
+            np.testing.assert_allclose(other, one, rtol=0, atol=tolerance, err_msg=f"{case.name} {strategy}")
+    planned = net.program.plan(*inputs)
+    assert collective_bytes(net.program.lower(*inputs)) == planned_bytes(planned)
