@@ -24,6 +24,10 @@ MARK = "mark"
 """Name of the operation that passes its operands through and carries a mark as parameter ``mark``."""
 
 
+IDENTITIES = frozenset({MARK, "optimization_barrier"})
+"""Operations that hand on every tensor by itself. Their plans have no assignment, and results lie as operands do."""
+
+
 class Role(Enum):
     """What an input of a step is."""
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.graph import LITERAL
+from sporax.ir.graph import IDENTITIES, LITERAL
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest import Equation, Ingested
@@ -105,6 +105,9 @@ class _Runner:
     ) -> Sequence[Array]:
         if equation.primitive is mark_p:
             return operands
+        if self.step.graph.operators[number].name in IDENTITIES:
+            handed: Sequence[Array] = equation.primitive.bind(*operands, **equation.params)
+            return handed
         if equation.bodies:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation

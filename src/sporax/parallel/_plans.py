@@ -18,7 +18,7 @@ from sporax.ir.layout import Layout as LayoutValue
 from sporax.planner.picture import picture
 from sporax.planner.summary import Summary
 from sporax.planner.summary_text import Section, heading, sections
-from sporax.runtime.global_view import PlannedStep
+from sporax.runtime.planned import PlannedStep
 from sporax.runtime.program import Program
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sporax.ir.errors import SporaxValueError
-from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
@@ -84,10 +84,10 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
         return
     for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
         yield from _disagreements(body, body_plan)
-    if operator.name == MARK:
+    if operator.name in IDENTITIES:
         if planned.operands != planned.results:
             before, after = list(map(str, planned.operands)), list(map(str, planned.results))
-            yield f"a mark must hand on what it gets, {before}, but got {after}"
+            yield f"it must hand on what it gets, {before}, but got {after}"
         return
     if operator.bodies:
         yield from _control_flow(operator, planned)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
@@ -168,6 +168,8 @@ class _Propagation:
         made = [self.lies.get(tensor) for tensor in operator.results]
         if operator.name == MARK:
             self._mark(number, operator, known)
+        elif operator.name in IDENTITIES:
+            self._hand_on(number, operator, known, made)
         elif operator.bodies:
             self._control(number, operator, known)
         elif number in self.given:
@@ -193,6 +195,19 @@ class _Propagation:
             return True
         specs = (*operator.operation.operands, *operator.operation.results)
         return not any(spec.shape for spec in specs) and None not in known
+
+    def _hand_on(self, number: int, operator: Operator, known: Known, made: Known) -> None:
+        """Every tensor passes through by itself; those of which nothing is known wait, if there are no others."""
+        if not any(known) and not any(made):
+            for tensor in operator.operands:
+                self.waiting.setdefault(tensor, []).append(number)
+            return
+        specs = operator.operation.operands
+        where = tuple(
+            here or there or Placement.replicated(spec.num_dims)
+            for here, there, spec in zip(known, made, specs, strict=True)
+        )
+        self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
 
     def _as_given(self, number: int, operator: Operator, known: Known) -> None:
         """Cut an operator as a search decided; operands that it wants complete are combined for all their readers."""

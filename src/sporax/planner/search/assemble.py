@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
-from sporax.planner.rules import Rule, nothing_cut, placements, propagate
+from sporax.planner.rules import Rule, nothing_cut, placements
 from sporax.planner.search.bundles import Bundles
 from sporax.planner.search.operators import is_identity, rule_of
 from sporax.planner.search.problem import Problem
@@ -88,16 +87,8 @@ class _Assembler:
 
     def _identity(self, operator: Operator) -> OperatorPlan:
         """Results that are tensors of their own lie as given, all others as their operands."""
-        where = [self._place(each) for each in operator.results]
-        rule = rule_of(operator)
-        assignment = propagate(rule, self.problem.mesh, where)
-        operands, results = placements(rule, assignment)
-        if list(results) != where:
-            raise SporaxRuntimeError(
-                f"For '{operator}', the results must lie at {list(map(str, where))}, but the rule gives "
-                f"{list(map(str, results))}. This is a bug in Sporax."
-            )
-        return OperatorPlan(assignment, operands, results)
+        where = tuple(self._place(each) for each in operator.results)
+        return OperatorPlan(nothing_cut(rule_of(operator)), where, where)
 
     def _settled(self) -> dict[int, Settlement]:
         """Tensors that several read somewhere else than they are made are brought there once; so are given ones."""

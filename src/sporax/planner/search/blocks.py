@@ -1,8 +1,9 @@
 """Repeated blocks planned once: the layers of a deep network that look alike are cut alike.
 
-Decisions with the same candidates and the same surroundings are tied: one variable with their costs added up, so the integer
-program does not grow with depth. Tying can cost something; the whole problem's bound, by message passing, says how much at
-most. Plans that alternate from layer to layer need blocks of two layers, so several periods are tried.
+Decisions with the same candidates and the same surroundings are tied: one variable with their costs added up, so what is to
+be decided does not grow with depth. Plans that alternate from layer to layer need blocks of two layers, so several periods are
+tried; then single decisions, those at the ends above all, may leave their class. What tying costs at most is certified by a
+bound on the whole problem.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.deciding import lower_bound
+from sporax.planner.search.deciding import Improver, choose, lower_bound
 from sporax.planner.search.moving import Floats
 from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions, refuse_memory
 from sporax.planner.search.result import SearchResult
-from sporax.planner.solver import CostGraph, solve
+from sporax.planner.solver import CostGraph
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 _RADIUS = 2
 """How far decisions look around to tell whether their surroundings are the same."""
@@ -33,7 +34,6 @@ def repeated(
     model: CostModel,
     options: SearchOptions | None = None,
     *,
-    seconds: float = 60.0,
     periods: Sequence[int] = (1, 2),
 ) -> SearchResult:
     """A plan in which repeated blocks are cut alike, with a bound on what better there could be.
@@ -43,39 +43,31 @@ def repeated(
         mesh: the devices.
         model: prices operators and links.
         options: what the search may do.
-        seconds: time for the solver, all periods together.
         periods: after how many layers blocks repeat; all are tried.
 
     Raises:
         SporaxValueError: a memory limit is given, which this search does not keep.
-        SporaxRuntimeError: nothing was found in time.
     """
     start = time.monotonic()
     options = options or SearchOptions()
     refuse_memory("repeated", options)
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    alike = classes(problem)
-    best: list[int] | None = None
-    num_classes = 0
+    alike, improver = classes(problem), Improver(problem)
+    attempts = []
     for period in periods:
         classed = numbered(alike, period)
-        solution = solve(tied(problem, classed), seconds=seconds / len(periods))
-        if solution.choices is None:
-            continue
-        chosen = [int(solution.choices[each]) for each in classed]
-        if best is None or problem.seconds(chosen) < problem.seconds(best):
-            best, num_classes = chosen, max(classed) + 1
-    if best is None:
-        raise SporaxRuntimeError(
-            f"For 'repeated', {seconds} seconds must be enough to find a plan, but none was found."
-        )
-    cost, bound = problem.seconds(best), lower_bound(problem) / NANOSECONDS
+        decided = choose(tied(problem, classed))
+        chosen = [decided[each] for each in classed]
+        improver.improve(chosen)
+        attempts.append((problem.seconds(chosen), max(classed) + 1, chosen))
+    cost, num_classes, best = min(attempts)
+    bound = lower_bound(problem.cost_graph()) / NANOSECONDS
     return SearchResult(
         plan_of(problem, best),
         "repeated",
         cost,
         min(bound, cost),
-        cost - bound <= 1e-9 * cost,
+        cost - bound <= OPTIMALITY_TOLERANCE * cost,
         time.monotonic() - start,
         {**problem.statistics(), "classes": num_classes},
     )

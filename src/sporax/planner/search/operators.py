@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from sporax.ir.graph import MARK, Operator
+from sporax.ir.graph import IDENTITIES, Operator
 from sporax.ir.operation import Operation
 from sporax.planner.rules import Rule, entry_for, replicate, rule_for
 from sporax.planner.rules.elementwise import side_by_side
 
-IDENTITIES = frozenset([MARK, "optimization_barrier"])
 _LIGHT_FAMILIES = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
 _HEAVY = frozenset(
     ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "rng_uniform", "rng_bit_generator", "argmax", "argmin"]

@@ -44,7 +44,7 @@ def recursive(
     for unit in rounds:
         builder.extend((unit,))
         problem = builder.build(problem.bases(chosen))
-        chosen = choose(problem)
+        chosen = choose(problem.cost_graph())
         candidates += sum(map(len, problem.costs))
     final = builder.priced(problem.bases(chosen))
     chosen = [0] * len(final.costs)

@@ -19,8 +19,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.deciding import choose
-from sporax.planner.search.moving import Floats
+from sporax.planner.search.deciding import Improver, choose
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
 from sporax.planner.search.result import SearchResult
 
@@ -52,9 +51,10 @@ def propagation(
     refuse_memory("propagation", options)
     builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
     problem = builder.build()
-    spread = _Spread(problem)
+    improver = Improver(problem)
+    kept = bool(options.fixed)
     seedings = [_given(problem)] if options.fixed else [*_automatic(problem)]
-    plans = [*(spread.run(seeding) for seeding in seedings), choose(problem)]
+    plans = [*(_spread(improver, seeding, kept) for seeding in seedings), choose(problem.cost_graph())]
     costs = [problem.seconds(chosen) for chosen in plans]
     best = plans[int(np.argmin(costs))]
     final = builder.priced(problem.bases(best))
@@ -70,57 +70,30 @@ def propagation(
     )
 
 
-class _Spread:
-    """Decisions with their neighbours, for one problem."""
+def _spread(improver: Improver, seeding: Seeding, kept: bool) -> list[int]:
+    """One candidate per decision: from the seeds to neighbours of neighbours, and again from what nobody reached.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.links: list[list[tuple[int, Floats]]] = [[] for _ in problem.costs]
-        for first, second, table in problem.edges:
-            self.links[first].append((second, table))
-            self.links[second].append((first, table.T))
-
-    def run(self, seeding: Seeding) -> list[int]:
-        """One candidate per decision."""
-        chosen = [-1] * len(self.links)
-        for node, candidate in seeding.items():
-            chosen[node] = candidate
-        waiting = deque(seeding)
-        reached = set(seeding)
-        starts = iter(range(len(chosen)))
-        while True:
-            while waiting:
-                node = waiting.popleft()
-                if chosen[node] < 0:
-                    chosen[node] = int(self._prices(node, chosen).argmin())
-                fresh = [other for other, _ in self.links[node] if other not in reached]
-                waiting.extend(dict.fromkeys(fresh))
-                reached.update(fresh)
-            rest = next((node for node in starts if node not in reached), None)
-            if rest is None:
-                break
-            waiting.append(rest)
-            reached.add(rest)
-        self._settle(chosen, frozenset(seeding) if self.problem.options.fixed else frozenset())
-        return chosen
-
-    def _prices(self, node: int, chosen: list[int]) -> Floats:
-        """Cost of each candidate beside its neighbours; those that are open are taken to agree."""
-        prices = self.problem.costs[node].copy()
-        for other, table in self.links[node]:
-            prices += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
-        return prices
-
-    def _settle(self, chosen: list[int], kept: frozenset[int]) -> None:
-        waiting = dict.fromkeys(node for node in range(len(chosen)) if node not in kept)
+    Args:
+        improver: knows who is whose neighbour.
+        seeding: where to begin.
+        kept: the seeds are the user's and stay.
+    """
+    chosen = [-1] * len(improver.costs)
+    for node, candidate in seeding.items():
+        chosen[node] = candidate
+    reached = dict.fromkeys(seeding)
+    for start in (*seeding, *range(len(chosen))):
+        waiting = deque([start] if start not in reached or start in seeding else ())
+        reached[start] = None
         while waiting:
-            node = next(iter(waiting))
-            del waiting[node]
-            prices = self._prices(node, chosen)
-            best = int(prices.argmin())
-            if prices[best] < prices[chosen[node]] * (1 - 1e-12):
-                chosen[node] = best
-                waiting.update(dict.fromkeys(other for other, _ in self.links[node] if other not in kept))
+            node = waiting.popleft()
+            if chosen[node] < 0:
+                chosen[node] = int(improver.prices(node, chosen).argmin())
+            fresh = dict.fromkeys(other for other, _ in improver.links[node] if other not in reached)
+            waiting.extend(fresh)
+            reached.update(fresh)
+    improver.improve(chosen, frozenset(seeding) if kept else frozenset())
+    return chosen
 
 
 def _given(problem: Problem) -> Seeding:
