@@ -24,7 +24,7 @@ OUTCOMES = (GOLDEN / "facts.json", TESTS / "ops" / "recorded.json")
 RECIPES = {
     "ops": (GOLDEN / "curve_recipes.py", *sorted((GOLDEN / "models").glob("*.py"))),
     "nn": (GOLDEN / "curve_recipes.py", *sorted((GOLDEN / "models").glob("*.py")), GOLDEN / "optimizer_recipes.py"),
-    "mint": (TESTS / "mint" / "mint_recipes.py",),
+    "mint": (TESTS / "mint" / "mint_recipes.py", TESTS / "mint" / "recorded_torch.json"),
     "train": (TESTS / "train" / "metric_recipes.py",),
     "common.initializer": (GOLDEN / "cases" / "statistics.cases",),
     "dataset": (TESTS / "dataset" / "test_samplers.py",),

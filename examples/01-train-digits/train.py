@@ -113,7 +113,7 @@ def plot(curves: dict[tuple[str, int], Curve], file: Path) -> None:
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(10, 4))
     colours = {name: f"C{number}" for number, name in enumerate(NETWORKS)}
-    for (name, num_devices), curve in curves.items():
+    for (name, num_devices), curve in sorted(curves.items(), key=lambda item: item[0][1]):
         label = f"{name} on {num_devices} device{'s' * (num_devices > 1)}"
         style = {"color": colours[name], "label": label, "linestyle": "-" if num_devices == 1 else ":"}
         means = [sum(curve.losses[i : i + 10]) / 10 for i in range(len(curve.losses) - 9)]

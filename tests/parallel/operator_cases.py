@@ -61,6 +61,7 @@ class Case:
         strategies: how it may be cut; () to draw from all legal ones.
         call: how it is called, if not with tensors and constants one after another.
         slopes: whether it has useful derivatives.
+        draws: how many strategies to draw.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Case:
     strategies: tuple[Any, ...] = ()
     call: Callable[..., Any] | None = None
     slopes: bool = True
+    draws: int = 2
 
     def primitive(self, strategy: Any = None) -> Any:
         """The operator with a strategy."""
@@ -99,18 +101,20 @@ ZerosLike""".split()
 INNER = "ACos Asin Atanh Erfinv".split()
 POSITIVE = "Acosh Inv Log Log1p Reciprocal Rsqrt Sqrt".split()
 BINARY = "Add Mul Sub Maximum Minimum SquaredDifference Equal Greater GreaterEqual Less LessEqual NotEqual".split()
-QUOTIENTS = """Atan2 Div DivNoNan RealDiv FloorDiv FloorMod Mod MulNoNan Pow TruncateDiv TruncateMod Xdivy Xlogy""".split()
+QUOTIENTS = (
+    """Atan2 Div DivNoNan RealDiv FloorDiv FloorMod Mod MulNoNan Pow TruncateDiv TruncateMod Xdivy Xlogy""".split()
+)
 FLAT = {"Ceil", "Floor", "IsFinite", "OnesLike", "Rint", "Round", "Sign", "ZerosLike", "FloorDiv", "TruncateDiv"}
 COMPARISONS = {"Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual"}
 
 
 def _pointwise() -> Iterator[Case]:
     for name in UNARY:
-        yield Case(name, (_f(16, 8),), slopes=name not in FLAT)
+        yield Case(name, (_f(16, 8),), slopes=name not in FLAT, draws=1)
     for name in INNER:
-        yield Case(name, (_f(16, 8, low=-0.9, high=0.9),))
+        yield Case(name, (_f(16, 8, low=-0.9, high=0.9),), draws=1)
     for name in POSITIVE:
-        yield Case(name, (_f(16, 8, low=1.1, high=3.0),))
+        yield Case(name, (_f(16, 8, low=1.1, high=3.0),), draws=1)
     for name in BINARY:
         yield Case(name, (_f(16, 8), _f(8)), slopes=name not in COMPARISONS)
     for name in QUOTIENTS:
@@ -170,7 +174,12 @@ def _reductions() -> Iterator[Case]:
     images = (_f(8, 4, 2, 2), _f(4), _f(4), _f(4), _f(4, low=0.5, high=2.0))
     for training in (True, False):
         strategies = (((8, 1, 1, 1), *((1,),) * 4), ((2, 4, 1, 1), *((4,),) * 4))
-        yield Case("BatchNorm", images, (training,), strategies=strategies, call=lambda op, *xs: op(*xs)[0])
+        yield Case("BatchNorm", images, (training,), strategies=strategies, call=_weighted)
+
+
+def _weighted(primitive: Any, x: Any, *vectors: Any) -> Any:
+    """A normalised input, weighted: the squares of the plain one have a sum that does not depend on the input."""
+    return primitive(x, *vectors)[0] * (x + 1.5)
 
 
 def _products() -> Iterator[Case]:
@@ -240,9 +249,17 @@ def _others() -> Iterator[Case]:
     yield Case("CropAndResize", crop, constants=((3, 3),), strategies=cuts)
     regions = Value((4, 5), 0, 2)
     yield Case("ROIAlign", (_f(2, 2, 6, 6), regions), (2, 2, 0.5), strategies=(((1, 2, 1, 1), (4, 1)),))
-    corners = Value((8, 4), 1.0, 5.0, distinct=True)
-    yield Case("BoundingBoxEncode", (corners, corners), strategies=(((8, 1), (8, 1)), ((2, 1), (2, 1))))
-    yield Case("IOU", (corners, Value((4, 4), 1.0, 5.0)), strategies=(((4, 1), (2, 1)), ((8, 1), (1, 1))))
+    corners = (Value((8, 2), 1.0, 3.0), Value((8, 2), 5.0, 9.0))
+    boxed = (*corners, *corners)
+    cuts = (((8, 1), (8, 1)), ((2, 1), (2, 1)))
+    yield Case("BoundingBoxEncode", boxed, strategies=cuts, call=_with_boxes)
+    yield Case("IOU", boxed, strategies=(((4, 1), (2, 1)), ((8, 1), (1, 1))), call=_with_boxes)
+
+
+def _with_boxes(primitive: Any, *corners: Any) -> Any:
+    """Boxes whose second corner lies beyond the first."""
+    first, second, third, fourth = corners
+    return primitive(ops.concat((first, second), 1), ops.concat((third, fourth), 1))
 
 
 CASES = (*_pointwise(), *_shapes(), *_reductions(), *_products(), *_lookups(), *_others())

@@ -23,7 +23,6 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import prime_mesh
 from sporax.planner.operator_cuts import placements_for
 
-DRAWN = 2
 PER_STEP = 24
 MESH = prime_mesh(DeviceMatrix((NUM_DEVICES,)))
 
@@ -51,15 +50,18 @@ class Operators(nn.Cell):
 
     def results(self, case, primitive, tensors):
         def squares(*inputs):
-            found = jax.tree.leaves(case.run(primitive, *inputs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
-            floats = [each for each in found if each.dtype == ms.float32]
-            return sum((each * each).sum() for each in floats), found
+            found = _tensors(case.run(primitive, *inputs))
+            return sum(ms.ops.square(each).sum() for each in found if each.dtype == ms.float32), found
 
         if not case.slopes:
-            return squares(*tensors)[1]
+            return _tensors(case.run(primitive, *tensors))
         positions = tuple(number for number, value in enumerate(case.values) if value.dtype == "float32")
-        (_, found), slopes = ms.value_and_grad(squares, positions, has_aux=True)(*tensors)
-        return [*found, *(slopes if isinstance(slopes, tuple) else (slopes,))]
+        (loss, found), slopes = ms.value_and_grad(squares, positions, has_aux=True)(*tensors)
+        return [loss, *found, *_tensors(slopes)]
+
+
+def _tensors(results):
+    return jax.tree.leaves(results, is_leaf=lambda leaf: isinstance(leaf, Tensor))
 
 
 def arrays(members):
@@ -73,7 +75,11 @@ def run(members, **settings):
     net = Operators(members)
     inputs = [Tensor(array) for array in arrays(members)]
     results = net(*inputs)
-    return jax.tree.map(lambda each: each.asnumpy(), results, is_leaf=lambda each: isinstance(each, Tensor)), net, inputs
+    return (
+        jax.tree.map(lambda each: each.asnumpy(), results, is_leaf=lambda each: isinstance(each, Tensor)),
+        net,
+        inputs,
+    )
 
 
 def legal(case):
@@ -94,7 +100,9 @@ def legal(case):
 
     every = list(itertools.product(*(splits(value.shape) for value in case.values)))
     random.Random(zlib.crc32(case.name.encode())).shuffle(every)
-    return list(itertools.islice((each for each in every if np.max(np.concatenate(each)) > 1 and fits(each)), DRAWN))
+    return list(
+        itertools.islice((each for each in every if np.max(np.concatenate(each)) > 1 and fits(each)), case.draws)
+    )
 
 
 MEMBERS = [(case, strategy) for case in CASES for strategy in legal(case)]

@@ -20,9 +20,14 @@ def test_two_dimensions_are_a_grid_with_the_first_downwards():
     ]
 
 
-@pytest.mark.parametrize("cuts", [((), (1, 0)), ((1, 0), ()), ((), (1, 0), ())])
-def test_one_dimension_is_a_row(cuts):
+@pytest.mark.parametrize("cuts", [((1, 0),), ((), (1, 0)), ((), (), (1, 0))])
+def test_the_last_dimension_alone_is_a_row(cuts):
     assert drawn((2, 2), cuts)[1] == "│ 0 │ 2 │ 1 │ 3 │"
+
+
+@pytest.mark.parametrize("cuts", [((1, 0), ()), ((), (1, 0), ())])
+def test_another_dimension_alone_is_a_column(cuts):
+    assert drawn((2, 2), cuts)[1::2] == ["│ 0 │", "│ 2 │", "│ 1 │", "│ 3 │"]
 
 
 def test_a_whole_tensor_is_one_box():

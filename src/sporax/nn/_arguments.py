@@ -58,6 +58,14 @@ def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:
     return [None if each is None else each.astype(x.dtype) for each in parameters]
 
 
+def configured(*primitives: Primitive) -> bool:
+    """Whether the user said something of a layer's primitives: a strategy, or any other mark.
+
+    Layers run composed operators as long as nothing was said of their parts.
+    """
+    return any(primitive.attrs for primitive in primitives)
+
+
 def within(layer: str, name: str, value: Any, low: float, high: float, ends: str = "[]") -> float:
     """`value` as a float between `low` and `high`; `ends` says which of both belong to the range, as in ``"(]"``.
 

@@ -29,6 +29,10 @@ class Dense(Cell):
         activation: Cell, function or name (``"relu"``) applied to the result.
         dtype: element type of the Parameters.
 
+    Attributes:
+        matmul, bias_add: primitives that plans can be told of: ``layer.matmul.shard(((2, 1), (4, 1)))``. They see the input as
+            a matrix, and the weight is (out_channels, in_channels).
+
     Raises:
         SporaxTypeError: channels are not ints, `has_bias` not a bool, …
         SporaxValueError: channels below 1, or initial values of another shape.
@@ -60,6 +64,7 @@ class Dense(Cell):
         if has_bias:
             bias_init = Uniform(1 / math.sqrt(in_channels)) if bias_init is None else bias_init
             self.bias = Parameter(initializer(bias_init, (out_channels,), dtype), name="bias")
+        self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
         if activation is not None and not callable(self.activation):
             raise SporaxTypeError(
@@ -69,8 +74,16 @@ class Dense(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (…, in_channels); gives (…, out_channels)."""
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        result = ops.dense(x, weight, bias)
+        parts = argument.configured(self.matmul, self.bias_add)
+        result = self._by_parts(x, weight, bias) if parts else ops.dense(x, weight, bias)
         return result if self.activation is None else self.activation(result)
+
+    def _by_parts(self, x: Tensor, weight: Any, bias: Any) -> Tensor:
+        rows = x if x.ndim == 2 else ops.reshape(x, (-1, x.shape[-1]))
+        result = self.matmul(rows, weight)
+        if bias is not None:
+            result = self.bias_add(result, bias)
+        return result if x.ndim == 2 else ops.reshape(result, (*x.shape[:-1], self.out_channels))
 
     def extend_repr(self) -> str:
         """Channels and bias."""
@@ -87,6 +100,9 @@ class Embedding(Cell):
         embedding_table: initializer of the table.
         dtype: element type of the table.
         padding_idx: this row starts as zeros.
+
+    Attributes:
+        gather, one_hot, array_mul: primitives that plans can be told of; they see the ids in one row.
 
     Raises:
         SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `padding_idx` outside the table.
@@ -115,13 +131,25 @@ class Embedding(Cell):
             table = Tensor(table.init_data() if table.has_init else table)
             table[padding_idx] = 0
         self.embedding_table = Parameter(table, name="embedding_table")
+        self.gather, self.one_hot, self.array_mul = ops.Gather(), ops.OneHot(), ops.MatMul()
 
     def construct(self, ids: Tensor) -> Tensor:
         """`ids`: integers of any shape; gives that shape with embedding_size added."""
+        if argument.configured(self.gather, self.one_hot, self.array_mul):
+            return self._by_parts(ids)
         if self.use_one_hot:
             hot = ops.one_hot(ids, self.vocab_size).astype(self.embedding_table.dtype)
             return ops.matmul(hot, self.embedding_table)
         return ops.gather(self.embedding_table, ids, 0)
+
+    def _by_parts(self, ids: Tensor) -> Tensor:
+        row = ops.reshape(ids, (-1,))
+        if self.use_one_hot:
+            hot = self.one_hot(row, self.vocab_size, Tensor(1.0, dtypes.float32), Tensor(0.0, dtypes.float32))
+            found = self.array_mul(hot.astype(self.embedding_table.dtype), self.embedding_table)
+        else:
+            found = self.gather(self.embedding_table, row, 0)
+        return ops.reshape(found, (*ids.shape, self.embedding_size))
 
     def extend_repr(self) -> str:
         """Sizes."""
@@ -150,9 +178,13 @@ class Dropout(Cell):
         self.p = argument.number("Dropout", "p", p)
         if not 0 <= self.p < 1:
             raise SporaxValueError(f"For 'Dropout', 'p' must be in [0, 1), but got {self.p}.")
+        self.dropout = ops.Dropout(1 - self.p)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
+        if self.training and self.p and argument.configured(self.dropout):
+            kept: Tensor = self.dropout(x)[0]
+            return kept
         return ops.dropout(x, self.p, self.training)
 
     def extend_repr(self) -> str:

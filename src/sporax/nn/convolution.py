@@ -22,6 +22,7 @@ class _Convolution(Cell):
 
     Attributes:
         spatial: number of spatial dimensions.
+        bias_add: primitive that adds the bias; like the convolution's own one, plans can be told of it.
         transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
     """
 
@@ -76,6 +77,7 @@ class _Convolution(Cell):
         argument.initial_shape(type(self).__name__, "weight_init", weight_init, shape)
         self.weight = Parameter(initializer(weight_init, shape, dtype), name="weight")
         self.bias = None
+        self.bias_add = ops.BiasAdd("NHWC" if channels_last else "NCDHW" if self.spatial == 3 else "NCHW")
         if self.has_bias:
             fan_in = math.prod(shape[1:])
             bias_init = Uniform(1 / math.sqrt(fan_in)) if bias_init is None else bias_init
@@ -94,7 +96,12 @@ class _Convolution(Cell):
             )
 
     def _biased(self, result: Tensor, bias: Any) -> Tensor:
-        return result if bias is None else result + bias.reshape((1, -1) + (1,) * self.spatial)
+        if bias is None:
+            return result
+        if argument.configured(self.bias_add):
+            biased: Tensor = self.bias_add(result, bias)
+            return biased
+        return result + bias.reshape((1, -1) + (1,) * self.spatial)
 
     def extend_repr(self) -> str:
         """Settings."""
@@ -232,7 +239,7 @@ class Conv2d(_Convolution):
         """`x`: (N, in_channels, H, W)."""
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         result = self.conv2d(x, weight)
-        return result if bias is None else ops.bias_add(result, bias, self.data_format)
+        return result if bias is None else self.bias_add(result, bias)
 
 
 class Conv3d(_Convolution):

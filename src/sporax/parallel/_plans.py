@@ -75,7 +75,7 @@ def show_layout(tensor: Any) -> str:
         tensor: a Parameter or Tensor, as it lies at present, or a Layout that has been called.
 
     Returns:
-        The picture as text: dimensions that are not cut are left out; of two that are, the first runs downwards.
+        The picture as text: the last dimension runs across, another one downwards; those that are not cut are left out.
 
     Raises:
         SporaxTypeError: something else.

@@ -12,7 +12,7 @@ _MAX_LISTED = 8
 
 
 def picture(holders: Mapping[tuple[int, ...], Sequence[int]]) -> str:
-    """The grid of slices. Dimensions that are not cut are left out; of the two others the first runs downwards.
+    """The grid of slices. The last dimension runs across, another one downwards; those that are not cut are left out.
 
     Args:
         holders: for every slice, as one number per dimension, the ranks that have it.
@@ -29,7 +29,14 @@ def picture(holders: Mapping[tuple[int, ...], Sequence[int]]) -> str:
     cut = [dim for dim, numbers in enumerate(zip(*holders, strict=True)) if max(numbers) > 0]
     if len(cut) > 2:
         raise SporaxValueError(f"For 'show_layout', at most two dimensions must be cut to be drawn, but got {cut}.")
-    across, down = (cut[-1] if cut else None), (cut[0] if len(cut) == 2 else None)
+    down: int | None = None
+    across: int | None = None
+    if len(cut) == 2:
+        down, across = cut
+    elif cut == [max(map(len, holders)) - 1]:
+        (across,) = cut
+    elif cut:
+        (down,) = cut
     cells: dict[tuple[int, int], str] = {}
     for index, ranks in holders.items():
         row, column = (0 if dim is None else index[dim] for dim in (down, across))

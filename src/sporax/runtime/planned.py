@@ -179,7 +179,8 @@ def plan_step(
         settings: the user's.
     """
     mesh = mesh_of(settings.parallel)
-    jaxpr = jax.make_jaxpr(function)(*(each.array for each in arguments))
+    # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
+    jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
     step = ingest(
         jaxpr,
         [(each.role, each.name) for each in arguments],

@@ -101,7 +101,7 @@ class _Variant:
         for arg, kind, (shape, dtype) in zip(args, self.holders, self.signature.leaves, strict=True):
             if type(arg) is not kind:
                 return None
-            array = arg.raw
+            array: jax.Array = arg.raw  # type: ignore[attr-defined]
             if array.dtype != dtype or array.shape != shape:
                 return None
             arrays.append(array)

@@ -3,7 +3,7 @@
 Decisions with the same candidates and the same surroundings are tied: one variable with their costs added up, so what is to
 be decided does not grow with depth. Plans that alternate from layer to layer need blocks of two layers, so several periods are
 tried; then single decisions, those at the ends above all, may leave their class. What tying costs at most is certified by a
-bound on the whole problem.
+bound on the whole problem; where it is too much, every decision gets its own variable after all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 _RADIUS = 2
 """How far decisions look around to tell whether their surroundings are the same."""
+_TOLERABLE = 0.01
+"""What tying may cost."""
 
 
 def repeated(
@@ -60,8 +62,11 @@ def repeated(
         chosen = [decided[each] for each in classed]
         improver.improve(chosen)
         attempts.append((problem.seconds(chosen), max(classed) + 1, chosen))
-    cost, num_classes, best = min(attempts)
     bound = lower_bound(problem.cost_graph()) / NANOSECONDS
+    if min(attempts)[0] > (1 + _TOLERABLE) * bound:
+        chosen = choose(problem.cost_graph())
+        attempts.append((problem.seconds(chosen), len(chosen), chosen))
+    cost, num_classes, best = min(attempts)
     return SearchResult(
         plan_of(problem, best),
         "repeated",

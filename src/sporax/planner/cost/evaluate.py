@@ -1,0 +1,75 @@
+"""What a finished plan costs, term by term, from the plan alone: the searches' own sums are not used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.plan import Plan
+from sporax.planner.cost.model import CostModel
+from sporax.planner.redistribution import redistribute
+from sporax.planner.rules import rule_for
+from sporax.planner.transfers import schedule
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCost:
+    """Predicted time of one step.
+
+    Attributes:
+        operator_seconds: per operator of the graph; control flow counts nothing, its bodies are not looked into.
+        transfer_seconds: per operator, of the transfers that it asks for; those of the step's results are last.
+        collectives: per kind of collective how many there are and how many bytes one device brings along.
+    """
+
+    operator_seconds: tuple[float, ...]
+    transfer_seconds: tuple[float, ...]
+    collectives: Mapping[str, tuple[int, int]]
+
+    @property
+    def compute_seconds(self) -> float:
+        """Time of all operators."""
+        return sum(self.operator_seconds)
+
+    @property
+    def communication_seconds(self) -> float:
+        """Time of all transfers, slicing included."""
+        return sum(self.transfer_seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Time of the step, nothing overlapping."""
+        return self.compute_seconds + self.communication_seconds
+
+    def __str__(self) -> str:
+        moved = ", ".join(f"{count} {name} of {size / 1e6:.3f} MB" for name, (count, size) in self.collectives.items())
+        return (
+            f"{self.seconds:.6g} s = {self.compute_seconds:.6g} s of operators + {self.communication_seconds:.6g} s of "
+            f"transfers ({moved or 'no collectives'})"
+        )
+
+
+def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
+    """Predicted time of one step of `plan`."""
+    operators = []
+    for operator, planned in zip(graph.operators, plan.operators, strict=True):
+        if operator.bodies or operator.name == MARK:
+            operators.append(0.0)
+        else:
+            rule = rule_for(operator.operation)
+            operators.append(model.seconds(operator.operation, rule, planned.assignment, plan.mesh))
+    transfers = [0.0] * (len(graph.operators) + 1)
+    collectives: dict[str, tuple[int, int]] = {}
+    for together in schedule(graph, plan):
+        for transfer in together:
+            spec, way = graph.tensors[transfer.tensor], transfer.redistribution
+            priced = redistribute(
+                spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, model.links
+            )
+            transfers[transfer.operator] += priced.seconds
+            for move in way.moves:
+                if move.collective:
+                    count, size = collectives.get(move.collective, (0, 0))
+                    collectives[move.collective] = count + 1, size + move.local_bytes
+    return PlanCost(tuple(operators), tuple(transfers), collectives)

@@ -1,0 +1,65 @@
+"""Searches for plans.
+
+The story, file by file: `operators` and `menu` say what can be cut and how; `bundles` finds the decisions of a graph, `choices`
+what each can choose, `moving` what moves cost, and `problem` puts them together; `ilp`, `dynamic`, `recursive`, `seeds` and
+`blocks` search (`deciding`, `elimination`, `limit` are their tools); `assemble` makes the plan and `result` says what is known.
+"""
+
+from collections.abc import Callable, Mapping
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import OperatorGraph
+from sporax.planner.cost.model import CostModel
+from sporax.planner.search.assemble import whole_plan
+from sporax.planner.search.blocks import repeated
+from sporax.planner.search.dynamic import dynamic
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.recursive import recursive
+from sporax.planner.search.result import SearchResult
+from sporax.planner.search.seeds import propagation
+
+__all__ = [
+    "MODES",
+    "SearchOptions",
+    "SearchResult",
+    "dynamic",
+    "ilp",
+    "propagation",
+    "recursive",
+    "repeated",
+    "search",
+    "whole_plan",
+]
+
+Search = Callable[[OperatorGraph, DeviceMatrix, CostModel, SearchOptions | None], SearchResult]
+
+MODES: Mapping[str, Search] = {
+    "dynamic_programming": dynamic,
+    "recursive_programming": recursive,
+    "sharding_propagation": propagation,
+    "ilp": ilp,
+    "repeated_blocks": repeated,
+}
+"""Searches by the names of `search_mode`; the first three are MindSpore's."""
+
+
+def search(
+    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, mode: str, options: SearchOptions | None = None
+) -> SearchResult:
+    """Search for a plan.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: prices operators and links.
+        mode: one of `MODES`.
+        options: what the search may do.
+
+    Raises:
+        SporaxValueError: there is no such mode, or the options do not fit.
+    """
+    if mode not in MODES:
+        raise SporaxValueError(f"For 'search', 'mode' must be one of {tuple(MODES)}, but got '{mode}'.")
+    return MODES[mode](graph, mesh, model, options)

@@ -1,0 +1,111 @@
+"""Automatic parallelism on eight devices: every search's plan trains to the losses of one device."""
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Tensor, context, nn, ops
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.planner.check import check_plan
+from sporax.planner.memory import memory_of
+
+RNG = np.random.default_rng(0)
+SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
+X, Y = RNG.normal(size=(16, 256)).astype(np.float32), RNG.integers(0, 8, 16).astype(np.int32)
+
+
+class Net(nn.Cell):
+    def __init__(self, strategy=None):
+        super().__init__()
+        self.up, self.down = nn.Dense(256, 512), nn.Dense(512, 256)
+        self.product = ops.MatMul()
+        if strategy is not None:
+            self.product.shard(strategy)
+        self.weight = ms.Parameter(Tensor(RNG.normal(size=(256, 8)).astype(np.float32)), name="weight")
+        self.norm = nn.LayerNorm((256,))
+        self.dropout = nn.Dropout(p=0.1)
+
+    def construct(self, x):
+        return self.product(self.dropout(self.norm(x + self.down(ops.gelu(self.up(x))))), self.weight)
+
+
+@pytest.fixture(autouse=True)
+def graph_mode():
+    context.set_context(mode=context.GRAPH_MODE)
+    yield
+    context.reset_algo_parameters()
+    context.reset_cost_model_context()
+
+
+def train(strategy=None, steps=4, **settings):
+    context.reset_auto_parallel_context()
+    if settings:
+        context.set_auto_parallel_context(parallel_mode="auto_parallel", device_num=8, **settings)
+    ms.set_seed(1)
+    global RNG
+    RNG = np.random.default_rng(7)
+    net = Net(strategy)
+    net.set_train()
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.Adam(net.trainable_params(), 1e-3))
+    losses = [float(step(Tensor(X), Tensor(Y))) for _ in range(steps)]
+    return losses, step
+
+
+def planned(step):
+    found = step.program.plan(Tensor(X), Tensor(Y))
+    check_plan(found.graph, found.plan)
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone():
+    context.set_context(mode=context.GRAPH_MODE)
+    return train()[0]
+
+
+@pytest.mark.parametrize("search_mode", SEARCHES)
+@pytest.mark.parametrize("sharded_optimizer", [False, True])
+def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):
+    context.set_algo_parameters(fully_use_devices=True)
+    settings = {
+        "enable_parallel_optimizer": sharded_optimizer,
+        "comm_fusion": {"allreduce": {"mode": "auto", "config": None}},
+    }
+    losses, step = train(search_mode=search_mode, **settings)
+    np.testing.assert_allclose(losses, alone, rtol=2e-5)
+    found = planned(step)
+    assert found.search.cost_seconds > 0
+    assert any(any(each.assignment) for each in found.plan.operators)
+
+
+@pytest.mark.parametrize("search_mode", SEARCHES)
+def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode):
+    losses, step = train(((2, 1), (1, 4)), search_mode=search_mode)
+    np.testing.assert_allclose(losses, alone, rtol=2e-5)
+    found = planned(step)
+    placed = {each.name: place for each, place in zip(found.graph.inputs, found.plan.inputs, strict=True)}
+    if search_mode != "recursive_programming":
+        assert placed["weight"].parts(found.plan.mesh) == (1, 4)
+
+
+def test_a_plan_fits_the_memory_that_there_is():
+    _, free = train(steps=1, search_mode="dynamic_programming")
+    found = planned(free)
+    assert found.search.method == "dynamic"
+    needed = int(0.95 * memory_of(found.graph, found.search.plan).peak_bytes)
+    context.set_cost_model_context(device_memory_capacity=float(needed))
+    _, step = train(steps=1, search_mode="dynamic_programming")
+    found = planned(step)
+    assert found.search.method == "ilp"
+    assert found.search.statistics["peak_bytes"] <= needed
+    context.set_cost_model_context(device_memory_capacity=1e5)
+    with pytest.raises(SporaxRuntimeError, match="memory"):
+        train(steps=1, search_mode="dynamic_programming")
+
+
+def test_changed_search_settings_make_a_new_plan():
+    _, step = train(steps=1, search_mode="recursive_programming")
+    context.set_algo_parameters(fully_use_devices=True)
+    step(Tensor(X), Tensor(Y))
+    assert len(step.program.compilations) == 2
+    assert "search" in step.program.compilations[-1].reason

@@ -1,0 +1,64 @@
+"""Repeated blocks: what is tied, what tying costs, and that depth does not add decisions."""
+
+import networks
+import pytest
+from running import assert_same_results
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.hardware import load_profile
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search import MODES, SearchOptions, search
+from sporax.planner.search.blocks import classes, numbered, repeated
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.problem import ProblemBuilder
+
+EIGHT = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
+
+
+def num_classes(layers):
+    problem = ProblemBuilder(networks.mlp(layers, 32, 64).graph, EIGHT, MODEL, SearchOptions()).build()
+    return max(classes(problem)) + 1
+
+
+def test_depth_adds_no_classes():
+    assert num_classes(10) == num_classes(14) < num_classes(2) * 3
+
+
+def test_members_of_a_class_can_alternate():
+    assert numbered([0, 1, 0, 0, 1], 1) == [0, 1, 0, 0, 1]
+    assert numbered([0, 1, 0, 0, 1], 2) == [0, 1, 2, 0, 3]
+
+
+@pytest.mark.parametrize("step", [networks.mlp(12, 32, 1024), networks.mlp(12, 1024, 128)])
+def test_the_price_of_tying_is_small_and_certified(step):
+    """The narrow network's best plan alternates from layer to layer."""
+    best = ilp(step.graph, EIGHT, MODEL)
+    found = repeated(step.graph, EIGHT, MODEL)
+
+    check_plan(step.graph, found.plan)
+    assert found.bound_seconds <= best.cost_seconds * (1 + 1e-9)
+    assert found.cost_seconds <= 1.015 * best.cost_seconds
+
+
+def test_a_plan_runs_as_on_one_device():
+    step = networks.mlp(6, 32, 256)
+    assert_same_results(step, repeated(step.graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)).plan)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_finds_a_plan(mode):
+    graph = networks.mlp(2, 64, 64).graph
+    found = search(graph, EIGHT, MODEL, mode)
+
+    check_plan(graph, found.plan)
+    assert found.cost_seconds > 0
+    assert found.seconds > 0
+    assert str(found).startswith("SearchResult(")
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(SporaxValueError, match="'mode' must be one of .* but got 'magic'"):
+        search(networks.mlp(2, 64, 64).graph, EIGHT, MODEL, "magic")
