@@ -6,7 +6,7 @@ strategies on Sporax's operators, and in JAX with `NamedSharding` and `with_shar
 maths on the same cuts. Both run in one process and take turns in blocks; the ratio is that of neighbouring blocks. A second
 copy of the hand-written step is the control: its ratio to the first says how much of a difference means nothing.
 
-    python benchmarks/operator_parallel.py [--rounds N] [--layers N] [--hidden N] [--json FILE]
+    python benchmarks/operator_parallel.py [--rounds N] [--layers N] [--hidden N] [--fusion MB]
 
 Goal: ratio <= 1.02. Also compares losses and prints the collectives of both compiled programs.
 """
@@ -257,6 +257,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40, help="blocks of each way")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--fusion", type=int, metavar="MB", help="fuse gradients in buffers of this size")
     parser.add_argument("--json", help="also write the figures to this file")
     options = parser.parse_args()
     console = Console()
@@ -267,16 +268,17 @@ def main() -> None:
     values = weights(sizes)
     ms.set_context(mode=ms.GRAPH_MODE)
     init()
-    ms.set_auto_parallel_context(
-        parallel_mode="semi_auto_parallel", device_num=DP * MP, dataset_strategy=((DP, 1), (DP, 1))
-    )
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=DP * MP)
+    ms.set_auto_parallel_context(dataset_strategy=((DP, 1), (DP, 1)))
+    if options.fusion:
+        ms.set_auto_parallel_context(comm_fusion={"allreduce": {"mode": "size", "config": options.fusion}})
     step, arguments = on_sporax(sizes, values, x, labels)
     compiled, hand = by_hand(sizes, values, x, labels)
     _, control = by_hand(sizes, values, x, labels)
     ways = {"sporax": lambda: step(*arguments).array, "jax": hand, "control": control}
     losses = {name: [float(run()) for _ in range(3)] for name, run in ways.items()}
     difference = max(abs(a - b) / abs(b) for a, b in zip(losses["sporax"], losses["jax"], strict=True))
-    console.print(f"losses {losses['sporax']}, largest difference {difference:.1e} of their value")
+    console.print(f"three losses, largest difference {difference:.1e} of their value")
     console.print(f"sporax: {collectives(step.program.lower(*arguments).compile().as_text())}", highlight=False)
     console.print(f"jax:    {collectives(compiled.as_text())}", highlight=False)
     times = blocks(ways, options.rounds, size=5)

@@ -19,6 +19,7 @@ _SUBMODULES = frozenset(
 # Which module each top-level name lives in.
 _MODULES = {
     "sporax._run_check": "run_check",
+    "sporax.runtime.plain": "plan",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
         byte short int_ long ubyte ushort uint ulong half float_ single double

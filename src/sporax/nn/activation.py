@@ -16,25 +16,40 @@ from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 
 
-def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str) -> type[Cell]:
+def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str, primitive: str = "") -> type[Cell]:
+    """A layer without settings; with a primitive ``"ReLU"`` that plans can be told of, it has an attribute ``relu``."""
+    attribute = primitive.lower()
+
+    def __init__(self: Cell) -> None:  # noqa: N807 - it becomes the class's own
+        Cell.__init__(self)
+        setattr(self, attribute, getattr(ops, primitive)())
+
     def construct(self: Cell, x: Tensor) -> Tensor:
-        return function(x)
+        own = self.__dict__.get(attribute)
+        result: Tensor = own(x) if own is not None and argument.configured(own) else function(x)
+        return result
 
     construct.__doc__ = "`x` of any shape."
-    return type(name, (Cell,), {"construct": construct, "__doc__": doc, "__module__": __name__})
+    body = {
+        "construct": construct,
+        "__doc__": doc,
+        "__module__": __name__,
+        **({"__init__": __init__} if primitive else {}),
+    }
+    return type(name, (Cell,), body)
 
 
-ReLU = _layer("ReLU", ops.relu, "The input where it is positive, zero elsewhere.")
-ReLU6 = _layer("ReLU6", ops.relu6, "The input limited to [0, 6].")
-Sigmoid = _layer("Sigmoid", ops.sigmoid, "1 / (1 + exp(-x)).")
-Tanh = _layer("Tanh", ops.tanh, "Hyperbolic tangent.")
+ReLU = _layer("ReLU", ops.relu, "The input where it is positive, zero elsewhere.", "ReLU")
+ReLU6 = _layer("ReLU6", ops.relu6, "The input limited to [0, 6].", "ReLU6")
+Sigmoid = _layer("Sigmoid", ops.sigmoid, "1 / (1 + exp(-x)).", "Sigmoid")
+Tanh = _layer("Tanh", ops.tanh, "Hyperbolic tangent.", "Tanh")
 SiLU = _layer("SiLU", ops.silu, "x · sigmoid(x).")
-SeLU = _layer("SeLU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).")
-Mish = _layer("Mish", ops.mish, "x · tanh(softplus(x)) (Misra 2019).")
-HSwish = _layer("HSwish", ops.hardswish, "x · relu6(x + 3) / 6.")
-HSigmoid = _layer("HSigmoid", ops.hardsigmoid, "(x + 3) / 6 limited to [0, 1].")
+SeLU = _layer("SeLU", ops.selu, "Scaled exponential linear unit (Klambauer et al. 2017).", "SeLU")
+Mish = _layer("Mish", ops.mish, "x · tanh(softplus(x)) (Misra 2019).", "Mish")
+HSwish = _layer("HSwish", ops.hardswish, "x · relu6(x + 3) / 6.", "HSwish")
+HSigmoid = _layer("HSigmoid", ops.hardsigmoid, "(x + 3) / 6 limited to [0, 1].", "HSigmoid")
 LogSigmoid = _layer("LogSigmoid", ops.logsigmoid, "Logarithm of sigmoid, without overflow.")
-Softsign = _layer("Softsign", ops.softsign, "x / (1 + |x|).")
+Softsign = _layer("Softsign", ops.softsign, "x / (1 + |x|).", "Softsign")
 Tanhshrink = _layer("Tanhshrink", ops.tanhshrink, "x - tanh(x).")
 FastGelu = _layer("FastGelu", ops.fast_gelu, "x · sigmoid(1.702 x), near to GELU.")
 
@@ -76,10 +91,11 @@ class ELU(Cell):
     def __init__(self, alpha: float = 1.0) -> None:
         super().__init__()
         self.alpha = argument.number("ELU", "alpha", alpha)
+        self.elu = ops.Elu(self.alpha)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.elu(x, self.alpha)
+        return self.elu(x)
 
 
 class CELU(Cell):
@@ -199,10 +215,11 @@ class PReLU(Cell):
             raise SporaxTypeError(f"For 'PReLU', 'w' must be a float, list or Tensor, but got {type(w).__name__}.")
         argument.initial_shape("PReLU", "w", w, (channel,))
         self.w = Parameter(w, name="a")
+        self.prelu = ops.PReLU()
 
     def construct(self, x: Tensor) -> Tensor:
         """`x`: (N, C, …)."""
-        return ops.prelu(x, self.w.astype(x.dtype))
+        return self.prelu(x, self.w.astype(x.dtype))
 
 
 class Softmax(Cell):
@@ -211,10 +228,11 @@ class Softmax(Cell):
     def __init__(self, axis: int | tuple[int, ...] = -1) -> None:
         super().__init__()
         self.axis = axis
+        self.softmax = ops.Softmax(axis)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.softmax(x, self.axis)
+        return self.softmax(x)
 
 
 class Softmin(Softmax):
@@ -241,10 +259,11 @@ class LogSoftmax(Cell):
     def __init__(self, axis: int = -1) -> None:
         super().__init__()
         self.axis = axis
+        self.log_softmax = ops.LogSoftmax(axis)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
-        return ops.log_softmax(x, self.axis)
+        return self.log_softmax(x)
 
 
 class GLU(Cell):

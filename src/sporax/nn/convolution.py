@@ -170,7 +170,10 @@ class Conv1d(_Convolution):
         """`x`: (N, in_channels, L)."""
         self._check_rank(x)
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
-        return self._biased(ops.squeeze(self.conv2d(ops.expand_dims(x, 2), weight), 2), bias)
+        result = self.conv2d(ops.expand_dims(x, 2), weight)
+        if bias is not None and argument.configured(self.bias_add):
+            result, bias = self.bias_add(result, bias), None  # with four dimensions, as plans are told
+        return self._biased(ops.squeeze(result, 2), bias)
 
 
 class Conv2d(_Convolution):

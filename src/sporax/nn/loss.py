@@ -32,6 +32,7 @@ class LossBase(Cell):
                 f"For '{type(self).__name__}', the 'reduction' must be in {list(_REDUCTIONS)}, but got {reduction}."
             )
         self.reduction = reduction
+        self.mul, self.reduce_mean, self.reduce_sum = ops.Mul(), ops.ReduceMean(), ops.ReduceSum()
 
     def get_axis(self, x: Tensor) -> tuple[int, ...]:
         """All dimensions of `x`."""
@@ -39,10 +40,12 @@ class LossBase(Cell):
 
     def get_loss(self, x: Tensor, weights: Any = 1.0) -> Tensor:
         """`x` times `weights`, reduced."""
-        weighted = x * weights
+        weighted: Tensor = self.mul(x, weights) if argument.configured(self.mul) else x * weights
         if self.reduction == "none":
             return weighted
-        return ops.reduce_mean(weighted) if self.reduction == "mean" else ops.reduce_sum(weighted)
+        reduce = self.reduce_mean if self.reduction == "mean" else self.reduce_sum
+        reduced: Tensor = reduce(weighted, self.get_axis(weighted))
+        return reduced
 
 
 def same_shape(name: str, logits: Tensor, labels: Tensor) -> None:
@@ -127,11 +130,18 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
     Args:
         sparse: labels are class indices, not probabilities.
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Attributes:
+        softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that plans can be told of. Sparse labels go
+            through the last one (with the reduction ``"mean"``) if that was told something, or through the first two.
     """
 
     def __init__(self, sparse: bool = False, reduction: str = "none") -> None:
         super().__init__(reduction)
         self.sparse = argument.boolean("SoftmaxCrossEntropyWithLogits", "sparse", sparse)
+        self.one_hot = ops.OneHot()
+        self.softmax_cross_entropy = ops.SoftmaxCrossEntropyWithLogits()
+        self.sparse_softmax_cross_entropy = ops.SparseSoftmaxCrossEntropyWithLogits()
 
     def construct(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`logits`: (N, C). `labels`: (N,) integers when sparse, else (N, C) probabilities of the same dtype."""
@@ -141,14 +151,25 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
                 raise SporaxTypeError(
                     f"For 'SoftmaxCrossEntropyWithLogits', sparse labels must be integers, but got {labels.dtype}."
                 )
-            return self.get_loss(ops.cross_entropy(logits, labels, reduction="none"))
+            return self._sparse(logits, labels)
         if labels.dtype != logits.dtype:
             raise SporaxTypeError(
                 "For 'SoftmaxCrossEntropyWithLogits', 'logits' and 'labels' must have one dtype, "
                 f"but got {logits.dtype} and {labels.dtype}."
             )
         same_shape("SoftmaxCrossEntropyWithLogits", logits, labels)
-        return self.get_loss(ops.SoftmaxCrossEntropyWithLogits()(logits, labels)[0])
+        return self.get_loss(self.softmax_cross_entropy(logits, labels)[0])
+
+    def _sparse(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Through the primitives that plans were told of; through one operator when they were told of none."""
+        if self.reduction == "mean" and argument.configured(self.sparse_softmax_cross_entropy):
+            mean: Tensor = self.sparse_softmax_cross_entropy(logits, labels)
+            return mean
+        if not argument.configured(self.one_hot, self.softmax_cross_entropy):
+            return self.get_loss(ops.cross_entropy(logits, labels, reduction="none"))
+        on, off = (Tensor(value, logits.dtype) for value in (1.0, 0.0))
+        hot = self.one_hot(labels, logits.shape[-1], on, off)
+        return self.get_loss(self.softmax_cross_entropy(logits, hot)[0])
 
 
 class BCEWithLogitsLoss(LossBase):

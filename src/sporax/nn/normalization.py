@@ -191,6 +191,9 @@ class _BatchNorm(Cell):
         data_format: ``"NCHW"``, or ``"NHWC"`` with channels last.
         dtype: element type of the Parameters.
 
+    Attributes:
+        bn_train, bn_infer: primitives that plans can be told of, used while training and otherwise.
+
     Raises:
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
     """
@@ -233,6 +236,8 @@ class _BatchNorm(Cell):
         self.beta = statistic(beta_init, "beta", affine)
         # MindSpore names them by their attributes once the layer is part of a Cell; so do we, from the start.
         self.moving_mean.name, self.moving_variance.name = "moving_mean", "moving_variance"
+        self.bn_train = ops.BatchNorm(True, self.eps, 1 - self.momentum, data_format)
+        self.bn_infer = ops.BatchNorm(False, self.eps, 1 - self.momentum, data_format)
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` with the channels in dim 1 (last for NHWC)."""
@@ -243,6 +248,10 @@ class _BatchNorm(Cell):
             )
         channel = x.ndim - 1 if self.channels_last else 1
         by_batch = self.training if self.use_batch_statistics is None else self.use_batch_statistics
+        primitive = self.bn_train if by_batch else self.bn_infer
+        if argument.configured(primitive):
+            whole: Tensor = primitive(x, self.gamma, self.beta, self.moving_mean, self.moving_variance)[0]
+            return whole
         if not by_batch:
             return batch_norm_eval(x, self.moving_mean, self.moving_variance, self.gamma, self.beta, channel, self.eps)
         result, mean, variance = self._by_batch(x, channel)

@@ -31,7 +31,7 @@ def summary(graph: OperatorGraph, plan: Plan, model: CostModel | None = None) ->
         if each.role is not Role.CONSTANT:
             shape = graph.tensors[each.tensor].shape
             local = placement.local_shape(shape, plan.mesh)
-            rows.append((each.name or str(each.tensor), str(shape), placement.on(plan.mesh), str(local)))
+            rows.append((each.name or str(each.tensor), str(shape), _at(placement, plan), str(local)))
     operators = [("operator", "at", "operands", "results")]
     for operator, planned in zip(graph.operators, plan.operators, strict=True):
         if not is_light(operator) and operator.name != MARK:
@@ -126,7 +126,8 @@ def explain(
         graph: the step.
         plan: its plan.
         model: prices operators and moves.
-        path: where the operators stand: ``"layers.3.attn.q"`` or a part of it from the left; or ``"#17"``, an operator's position.
+        path: where the operators stand: ``"layers.3.attn.q"`` or a part of it from the left; or an operator's position,
+            ``"#17"``.
         units: axes to hand out together; two runs by default.
         most: alternatives to tell of.
 
@@ -203,33 +204,43 @@ class _Questioner:
         return way.seconds
 
 
-def diff(graph: OperatorGraph, first: Plan, second: Plan) -> str:
+def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -> str:
     """Where two plans of one graph differ: variables, results, operators. "" when they do not.
+
+    Args:
+        graph: the graph of both.
+        first, second: the plans.
+        every: also tell of operators that follow others.
 
     Raises:
         SporaxValueError: the plans are of different meshes.
     """
     if first.mesh != second.mesh:
         raise SporaxValueError(f"For 'diff', the plans must be of one mesh, but got {first.mesh} and {second.mesh}.")
-    return "\n".join(_table([*_differences(graph, first, second)]))
+    return "\n".join(_table([*_differences(graph, first, second, every)]))
 
 
-def _differences(graph: OperatorGraph, first: Plan, second: Plan) -> Iterator[tuple[str, ...]]:
+def _differences(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[tuple[str, ...]]:
     for each, one, other in zip(graph.inputs, first.inputs, second.inputs, strict=True):
         if one != other:
-            yield f"variable {each.name or each.tensor}", one.on(first.mesh), "→", other.on(first.mesh)
+            yield f"variable {each.name or each.tensor}", _at(one, first), "→", _at(other, second)
     for position, (one, other) in enumerate(zip(first.outputs, second.outputs, strict=True)):
         if one != other:
-            yield f"result {position}", one.on(first.mesh), "→", other.on(first.mesh)
+            yield f"result {position}", _at(one, first), "→", _at(other, second)
     for number, (a, b) in enumerate(zip(first.operators, second.operators, strict=True)):
-        if (a.operands, a.results) != (b.operands, b.results):
-            operator = graph.operators[number]
+        operator = graph.operators[number]
+        if (a.operands, a.results) != (b.operands, b.results) and (every or not is_light(operator)):
             texts = [f"{_listed(each.operands, first)} → {_listed(each.results, first)}" for each in (a, b)]
             yield f"operator {number} {operator.name} {operator.path}".rstrip(), texts[0], "→", texts[1]
 
 
 def _listed(places: Sequence[Placement], plan: Plan) -> str:
-    return " ".join(each.on(plan.mesh) for each in places)
+    return " ".join(_at(each, plan) for each in places)
+
+
+def _at(placement: Placement, plan: Plan) -> str:
+    """With names of axes where the mesh has them, else with their numbers."""
+    return placement.on(plan.mesh) if plan.mesh.names else str(placement)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -158,7 +158,9 @@ class Optimizer(Cell):
         def make(parameter: Parameter) -> Parameter:
             if parameter.has_init and not callable(value):  # a lazy Parameter's state is lazy, too
                 with no_init_parameters():
-                    return Parameter(initializer(value, parameter.shape, parameter.dtype), f"{slot}{joint}{parameter.name}")
+                    return Parameter(
+                        initializer(value, parameter.shape, parameter.dtype), f"{slot}{joint}{parameter.name}"
+                    )
             filled = value(parameter) if callable(value) else jnp.full(parameter.shape, value, parameter.dtype.np_dtype)
             return Parameter(wrap(filled), name=f"{slot}{joint}{parameter.name}")
 

@@ -1,6 +1,7 @@
 """What a plan costs: time of operators, time of communication."""
 
+from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
 
-__all__ = ["CommunicationOnly", "CostModel", "Roofline", "link_costs"]
+__all__ = ["CommunicationOnly", "CostModel", "PlanCost", "Roofline", "cost_of", "link_costs"]

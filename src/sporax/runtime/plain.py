@@ -1,0 +1,247 @@
+"""`sporax.plan`: automatic parallelism for any JAX function, without the facade.
+
+planned = sporax.plan(train_step, params, batch, devices=64, hardware="h100", carry={0: 0})
+print(planned.summary())                    on a laptop with one device
+step = planned.function()                   on the devices themselves
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.graph import Role
+from sporax.ir.hardware import load_profile
+from sporax.ir.layout import Layout
+from sporax.ir.placement import Placement, prime_mesh
+from sporax.ir.plan import Plan
+from sporax.lowering.execute import rank_program
+from sporax.lowering.ingest import Ingested, ingest
+from sporax.planner.cost.links import link_costs
+from sporax.planner.cost.model import Roofline
+from sporax.planner.search.dynamic import dynamic
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.recursive import recursive
+from sporax.planner.search.result import SearchResult
+from sporax.planner.search.seeds import propagation
+from sporax.planner.summary import Summary, summarize
+from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
+
+MODES = {"ilp": ilp, "dynamic": dynamic, "recursive": recursive, "propagation": propagation}
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+@dataclass(frozen=True)
+class PlannedFunction:
+    """A function, and how to cut it over devices. Made by `plan`.
+
+    Attributes:
+        step: the traced function and its graph.
+        search: how the plan was found: predicted seconds, lower bound, time of the search.
+        in_tree, out_tree: structures of the arguments (a tuple) and of the result.
+    """
+
+    step: Ingested
+    search: SearchResult
+    in_tree: Any
+    out_tree: Any
+
+    @property
+    def plan(self) -> Plan:
+        """Where everything lies."""
+        return self.search.plan
+
+    def summary(self) -> Summary:
+        """The plan for people: ``print`` shows it as tables."""
+        return summarize(self.step.graph, self.plan)
+
+    @cached_property
+    def in_shardings(self) -> Any:
+        """Where the arguments must lie, as a tuple of their structure; `jax.device_put` brings them there.
+
+        Raises:
+            SporaxValueError: this process sees fewer devices than the plan is for.
+        """
+        return jax.tree.unflatten(self.in_tree, self._shardings(self._argument_places))
+
+    @cached_property
+    def out_shardings(self) -> Any:
+        """Where the results lie, in their structure. Raises as `in_shardings`."""
+        return jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs))
+
+    def function(self, donate: Sequence[int] = ()) -> Callable[..., Any]:
+        """The function of whole arrays, compiled for all devices at its first call.
+
+        Args:
+            donate: positions of arguments whose memory may be used for results.
+
+        Raises:
+            SporaxValueError: this process sees fewer devices than the plan is for.
+        """
+        mesh = self.plan.mesh
+        self._check_devices()
+        program = rank_program(self.step, self.plan, axis_names(mesh))
+        mapped = jax.shard_map(
+            program,
+            mesh=jax_mesh(mesh),
+            in_specs=tuple(partition_spec(each, mesh) for each in self._argument_places),
+            out_specs=[partition_spec(each, mesh) for each in self.plan.outputs],
+            check_vma=False,
+        )
+
+        def call(*args: Any) -> Any:
+            leaves, tree = jax.tree.flatten(args)
+            if tree != self.in_tree:
+                raise SporaxTypeError(
+                    f"For 'plan', the arguments must have the structure {self.in_tree}, but got {tree}."
+                )
+            return jax.tree.unflatten(self.out_tree, mapped(*leaves))
+
+        return jax.jit(
+            call, in_shardings=self.in_shardings, out_shardings=self.out_shardings, donate_argnums=tuple(donate)
+        )
+
+    @property
+    def _argument_places(self) -> tuple[Placement, ...]:
+        return self.plan.inputs[len(self.step.constants) :]
+
+    def _shardings(self, places: Sequence[Placement]) -> list[NamedSharding]:
+        self._check_devices()
+        return [sharding_of(each, self.plan.mesh) for each in places]
+
+    def _check_devices(self) -> None:
+        wanted, there = self.plan.mesh.num_devices, jax.device_count()
+        if wanted > there:
+            raise SporaxValueError(
+                f"For 'plan', running needs the {wanted} devices of the plan, but this process sees {there}."
+            )
+
+
+def plan(
+    fn: Callable[..., Any],
+    *args: Any,
+    devices: int | None = None,
+    hardware: str = "",
+    mode: str = "dynamic",
+    fixed: Mapping[int, Any] | None = None,
+    memory: int | str | None = None,
+    carry: Mapping[int, int] | None = None,
+) -> PlannedFunction:
+    """Search for the fastest way to cut a JAX function over devices.
+
+    Args:
+        fn: any function of pytrees of arrays; a whole training step, too.
+        args: its arguments, or `jax.ShapeDtypeStruct` in place of their arrays: nothing is run.
+        devices: how many; all that JAX sees by default. They need not be there to plan.
+        hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on.
+        mode: ``"dynamic"`` (exact where it says so), ``"ilp"`` (the optimum, or the best found with a bound),
+            ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`).
+        fixed: how arguments are cut: position of the argument -> number of slices per dimension, for all its arrays (a
+            tuple) or in its structure.
+        memory: limit of one device, in bytes or as ``"80GB"``; needs ``mode="ilp"``.
+        carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
+            as updated parameters; both are then cut alike.
+
+    Raises:
+        SporaxValueError: an unknown mode or profile, a cut that does not fit, or a memory limit that cannot be read.
+        SporaxRuntimeError: nothing fits the memory.
+    """
+    if mode not in MODES:
+        raise SporaxValueError(f"For 'plan', 'mode' must be one of {list(MODES)}, but got {mode!r}.")
+    leaves, in_tree = jax.tree.flatten(args)
+    structs = [
+        jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves
+    ]
+    out_tree: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        results, tree = jax.tree.flatten(fn(*jax.tree.unflatten(in_tree, values)))
+        out_tree.append(tree)
+        return results
+
+    jaxpr = jax.make_jaxpr(flat)(*structs)
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
+    aliases = _aliases(carry or {}, in_tree, out_tree[0])
+    kept = {argument for _, argument in aliases}
+    roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
+    step = ingest(jaxpr, roles, aliases)
+    mesh = prime_mesh(DeviceMatrix((devices or jax.device_count(),)))
+    profile = load_profile(hardware or {"gpu": "h100", "tpu": "tpu-v5e"}.get(jax.default_backend(), "cpu"))
+    options = SearchOptions(
+        fixed=_fixed(fixed or {}, args, step, mesh), memory_bytes=None if memory is None else _bytes(memory)
+    )
+    model = Roofline(profile, link_costs(profile, mesh))
+    return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), in_tree, out_tree[0])
+
+
+def _positions(tree: Any) -> list[range]:
+    """For every child of a structure the positions of its leaves."""
+    found, start = [], 0
+    for child in tree.children():
+        found.append(range(start, start + child.num_leaves))
+        start += child.num_leaves
+    return found
+
+
+def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
+    arguments = _positions(in_tree)
+    results = _positions(out_tree) if out_tree.node_data() is not None else [range(1)]
+    found: list[tuple[int, int]] = []
+    for result, argument in carry.items():
+        if result not in range(len(results)) or argument not in range(len(arguments)):
+            raise SporaxValueError(
+                f"For 'plan', 'carry' must name one of {len(results)} results and {len(arguments)} arguments, but got "
+                f"{{{result}: {argument}}}."
+            )
+        if len(results[result]) != len(arguments[argument]):
+            raise SporaxValueError(
+                f"For 'plan', 'carry' needs result {result} to have the structure of argument {argument}, but got "
+                f"{len(results[result])} arrays for {len(arguments[argument])}."
+            )
+        found += zip(results[result], arguments[argument], strict=True)
+    return found
+
+
+def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh: DeviceMatrix) -> dict[int, Placement]:
+    found: dict[int, Placement] = {}
+    inputs = step.graph.inputs[len(step.constants) :]
+    ranges = _positions(jax.tree.structure(args))
+    for argument, said in fixed.items():
+        if argument not in range(len(args)):
+            raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument}.")
+        cuts = [said] * len(ranges[argument]) if _is_cut(said) else jax.tree.leaves(said, is_leaf=_is_cut)
+        if len(cuts) != len(ranges[argument]):
+            raise SporaxValueError(
+                f"For 'plan', 'fixed' must have a cut for each of the {len(ranges[argument])} arrays of argument {argument}, but "
+                f"got {len(cuts)}."
+            )
+        for position, cut in zip(ranges[argument], cuts, strict=True):
+            shape = step.graph.tensors[inputs[position].tensor].shape
+            layout = Layout.from_split(cut, mesh.num_devices)
+            layout.slice_shape(shape)
+            found[inputs[position].tensor] = Placement.from_layout(layout, mesh)
+    return found
+
+
+def _is_cut(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(each, int) for each in value)
+
+
+def _bytes(memory: int | str) -> int:
+    if isinstance(memory, int):
+        return memory
+    found = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", memory)
+    if found is None or found.group(2).upper() not in _UNITS:
+        raise SporaxValueError(
+            f"For 'plan', 'memory' must be a number of bytes or a text like '80GB', but got {memory!r}."
+        )
+    return int(float(found.group(1)) * _UNITS[found.group(2).upper()])

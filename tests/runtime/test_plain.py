@@ -1,0 +1,89 @@
+"""`sporax.plan`: plain JAX functions, planned and run on eight devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sporax
+from sporax.ir.errors import SporaxValueError
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return jnp.asarray(RNG.normal(size=shape) * 0.1, jnp.float32)
+
+
+def train_step(params, batch):
+    def loss(params):
+        hidden = jax.nn.gelu(batch["x"] @ params["up"])
+        return ((hidden @ params["down"] - batch["y"]) ** 2).mean()
+
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+
+
+PARAMS = {"up": floats(512, 1024), "down": floats(1024, 512)}
+BATCH = {"x": floats(64, 512), "y": floats(64, 512)}
+
+
+@pytest.mark.parametrize("mode", ["dynamic", "ilp", "recursive", "propagation"])
+def test_a_planned_step_equals_the_function(mode):
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode=mode, carry={0: 0})
+    assert planned.in_shardings[0] == planned.out_shardings[0]  # the updated parameters go in again
+    step = planned.function(donate=(0,))
+    # A copy: arrays that lie on one device may share it with the copy there, and that is given away.
+    params, batch = jax.device_put((jax.tree.map(jnp.copy, PARAMS), BATCH), planned.in_shardings)
+    alone = PARAMS
+    for _ in range(2):
+        params, value = step(params, batch)
+        alone, wanted = train_step(alone, BATCH)
+        np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    np.testing.assert_allclose(params["up"], alone["up"], rtol=1e-4, atol=1e-6)
+
+
+def test_planning_needs_no_devices_and_no_values():
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (PARAMS, BATCH))
+    planned = sporax.plan(train_step, *shapes, devices=64, hardware="h200", mode="recursive", carry={0: 0})
+    assert planned.plan.mesh.num_devices == 64
+    assert planned.search.cost_seconds > 0
+    assert "['up']" in str(planned.summary())
+    with pytest.raises(SporaxValueError, match="needs the 64 devices of the plan, but this process sees 8"):
+        planned.function()
+
+
+def test_arguments_can_be_fixed():
+    cut = {"up": (1, 8), "down": (8, 1)}
+    planned = sporax.plan(
+        train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: cut, 1: (1, 1)}, carry={0: 0}
+    )
+    places = [each.parts(planned.plan.mesh) for each in planned.plan.inputs]
+    assert places == [(8, 1), (1, 8), (1, 1), (1, 1)]  # leaves stand in the order of their names
+
+
+def test_memory_is_a_limit():
+    free = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="ilp", carry={0: 0})
+    peak = free.search.statistics["peak_bytes"]
+    less = sporax.plan(
+        train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="ilp", carry={0: 0}, memory=f"{peak * 0.95 / 1e6}MB"
+    )
+    assert less.search.statistics["peak_bytes"] <= 0.95 * peak
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "guess"}, "'mode' must be one of"),
+        ({"hardware": "abacus"}, "abacus"),
+        ({"fixed": {2: (1,)}}, "must name one of 2 arguments"),
+        ({"fixed": {0: {"up": (1, 8)}}}, "a cut for each of the 2 arrays"),
+        ({"fixed": {0: (3, 1)}}, "divi"),
+        ({"carry": {5: 0}}, "'carry' must name one of 2 results"),
+        ({"carry": {1: 0}}, "structure of argument 0"),
+        ({"memory": "lots", "mode": "ilp"}, "a text like '80GB'"),
+    ],
+)
+def test_bad_input_says_what_is_wrong(options, words):
+    with pytest.raises(SporaxValueError, match=words):
+        sporax.plan(train_step, PARAMS, BATCH, **{"devices": 8, "hardware": "h100", **options})
