@@ -62,6 +62,7 @@ class Case:
         call: how it is called, if not with tensors and constants one after another.
         slopes: whether it has useful derivatives.
         draws: how many strategies to draw.
+        merges: whether it computes something twice, so that XLA merges two equal collectives.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Case:
     call: Callable[..., Any] | None = None
     slopes: bool = True
     draws: int = 2
+    merges: bool = False
 
     def primitive(self, strategy: Any = None) -> Any:
         """The operator with a strategy."""
@@ -170,7 +172,7 @@ def _reductions() -> Iterator[Case]:
     yield Case("SoftmaxCrossEntropyWithLogits", (_f(16, 8), _f(16, 8, low=0.0, high=0.2)))
     segments = (_f(16, 4, distinct=True), _i(16, high=5))
     for name in ("UnsortedSegmentSum", "UnsortedSegmentMin", "UnsortedSegmentMax"):
-        yield Case(name, segments, constants=(5,))
+        yield Case(name, segments, constants=(5,), merges=name != "UnsortedSegmentSum")
     images = (_f(8, 4, 2, 2), _f(4), _f(4), _f(4), _f(4, low=0.5, high=2.0))
     for training in (True, False):
         strategies = (((8, 1, 1, 1), *((1,),) * 4), ((2, 4, 1, 1), *((4,),) * 4))

@@ -3,6 +3,8 @@
 import re
 from collections import Counter
 
+from sporax.ir.graph import MARK
+from sporax.planner.rules import exchanged_bytes, rule_for
 from sporax.planner.transfers import collective_bytes as bytes_of
 from sporax.planner.transfers import schedule
 
@@ -35,8 +37,14 @@ def read_collectives(text):
 
 
 def planned_bytes(planned):
-    """The same from the plan's schedule."""
-    return {kind: size for kind, size in bytes_of(list(schedule(planned.graph, planned.plan))).items() if size}
+    """The same from the plan: its transfers, and what operators exchange with their neighbours while they compute."""
+    graph, plan = planned.graph, planned.plan
+    total = Counter(bytes_of(list(schedule(graph, plan))))
+    for operator, cut in zip(graph.operators, plan.operators, strict=True):
+        if operator.name != MARK and not operator.bodies:
+            rule = rule_for(operator.operation)
+            total["permute"] += exchanged_bytes(operator.operation, rule, cut.assignment, plan.mesh)
+    return {kind: size for kind, size in total.items() if size}
 
 
 def _bytes(array):

@@ -23,7 +23,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import prime_mesh
 from sporax.planner.operator_cuts import placements_for
 
-PER_STEP = 24
+PER_STEP = 30
 MESH = prime_mesh(DeviceMatrix((NUM_DEVICES,)))
 
 
@@ -106,20 +106,36 @@ def legal(case):
 
 
 MEMBERS = [(case, strategy) for case in CASES for strategy in legal(case)]
-STEPS = [MEMBERS[start : start + PER_STEP] for start in range(0, len(MEMBERS), PER_STEP)]
+MERGED = [member for member in MEMBERS if member[0].merges]
+OTHERS = [member for member in MEMBERS if not member[0].merges]
+STEPS = [MERGED, *(OTHERS[start : start + PER_STEP] for start in range(0, len(OTHERS), PER_STEP))]
 
 
 @pytest.mark.parametrize("members", STEPS, ids=lambda members: f"{members[0][0].name}-{members[-1][0].name}")
 def test_cut_operators_equal_whole_ones(members):
-    whole, *_ = run(members)
+    cases = list(dict.fromkeys(case for case, _ in members))
+    whole = dict(zip(cases, run([(case, None) for case in cases])[0], strict=True))
     cut, net, inputs = run(
         members, parallel_mode="semi_auto_parallel", device_num=NUM_DEVICES, dataset_strategy="full_batch"
     )
-    for (case, strategy), wanted, found in zip(members, whole, cut, strict=True):
-        for one, other in zip(wanted, found, strict=True):
+    for (case, strategy), found in zip(members, cut, strict=True):
+        for one, other in zip(whole[case], found, strict=True):
             assert one.dtype == other.dtype and one.shape == other.shape, (case.name, strategy)
-            scale = np.max(np.abs(one), initial=1e-6) if one.dtype == np.float32 else 1
-            tolerance = 1e-5 * scale if one.dtype == np.float32 else 0
-            np.testing.assert_allclose(other, one, rtol=0, atol=tolerance, err_msg=f"{case.name} {strategy}")
+            scale = np.max(np.abs(one), initial=1e-6) if one.dtype == np.float32 else 0
+            np.testing.assert_allclose(other, one, rtol=0, atol=1e-5 * scale, err_msg=f"{case.name} {strategy}")
     planned = net.program.plan(*inputs)
-    assert collective_bytes(net.program.lower(*inputs)) == planned_bytes(planned)
+    _assert_same_collectives(collective_bytes(net.program.lower(*inputs)), planned_bytes(planned), members)
+    assert not planned.plan.notes
+
+
+def _assert_same_collectives(found, planned, members):
+    """Kinds and bytes agree, where XLA does not merge equal ones.
+
+    Borders of windows are compared by presence: those of two dimensions overlap in corners, which a plan leaves out.
+    """
+    assert found.pop("permute", 0) >= planned.pop("permute", 0)
+    if any(case.merges for case, _ in members):
+        assert found.keys() == planned.keys()
+        assert all(found[kind] <= planned[kind] for kind in found)
+    else:
+        assert found == planned

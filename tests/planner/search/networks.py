@@ -153,3 +153,15 @@ def looped(steps: int = 3) -> Ingested:
         return jnp.mean((h - y) ** 2)
 
     return _trace(partial(sgd, loss), [_shape(16, 16)] * 2, [_shape(16, 16)] * 2)
+
+
+@cache
+def two_products(inputs: int, hidden: int, outputs: int, batch: int) -> Ingested:
+    """Two dense layers with biases and a mean, SGD: the network whose plans MindSpore's searches were recorded on."""
+
+    def loss(parameters, x):
+        w1, b1, w2, b2 = parameters
+        return jnp.mean(jax.nn.relu(x @ w1 + b1) @ w2 + b2)
+
+    parameters = [_shape(inputs, hidden), _shape(hidden), _shape(hidden, outputs), _shape(outputs)]
+    return _trace(partial(sgd, loss), parameters, [_shape(batch, inputs)])

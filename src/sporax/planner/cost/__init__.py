@@ -3,5 +3,6 @@
 from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
+from sporax.planner.cost.symbolic import Symbolic
 
-__all__ = ["CommunicationOnly", "CostModel", "PlanCost", "Roofline", "cost_of", "link_costs"]
+__all__ = ["CommunicationOnly", "CostModel", "PlanCost", "Roofline", "cost_of", "Symbolic", "link_costs"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sporax.ir.graph import MARK, OperatorGraph
 from sporax.ir.plan import Plan
+from sporax.planner.cost.lateness import late_operators, late_tensors
 from sporax.planner.cost.model import CostModel
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import rule_for
@@ -53,12 +54,14 @@ class PlanCost:
 def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     """Predicted time of one step of `plan`."""
     operators = []
-    for operator, planned in zip(graph.operators, plan.operators, strict=True):
+    made_late = late_tensors(graph)
+    for operator, planned, late in zip(graph.operators, plan.operators, late_operators(graph), strict=True):
         if operator.bodies or operator.name == MARK:
             operators.append(0.0)
         else:
             rule = rule_for(operator.operation)
-            operators.append(model.seconds(operator.operation, rule, planned.assignment, plan.mesh))
+            weight = model.late_computing if late else 1.0
+            operators.append(weight * model.seconds(operator.operation, rule, planned.assignment, plan.mesh))
     transfers = [0.0] * (len(graph.operators) + 1)
     collectives: dict[str, tuple[int, int]] = {}
     for together in schedule(graph, plan):
@@ -67,7 +70,8 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             priced = redistribute(
                 spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, model.links
             )
-            transfers[transfer.operator] += priced.seconds
+            weight = model.late_communication if transfer.tensor in made_late else 1.0
+            transfers[transfer.operator] += weight * priced.seconds
             for move in way.moves:
                 if move.collective:
                     count, size = collectives.get(move.collective, (0, 0))

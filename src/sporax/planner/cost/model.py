@@ -28,6 +28,16 @@ class CostModel(Protocol):
         """Costs of communication."""
         ...
 
+    @property
+    def late_computing(self) -> float:
+        """What computing in the backward pass and after it counts, beside 1 before."""
+        ...
+
+    @property
+    def late_communication(self) -> float:
+        """What transfers of tensors made in the backward pass or after it count, beside 1 before."""
+        ...
+
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Time of one operator on one device, without the transfers of its operands."""
         ...
@@ -42,9 +52,12 @@ class CommunicationOnly:
 
     Attributes:
         links: costs of communication.
+        late_computing, late_communication: as in `CostModel`.
     """
 
     links: LinkCosts
+    late_computing: float = 1.0
+    late_communication: float = 1.0
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Nothing."""
@@ -58,10 +71,13 @@ class Roofline:
     Attributes:
         profile: the devices.
         links: costs of communication between them.
+        late_computing, late_communication: as in `CostModel`.
     """
 
     profile: HardwareProfile
     links: LinkCosts
+    late_computing: float = 1.0
+    late_communication: float = 1.0
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Longer of arithmetic and memory traffic, plus the launch, plus what neighbours exchange meanwhile."""

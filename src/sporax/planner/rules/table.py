@@ -10,7 +10,7 @@ Users add primitives and custom calls of their own in one line::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -209,6 +209,9 @@ TABLE: Mapping[str, Entry] = MappingProxyType(_BUILT_IN)
 
 _registered: dict[str, Entry] = {}
 
+_MOST_REMEMBERED = 1 << 14
+_remembered: dict[Hashable, Rule] = {}
+
 
 def entry_for(name: str) -> Entry:
     """What is known of the primitive `name`, registered rules first.
@@ -225,7 +228,23 @@ def entry_for(name: str) -> Entry:
 
 
 def rule_for(operation: Operation) -> Rule:
-    """The rule of an operation. Never fails for lack of one: an opaque primitive's rule cuts nothing and says why."""
+    """The rule of an operation, remembered for equal ones; layers repeat.
+
+    Never fails for lack of a rule: an opaque primitive's rule cuts nothing and says why.
+    """
+    key = operation.name, operation.operands, operation.results, tuple(operation.params.items())
+    try:
+        found = _remembered.get(key)
+    except TypeError:  # a parameter that cannot be hashed
+        return _make_rule(operation)
+    if found is None:
+        if len(_remembered) >= _MOST_REMEMBERED:
+            _remembered.clear()
+        found = _remembered[key] = _make_rule(operation)
+    return found
+
+
+def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
         return replicate(operation, f"'{operation.name}' is not cut: {entry.reason}")
@@ -256,6 +275,7 @@ def register(
     Raises:
         SporaxValueError: the statement cannot be read, or options are given beside a function.
     """
+    _remembered.clear()
     if callable(rule):
         if reduce or blocked or tuple(linear):
             raise SporaxValueError(
@@ -282,6 +302,7 @@ def register(
 def unregister(name: str) -> None:
     """Forget a registered rule; a built-in one of that name counts again."""
     _registered.pop(name, None)
+    _remembered.clear()
 
 
 def known() -> Iterator[tuple[str, Entry]]:

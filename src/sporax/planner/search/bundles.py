@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.planner.cost.lateness import late_operators, late_tensors
 from sporax.planner.search.operators import is_identity, is_light, is_reduction
 
 
@@ -52,6 +53,8 @@ class Bundles:
         heavy: for every heavy operator its node.
         home: for every other operator but identities the bundle that it belongs to.
         readers: for every tensor (an origin) the operators that read it, in order, identities left out.
+        late: for every operator whether it belongs to the backward pass or depends on it.
+        late_tensors: what such operators make.
     """
 
     graph: OperatorGraph
@@ -61,6 +64,8 @@ class Bundles:
     heavy: Mapping[int, int]
     home: Mapping[int, int]
     readers: Mapping[int, Sequence[int]]
+    late: Sequence[bool]
+    late_tensors: frozenset[int]
 
     def home_of(self, operator: int) -> int:
         """The decision that an operator belongs to."""
@@ -111,7 +116,17 @@ class _Finder:
                 self._place(number, operator)
         for number in sorted(self.pulled_by, reverse=True):
             self._pull(number)
-        return Bundles(self.graph, tuple(self.nodes), self.origin, self.node_of, self.heavy, self.home, self.readers)
+        return Bundles(
+            self.graph,
+            tuple(self.nodes),
+            self.origin,
+            self.node_of,
+            self.heavy,
+            self.home,
+            self.readers,
+            late_operators(self.graph),
+            late_tensors(self.graph),
+        )
 
     # ------------------------------------------------------------------------------------------------- what is known
 

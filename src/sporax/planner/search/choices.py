@@ -85,6 +85,7 @@ class _Structure:
     followers: tuple[_Member, ...]
     pulled: tuple[_Member, ...]
     inside: frozenset[int]
+    late: tuple[bool, ...]
 
 
 class _Known(NamedTuple):
@@ -130,6 +131,7 @@ class Catalogue:
         self._kinds: dict[Signature, int] = {}
         self._operators: list[Operator] = []
         self._rules: list[Rule] = []
+        self._weights: list[float] = []
         self._followed: dict[tuple[int, tuple[Placement | None, ...]], Step] = {}
         self._pulled: dict[tuple[int, Placement], Step] = {}
         self._structures: dict[_Structure, int] = {}
@@ -150,13 +152,14 @@ class Catalogue:
         """The rule of an operator, remembered."""
         return self._rules[self._kind(operator)]
 
-    def _kind(self, operator: Operator) -> int:
-        key = (*signature(operator.operation), bool(operator.bodies))
+    def _kind(self, operator: Operator, late: bool = False) -> int:
+        key = (*signature(operator.operation), bool(operator.bodies), late)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = len(self._rules)
             self._rules.append(rule_of(operator))
             self._operators.append(operator)
+            self._weights.append(self.model.late_computing if late else 1.0)
         return kind
 
     # ----------------------------------------------------------------------------------------------- heavy operators
@@ -164,7 +167,7 @@ class Catalogue:
     def heavy(self, bundles: Bundles, number: int, base: Base = None) -> Choices:
         """Choices of a heavy operator."""
         operator = bundles.graph.operators[number]
-        kind = self._kind(operator)
+        kind = self._kind(operator, bundles.late[number])
         key = (kind, base)
         if key not in self._heavy:
             self._heavy[key] = self._work_out_heavy(kind, base)
@@ -206,7 +209,7 @@ class Catalogue:
         rule = self._rules[kind]
         operands, results = placements(rule, assignment)
         seconds = self.model.seconds(self._operators[kind].operation, rule, assignment, self.mesh)
-        return Step(assignment, operands, results, seconds)
+        return Step(assignment, operands, results, seconds * self._weights[kind])
 
     # ------------------------------------------------------------------------------------------------------- bundles
 
@@ -258,6 +261,7 @@ class Catalogue:
             tuple(self._member(bundles, number, each, local, outer) for each in node.followers),
             tuple(self._member(bundles, number, each, local, outer) for each in node.pulled),
             frozenset(place for tensor, place in local.items() if bundles.node_of[tensor] == number),
+            tuple(tensor in bundles.late_tensors for tensor in local),
         )
         found = self._structures.get(structure)
         if found is None:
@@ -277,7 +281,11 @@ class Catalogue:
             else:
                 operands.append(outer.setdefault(tensor, -1 - len(outer)))
         operator = bundles.graph.operators[follower]
-        return _Member(self._kind(operator), tuple(operands), tuple(local[each] for each in operator.results))
+        return _Member(
+            self._kind(operator, bundles.late[follower]),
+            tuple(operands),
+            tuple(local[each] for each in operator.results),
+        )
 
     def _work_out_bundle(self, task: _Task) -> Choices:
         structure = self._structure_list[task.structure]
@@ -336,7 +344,11 @@ class Catalogue:
             note(member, step)
             upwards.append(step)
         found.steps += reversed(upwards)
-        found.seconds += sum(self.mover.seconds(shape.specs[place], found.lies[place], where) for place, where in reads)
+        late = self.model.late_communication
+        found.seconds += sum(
+            (late if shape.late[place] else 1.0) * self.mover.seconds(shape.specs[place], found.lies[place], where)
+            for place, where in reads
+        )
         return found
 
     def _follow(self, kind: int, known: tuple[Placement | None, ...]) -> Step:

@@ -226,11 +226,16 @@ class ProblemBuilder:
             else:
                 spec = self.graph.tensors[origin]
                 moves = [self.mover.seconds(spec, each, each.complete()) for each in where]
-                costs[source] = costs[source] + np.array(moves) * NANOSECONDS
+                costs[source] = costs[source] + np.array(moves) * self._weight(origin)
         return edges
 
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
-        return self.mover.table(self.graph.tensors[tensor], sources, targets) * NANOSECONDS
+        return self.mover.table(self.graph.tensors[tensor], sources, targets) * self._weight(tensor)
+
+    def _weight(self, tensor: int) -> float:
+        """Of transfers of a tensor, with the unit."""
+        late = tensor in self.bundles.late_tensors
+        return NANOSECONDS * (self.catalogue.model.late_communication if late else 1.0)
 
 
 def refuse_memory(search: str, options: SearchOptions) -> None:

@@ -1,0 +1,121 @@
+"""MindSpore's published cost model: bytes touched and bytes moved, weighted, no hardware.
+
+A plan costs ``alpha * computation + beta * (communication forward + gamma * communication backward)``, in weighted bytes;
+messages below a threshold count as a constant, larger ones get a bias. MindSpore prices its own operators in the forward graph
+and adds terms for their gradients. Here the operators are lax primitives and the backward pass is in the graph: its transfers
+are weighted by gamma, its computing and the optimizer's count nothing, as there. An operator that MindSpore has whole and lax
+in pieces (softmax, layer norm) is the sum of its pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import MARK
+from sporax.ir.operation import Operation
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.search_config import CostModelConfig
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.moves import LinkCosts
+from sporax.planner.rules import Assignment, Kind, Rule, entry_for, placements
+
+_FREE = ("2 dimensions", "9 creation", "12 annotations and opaque")
+
+
+@dataclass(frozen=True)
+class SymbolicLinks(LinkCosts):
+    """Communication in weighted bytes.
+
+    Attributes:
+        config: the model's numbers.
+    """
+
+    config: CostModelConfig = field(default_factory=CostModelConfig)
+
+    def gather(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """All-gather: half of what arrives; backward half of a slice."""
+        members = math.prod(sizes)
+        return self._weighted(0.5 * members * local_bytes, 0.5 * local_bytes) + self.copy(local_bytes * members)
+
+    def reduce_scatter(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """The model has none of its own: an all-reduce and a slice."""
+        return self.all_reduce(axes, sizes, local_bytes) + self.copy(local_bytes)
+
+    def all_reduce(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """What every device holds."""
+        return self._weighted(local_bytes, 0.0)
+
+    def all_to_all(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Twice a slice, forward and backward."""
+        return self._weighted(2.0 * local_bytes, 2.0 * local_bytes) + self.copy(local_bytes)
+
+    def permute(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """As an all-to-all."""
+        return self.all_to_all(axes, sizes, local_bytes)
+
+    def copy(self, local_bytes: float) -> float:
+        """Slicing is computing."""
+        return self.config.costmodel_alpha * local_bytes
+
+    def _weighted(self, forward: float, backward: float) -> float:
+        gamma = 0.0 if self.config.run_phase else self.config.costmodel_gamma
+        return self.config.costmodel_beta * (self._refined(forward) + gamma * self._refined(backward))
+
+    def _refined(self, size: float) -> float:
+        config = self.config
+        if size <= 0:
+            return 0.0
+        if size <= config.costmodel_communi_threshold:
+            return config.costmodel_communi_const
+        return size + config.costmodel_communi_bias
+
+
+@dataclass(frozen=True, slots=True)
+class Symbolic:
+    """The published model.
+
+    Attributes:
+        config: its numbers.
+    """
+
+    config: CostModelConfig = field(default_factory=CostModelConfig)
+
+    @property
+    def links(self) -> SymbolicLinks:
+        """Costs of communication."""
+        return SymbolicLinks(config=self.config)
+
+    @property
+    def late_computing(self) -> float:
+        """The backward pass and what follows it are not priced."""
+        return 0.0
+
+    @property
+    def late_communication(self) -> float:
+        """Weight of transfers in the backward pass and after it."""
+        return 0.0 if self.config.run_phase else self.config.costmodel_gamma
+
+    def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
+        """Weighted bytes that the operator touches on one device; a tie goes to data parallel."""
+        family = MARK if operation.name == MARK else entry_for(operation.name).family
+        if family == MARK or family in _FREE:
+            return 0.0
+        operands, results = placements(rule, assignment)
+        read = [local_bytes(spec, each, mesh) for spec, each in zip(operation.operands, operands, strict=True)]
+        written = [local_bytes(spec, each, mesh) for spec, each in zip(operation.results, results, strict=True)]
+        touched = float(sum(size for size, spec in zip(read, operation.operands, strict=True) if spec.num_dims))
+        reduced = any(cut for cut, factor in zip(assignment, rule.factors, strict=True) if factor.kind is Kind.REDUCE)
+        if operation.name == "gather" and reduced:
+            touched = 3.0 * read[0] + 7.0 * read[1]
+        elif reduced:
+            touched += sum(written)
+        if touched > 1.0 and operands and _is_data_parallel(operands[0], mesh):
+            touched -= 1.0
+        return self.config.costmodel_alpha * touched
+
+
+def _is_data_parallel(placement: Placement, mesh: DeviceMatrix) -> bool:
+    return bool(placement.dims) and num_parts(mesh, placement.dims[0]) == mesh.num_devices > 1
