@@ -97,15 +97,77 @@ def _b(*shape: int) -> Value:
     return Value(shape, dtype="bool")
 
 
-UNARY = """Abs Asinh Atan BesselI0e BesselI1e Ceil Cos Cosh Elu Erf Erfc Exp Expm1 Floor GeLU HShrink HSigmoid IsFinite L2Loss
-Mish Neg OnesLike ReLU ReLU6 Rint Round SeLU Sigmoid Sign Sin Sinh Softplus Softsign SoftShrink Square Tan Tanh
-ZerosLike""".split()
-INNER = "ACos Asin Atanh Erfinv".split()
-POSITIVE = "Acosh Inv Log Log1p Reciprocal Rsqrt Sqrt".split()
-BINARY = "Add Mul Sub Maximum Minimum SquaredDifference Equal Greater GreaterEqual Less LessEqual NotEqual".split()
-QUOTIENTS = (
-    """Atan2 Div DivNoNan RealDiv FloorDiv FloorMod Mod MulNoNan Pow TruncateDiv TruncateMod Xdivy Xlogy""".split()
-)
+UNARY = [
+    "Abs",
+    "Asinh",
+    "Atan",
+    "BesselI0e",
+    "BesselI1e",
+    "Ceil",
+    "Cos",
+    "Cosh",
+    "Elu",
+    "Erf",
+    "Erfc",
+    "Exp",
+    "Expm1",
+    "Floor",
+    "GeLU",
+    "HShrink",
+    "HSigmoid",
+    "IsFinite",
+    "L2Loss",
+    "Mish",
+    "Neg",
+    "OnesLike",
+    "ReLU",
+    "ReLU6",
+    "Rint",
+    "Round",
+    "SeLU",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softplus",
+    "Softsign",
+    "SoftShrink",
+    "Square",
+    "Tan",
+    "Tanh",
+    "ZerosLike",
+]
+INNER = ["ACos", "Asin", "Atanh", "Erfinv"]
+POSITIVE = ["Acosh", "Inv", "Log", "Log1p", "Reciprocal", "Rsqrt", "Sqrt"]
+BINARY = [
+    "Add",
+    "Mul",
+    "Sub",
+    "Maximum",
+    "Minimum",
+    "SquaredDifference",
+    "Equal",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "NotEqual",
+]
+QUOTIENTS = [
+    "Atan2",
+    "Div",
+    "DivNoNan",
+    "RealDiv",
+    "FloorDiv",
+    "FloorMod",
+    "Mod",
+    "MulNoNan",
+    "Pow",
+    "TruncateDiv",
+    "TruncateMod",
+    "Xdivy",
+    "Xlogy",
+]
 FLAT = {"Ceil", "Floor", "IsFinite", "OnesLike", "Rint", "Round", "Sign", "ZerosLike", "FloorDiv", "TruncateDiv"}
 COMPARISONS = {"Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "NotEqual"}
 

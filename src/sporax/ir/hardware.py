@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -79,6 +79,10 @@ class HardwareProfile:
             if len({rank // link.group for rank in ranks}) == 1:
                 return link
         return self.links[-1]
+
+    def to_json(self) -> str:
+        """The profile as a file holds it."""
+        return json.dumps(asdict(self), indent=2)
 
     @classmethod
     def from_json(cls, text: str, where: str = "profile") -> HardwareProfile:

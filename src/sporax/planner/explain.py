@@ -14,7 +14,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.memory import memory_of
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import Assignment, Rule, placements, rule_for
-from sporax.planner.search.menu import Units, cuts_of, default_units
+from sporax.planner.search.menu import Units, cuts_of, natural_units
 from sporax.planner.search.operators import is_light
 
 
@@ -142,7 +142,7 @@ def explain(
             f"For 'explain', 'path' must be one of the program's, such as {known[:3]}, or '#' with a number below "
             f"{len(graph.operators)}, but got '{path}'."
         )
-    questioner = _Questioner(graph, plan, model, units or default_units(plan.mesh))
+    questioner = _Questioner(graph, plan, model, units or natural_units(plan.mesh, model.links))
     return tuple(questioner.explanation(number, most) for number in heavy or numbers)
 
 

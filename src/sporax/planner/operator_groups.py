@@ -106,11 +106,11 @@ class _Walk:
             return self._gradient_group()
         if mark is not None:
             about = mark.of if isinstance(mark, DerivativeMark) else mark
-            phase = self._phase(operator.backward or isinstance(mark, DerivativeMark))
+            phase = self._phase(operator.backward or _is_backward(mark))
             name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
             self.open = self._group((about.number, phase), operator.path, name, phase)
             return self.open
-        if self.open is not None and operator.path.startswith(self.open.path):
+        if self.open is not None and f"{operator.path}.".startswith(f"{self.open.path}." if self.open.path else ""):
             return self.open
         phase = self._phase(operator.backward)
         return self._group((operator.path, phase), operator.path, "", phase)
@@ -125,20 +125,25 @@ class _Walk:
         about = mark.of if isinstance(mark, DerivativeMark) else mark
         if isinstance(about, GradientMark):
             return
-        after = tuple(
-            each.placement if each is not None else placement
-            for each, placement in zip(settled, planned.results, strict=True)
-        )
         layout = isinstance(about, LayoutMark)
-        exits = layout or (
-            isinstance(about, OperatorMark) and (about.side is Side.OUT) != isinstance(mark, DerivativeMark)
-        )
-        group.given = layout or (isinstance(about, OperatorMark) and about.in_strategy is not None)
+        exits = layout or (about.side is Side.OUT) != _is_backward(mark)
+        if exits:
+            self.open = None
+        if isinstance(mark, DerivativeMark) and not mark.backward:
+            return  # tangents beside the tensors themselves
+        group.given = layout or about.in_strategy is not None
         if layout or not exits:
             group.inputs = planned.operands
         if exits:
-            group.results = after
-            self.open = None
+            group.results = tuple(
+                placement if each is None else each.placement
+                for each, placement in zip(settled, planned.results, strict=True)
+            )
+
+
+def _is_backward(mark: Mark) -> bool:
+    """Whether cotangents pass, on their way back."""
+    return isinstance(mark, DerivativeMark) and mark.backward
 
 
 def _gradients(graph: OperatorGraph) -> frozenset[int]:

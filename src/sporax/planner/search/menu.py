@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement import Axes, Placement
+from sporax.planner.moves import LinkCosts
 from sporax.planner.rules import Assignment, Kind, Rule, is_legal
 
 Units = tuple[Axes, ...]
@@ -37,11 +38,19 @@ def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
     return _split(axes, min(cuts, key=spread))
 
 
-def groupings(mesh: DeviceMatrix, most: int = 2) -> list[Units]:
-    """All ways to hand out the axes in at most `most` runs."""
+def link_runs(mesh: DeviceMatrix, links: LinkCosts) -> Units:
+    """Runs of axes whose links are equally fast: within nodes, between nodes."""
     axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
-    count = min(most, len(axes))
-    return [_split(axes, cut) for cut in itertools.combinations(range(1, len(axes)), count - 1)] if axes else [()]
+    runs = itertools.groupby(axes, key=lambda axis: links.axis_beta[axis] if links.axis_beta else 0.0)
+    return tuple(tuple(run) for _, run in runs)
+
+
+def natural_units(mesh: DeviceMatrix, links: LinkCosts) -> Units:
+    """Two runs of axes: those within nodes and the others, or about halves where all links are alike."""
+    runs = link_runs(mesh, links)
+    if len(runs) < 2:
+        return default_units(mesh)
+    return tuple(itertools.chain(*runs[:-1])), runs[-1]
 
 
 def _split(axes: Sequence[int], cuts: Sequence[int]) -> Units:

@@ -18,7 +18,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Rule
 from sporax.planner.search.bundles import Bundles, find_bundles
 from sporax.planner.search.choices import Base, Catalogue, Choices
-from sporax.planner.search.menu import Units, check_units, default_units
+from sporax.planner.search.menu import Units, check_units, natural_units
 from sporax.planner.search.moving import Floats, Mover
 from sporax.planner.search.operators import is_identity
 from sporax.planner.solver import CostGraph
@@ -31,7 +31,7 @@ class SearchOptions:
     """What a search may do.
 
     Attributes:
-        units: runs of mesh axes that are handed out together; () for at most two runs of nearly equal size.
+        units: runs of mesh axes that are handed out together; () for two, within nodes and between nodes.
         fully_use_devices: operators of arithmetic are cut by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
@@ -128,7 +128,7 @@ class ProblemBuilder:
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.bundles = find_bundles(graph, options.fixed)
-        units = (options.units or default_units(mesh)) if units is None else units
+        units = (options.units or natural_units(mesh, model.links)) if units is None else units
         mover = Mover(mesh, model.links, options.alltoall, hurry)
         self.catalogue = Catalogue(mesh, model, mover, units, options.fully_use_devices)
 

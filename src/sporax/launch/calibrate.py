@@ -1,0 +1,41 @@
+"""`sporax calibrate`: measure the devices at hand and write a hardware profile for the planner."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from pathlib import Path
+
+from sporax.ir.errors import SporaxValueError
+from sporax.launch.simulation import simulated_devices
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    add = parser.add_argument
+    add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
+    add("--name", default="measured", help="name of the profile (default: measured)")
+    add("--out", default="profile.json", metavar="FILE", help="file to write (default: profile.json)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and write; returns the exit code.
+
+    Raises:
+        SporaxValueError: a number of devices below 1, or a file that cannot be a profile.
+    """
+    path = Path(arguments.out).absolute()
+    if path.suffix != ".json" or not path.parent.is_dir():
+        raise SporaxValueError(
+            f"For 'sporax calibrate', --out must be a .json file in a directory that exists, but got '{arguments.out}'."
+        )
+    if arguments.devices is not None:
+        if arguments.devices <= 0:
+            raise SporaxValueError(
+                f"For 'sporax calibrate', --devices must be greater than 0, but got {arguments.devices}."
+            )
+        os.environ.update(simulated_devices(os.environ, arguments.devices))
+    # By name: the other commands stay without JAX.
+    importlib.import_module("sporax.runtime.calibrate").main(arguments.name, str(path))
+    return 0

@@ -1,0 +1,162 @@
+"""Measuring the devices at hand: a hardware profile from a few seconds of matrix products, copies and collectives.
+
+All devices work at the same time, as they do in a step: simulated devices share the cores of one machine, and what counts
+is what each gets. A rate is the best of several rounds, since everything else that runs can only make a round slower.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from sporax.ir.hardware import HardwareProfile, Link, load_profile
+
+_AXIS = "devices"
+_ROUNDS = 7
+_MATRIX = {"cpu": 512, "gpu": 8192, "tpu": 8192}
+_VECTOR = {"cpu": 1 << 22, "gpu": 1 << 27, "tpu": 1 << 26}
+_CHAIN = 64
+_DTYPES = ("float32", "bfloat16", "float16")
+_SMALL, _LARGE = 1 << 10, 1 << 20
+"""Elements per device of the collectives that are timed."""
+
+Report = Callable[[str], None]
+
+
+def calibrate(name: str = "measured", report: Report = lambda line: None) -> HardwareProfile:
+    """Measure all devices that JAX sees.
+
+    Args:
+        name: of the profile.
+        report: is told about each measurement when it is done.
+
+    Returns:
+        A profile whose efficiencies are 1, since its rates are those that programs reach. With one device the link is
+        the one of the profile that comes with Sporax for this kind of device.
+    """
+    devices = jax.devices()
+    platform = devices[0].platform
+    mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
+    flops = {dtype: _matrix_rate(mesh, platform, dtype) for dtype in _DTYPES}
+    for dtype, rate in flops.items():
+        report(f"matrix product in {dtype}: {rate / 1e9:.4g} GFLOP/s per device")
+    bandwidth = _memory_rate(mesh, platform)
+    report(f"memory: {bandwidth / 1e9:.4g} GB/s per device")
+    launch = _launch_seconds(mesh)
+    report(f"one small operator: {launch * 1e6:.3g} us")
+    link, collective = _link(mesh) if len(devices) > 1 else _known_link(platform)
+    report(
+        f"link: {link.alpha_seconds * 1e6:.3g} us a step, {link.bandwidth / 1e9:.4g} GB/s; collective {collective * 1e6:.3g} us"
+    )
+    return HardwareProfile(
+        name=name,
+        source=f"measured on {len(devices)} x {devices[0].device_kind} with JAX {jax.__version__}",
+        flops={**flops, "default": flops["float32"]},
+        memory_bandwidth=bandwidth,
+        memory_bytes=_memory_bytes(devices, platform),
+        links=(link,),
+        compute_efficiency=1.0,
+        memory_efficiency=1.0,
+        launch_seconds=launch,
+        collective_seconds=collective,
+    )
+
+
+def _everywhere(mesh: Mesh, function: Callable[..., Any], *shapes: tuple[tuple[int, ...], str]) -> float:
+    """Best time of `function` on arrays of these shapes, run by every device on its own copy."""
+    whole = NamedSharding(mesh, PartitionSpec())
+    arrays = [jax.device_put(np.full(shape, 0.5, dtype), whole) for shape, dtype in shapes]
+    everywhere = PartitionSpec()
+    program = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False))
+    jax.block_until_ready(program(*arrays))
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        jax.block_until_ready(program(*arrays))
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _matrix_rate(mesh: Mesh, platform: str, dtype: str) -> float:
+    size = _MATRIX.get(platform, 1024)
+    numpy_dtype = jnp.dtype(dtype).name
+    seconds = _everywhere(mesh, lambda a: a @ a, ((size, size), numpy_dtype))
+    return float(2 * size**3 / seconds)
+
+
+def _memory_rate(mesh: Mesh, platform: str) -> float:
+    """Reading two vectors and writing one."""
+    count = _VECTOR.get(platform, 1 << 22)
+    seconds = _everywhere(mesh, lambda a, b: a + b, ((count,), "float32"), ((count,), "float32"))
+    return float(3 * 4 * count / seconds)
+
+
+def _launch_seconds(mesh: Mesh) -> float:
+    """What one of many small operators that wait for each other takes beyond the dispatch of the program."""
+
+    def chain(length: int) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for _ in range(length):
+                x = jnp.sort(x @ x, axis=0)  # two operators that no compiler melts into one
+            return x
+
+        return run
+
+    shape = ((8, 8), "float32")
+    long, short = (_everywhere(mesh, chain(length), shape) for length in (_CHAIN, 1))
+    return max((long - short) / (2 * (_CHAIN - 1)), 1e-9)
+
+
+def _link(mesh: Mesh) -> tuple[Link, float]:
+    """Latency and bandwidth of a ring of all devices, and the fixed time of a collective.
+
+    The time of an all-gather is ``fixed + (n - 1) * (alpha + bytes / bandwidth)``. Two sizes give the bandwidth. What is left
+    is shared out between the fixed time and the steps by comparing with a ring of two devices.
+    """
+    count = mesh.size
+
+    def gather(groups: Sequence[Sequence[int]] | None) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            gathered = jax.lax.all_gather(x, _AXIS, axis_index_groups=groups, tiled=True)
+            return gathered[: x.shape[0]]
+
+        return run
+
+    small, large = (_everywhere(mesh, gather(None), ((size,), "float32")) for size in (_SMALL, _LARGE))
+    seconds_per_byte = max((large - small) / ((count - 1) * 4 * (_LARGE - _SMALL)), 1e-13)
+    left = max(small - (count - 1) * seconds_per_byte * 4 * _SMALL, 1e-7)
+    alpha, fixed = left / count, left / count
+    if count > 2 and count % 2 == 0:
+        pairs = [[2 * pair, 2 * pair + 1] for pair in range(count // 2)]
+        two = _everywhere(mesh, gather(pairs), ((_SMALL,), "float32"))
+        alpha = min(max((small - two) / (count - 2), 1e-9), left / count)
+        fixed = max(left - (count - 1) * alpha, 1e-7)
+    return Link("measured", 1 << 20, alpha, 1 / seconds_per_byte), fixed
+
+
+def _known_link(platform: str) -> tuple[Link, float]:
+    known = load_profile({"gpu": "h100", "tpu": "tpu-v5e"}.get(platform, "cpu"))
+    return known.links[0], known.collective_seconds
+
+
+def _memory_bytes(devices: Sequence[jax.Device], platform: str) -> int:
+    statistics: Mapping[str, int] = devices[0].memory_stats() or {}
+    limit = statistics.get("bytes_limit")
+    if limit:
+        return int(limit)
+    with open("/proc/meminfo") as file:  # simulated devices share the machine's memory
+        return int(file.readline().split()[1]) * 1024 // len(devices)
+
+
+def main(name: str, path: str) -> None:
+    """Measure, say what was found, and write the profile to a file."""
+    profile = calibrate(name, print)
+    with open(path, "w") as file:
+        file.write(profile.to_json() + "\n")
+    print(f"written to {path}; use it as hardware='{path}'")
