@@ -6,6 +6,7 @@ compiled: a setting that would change the result and is not there yet is an erro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable
 
 from sporax.context._global import memory_offload
@@ -48,7 +49,9 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
 def plan_settings() -> PlanSettings | None:
     """The settings under which a step is cut by a plan; None when it is not."""
     config = snapshot()
-    return PlanSettings(config, *search_snapshot()) if config.in_global_view and config.device_num > 1 else None
+    if not config.in_global_view or config.device_num == 1:
+        return None
+    return PlanSettings(config, *search_snapshot(), os.environ.get("SPORAX_HARDWARE", ""))
 
 
 def check_step() -> None:

@@ -40,6 +40,7 @@ __all__ = [
     "set_auto_parallel_context",
     "set_op_strategy_config",
     "shard",
+    *_PLANS,
     *_SUBMODULES,
 ]
 

@@ -43,7 +43,8 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
                 f"For '{_WHERE}', an input must be cut along one dimension at most, but the entry of input {number} cuts "
                 f"{len(cuts)}: {entry}. Layouts may cut several."
             )
-        counts.update({number: cut for cut in cuts})
+        if cuts:
+            counts[number] = cuts[0]
     if len(set(counts.values())) > 1:
         raise SporaxRuntimeError(
             f"For '{_WHERE}', all inputs that are cut must have one number of slices, but got "

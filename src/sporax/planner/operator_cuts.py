@@ -65,7 +65,9 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
     """
     shapes = [spec.shape for spec in specs]
     dims = dims_of(mark, shapes)
-    leader = max(range(len(shapes)), key=lambda number: len(shapes[number])) if dims.leader is None else dims.leader
+    leader = dims.leader
+    if leader is None:
+        leader = max(range(len(shapes)), key=lambda number: (len(shapes[number]), shapes[number]), default=0)
     names = dims.inputs[leader] if shapes else ()
     batch = names[0] if names and not is_whole(names[0]) else None
     axes = _dividing(shapes[leader][0], mesh) if batch is not None else ()

@@ -153,12 +153,10 @@ def _layer_norm(mark: OperatorMark, shapes: Shapes) -> Dims:
 
 def _labels(mark: OperatorMark, shapes: Shapes) -> Dims:
     """Scores ``n c …``, labels ``n …`` or like the scores, weights ``c``."""
-    first = ("n", "c!", *_plain(len(shapes[0]))[2:])[: len(shapes[0])]
-    names = [first]
-    for shape in shapes[1:]:
-        rest = first if len(shape) == len(first) else ("n", *first[2:]) if len(shape) == len(first) - 1 else ("c!",)
-        names.append(rest)
-    return Dims(tuple(names), leader=0)
+    rank = len(shapes[0])
+    first = ("n", "c!", *_plain(rank)[2:])[:rank]
+    labels = [first if len(shape) == rank else ("n", *first[2:])[: len(shape)] for shape in shapes[1:2]]
+    return Dims((first, *labels, *(("c!",)[: len(shape)] for shape in shapes[2:])), leader=0)
 
 
 # --------------------------------------------------------------------------------------------------- products and windows

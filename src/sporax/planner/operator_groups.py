@@ -125,14 +125,14 @@ class _Walk:
         about = mark.of if isinstance(mark, DerivativeMark) else mark
         if isinstance(about, GradientMark):
             return
-        layout = isinstance(about, LayoutMark)
-        exits = layout or (about.side is Side.OUT) != _is_backward(mark)
+        enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
+        exits = isinstance(about, LayoutMark) or not enters
         if exits:
             self.open = None
         if isinstance(mark, DerivativeMark) and not mark.backward:
             return  # tangents beside the tensors themselves
-        group.given = layout or about.in_strategy is not None
-        if layout or not exits:
+        group.given = isinstance(about, LayoutMark) or about.in_strategy is not None
+        if enters:
             group.inputs = planned.operands
         if exits:
             group.results = tuple(

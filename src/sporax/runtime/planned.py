@@ -24,6 +24,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.auto import auto_plan
+from sporax.planner.dataset_cuts import check_dataset_strategy
 from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
 from sporax.planner.summary import Summary, summarize
@@ -215,6 +216,9 @@ def make_plan(
     placed: dict[int, Placement] = {}
     position = 0
     learns = _learns(graph)
+    if not isinstance(settings.parallel.dataset_strategy, str):
+        shapes = [tuple(argument.array.shape) for argument in arguments if argument.role is Role.DATA]
+        check_dataset_strategy(settings.parallel.dataset_strategy, shapes, mesh.num_devices)
     for each, argument in zip(inputs, arguments, strict=True):
         here = placement_of(argument.array, mesh)
         if argument.role is Role.DATA:
