@@ -1,9 +1,16 @@
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 
 from sporax import Tensor, nn
-from sporax.ir.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
+from sporax.ir.errors import (
+    SporaxIndexError,
+    SporaxKeyError,
+    SporaxNotImplementedError,
+    SporaxTypeError,
+    SporaxValueError,
+)
 
 
 def names(cell):
@@ -87,3 +94,25 @@ def test_dict_is_edited_by_name():
         cells["gone"]
     with pytest.raises(SporaxKeyError, match="cannot name a Cell"):
         cells["a.b"] = nn.ReLU()
+
+
+def test_children_of_lists_and_dicts_bring_the_name_of_these_along():
+    """A list is never called, so it has no place of its own in paths of programs and messages."""
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.CellList([nn.Dense(2, 3), nn.CellList([nn.Dense(4, 3)])])
+            self.blocks.append(nn.Dense(5, 3))
+            self.heads = nn.CellDict({"a": nn.Dense(6, 3)})
+            self.heads["b"] = nn.Dense(7, 3)
+
+        def construct(self, x, cell):
+            return cell(x)
+
+    net = Net()
+    cells = {"blocks.0": net.blocks[0], "blocks.1.0": net.blocks[1][0], "blocks.2": net.blocks[2]}
+    for path, cell in {**cells, "heads.a": net.heads["a"], "heads.b": net.heads["b"]}.items():
+        with pytest.raises(SporaxValueError) as caught:
+            net(Tensor(np.ones((2, 9), np.float32)), cell)
+        assert str(caught.value).endswith(f"in Cell 'Net.{path}'")

@@ -57,7 +57,7 @@ def test_auto_parallel_has_a_plan():
 
 def test_what_is_not_cut_has_none():
     context.set_context(mode=ms.GRAPH_MODE)
-    with pytest.raises(SporaxRuntimeError, match="'parallel_mode' must be"):
+    with pytest.raises(SporaxRuntimeError, match="'parallel_mode' must be 'semi_auto_parallel' or"):
         plan_of(Net(), X)
     with pytest.raises(SporaxTypeError, match="must be a Cell or a function compiled by jit, but got int"):
         plan_of(3, X)
@@ -94,3 +94,12 @@ def test_a_layout_is_drawn():
         show_layout(Layout((2, 2), ("dp", "mp")))
     with pytest.raises(SporaxTypeError, match="but got str"):
         show_layout("w")
+
+
+@pytest.mark.usefixtures("semi_auto")
+def test_parameters_that_a_step_only_reads_stay_where_it_needs_them():
+    """Otherwise they would travel to all devices at every call."""
+    net = Net()
+    wanted = np.asarray(net(X).asnumpy())
+    assert net.w.array.addressable_shards[0].data.shape == (16, 2)
+    np.testing.assert_allclose(net(X).asnumpy(), wanted)

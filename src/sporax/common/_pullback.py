@@ -21,7 +21,7 @@ import numpy as np
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.marks import GradientMark
+from sporax.ir.marks import GradientMark, LossMark
 from sporax.lowering.marks import apply_mark
 from sporax.runtime import state
 
@@ -160,13 +160,24 @@ class Pullback:
 
     def __call__(self, cotangents: Any = None) -> tuple[list[Tensor], dict[Parameter, Tensor]]:
         """Gradients of the inputs, and of the weights, for these cotangents of the outputs; ones when there are none."""
+        starts = _matched(self._leaves, cotangents)
         with _explained():
-            by_input, by_parameter = self._pull(_matched(self._leaves, cotangents))
+            by_input, by_parameter = self._pull(_marked(self._leaves, starts) if state.planning() else starts)
         inputs = [wrap(_dense(g, a)) for g, a in zip(by_input, self._inputs, strict=True)]
         gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
         if state.planning():
             gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
         return inputs, dict(zip(self.call.weights, map(wrap, gradients), strict=True))
+
+
+def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:
+    """The same cotangents; the plan knows that these are where the backward pass starts."""
+    found = list(cotangents)
+    places = [number for number, output in enumerate(outputs) if _is_inexact(output)]
+    pairs = [*(outputs[each] for each in places), *(found[each] for each in places)]
+    for place, array in zip(places, apply_mark(pairs, LossMark())[len(places) :], strict=True):
+        found[place] = array
+    return found
 
 
 def _gradient_mark(weights: Sequence[Parameter]) -> GradientMark:

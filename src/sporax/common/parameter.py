@@ -50,9 +50,11 @@ class Parameter(Tensor):
         "_named",
         "_parallel_optimizer",
         "_requires_grad",
+        "by_initializer",
         "cache_enable",
         "is_init",
         "joint",
+        "parts",
         "sliced",
         "unique",
     )
@@ -77,6 +79,7 @@ class Parameter(Tensor):
 
     def _take_values(self, source: Any) -> None:
         self._initializer = None
+        self.by_initializer = isinstance(source, Tensor) and source.has_init
         if isinstance(source, Tensor) and source.has_init:
             self._initializer = source._initializer
             if not _laziness:
@@ -200,7 +203,7 @@ class Parameter(Tensor):
             twin = Parameter(self, self.name)
         else:
             twin = Parameter(initializer(init, self.shape, self.dtype), self.name)
-        for mark in ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion"):
+        for mark in ("_requires_grad", "_layerwise_parallel", "_parallel_optimizer", "_comm_fusion", "by_initializer"):
             setattr(twin, mark, getattr(self, mark))
         return twin
 

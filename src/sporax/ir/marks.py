@@ -111,4 +111,31 @@ class DerivativeMark:
         return f"{'cotangents' if self.backward else 'tangents'} at {self.of}"
 
 
-Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark
+@dataclass(frozen=True, slots=True)
+class LossMark:
+    """Where the backward pass starts.
+
+    Its tensors are what is differentiated, the loss, and then as many cotangents of it.
+    """
+
+    def __str__(self) -> str:
+        return "start of the backward pass"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMark:
+    """A parameter that is brought to its operators anew, for the backward pass.
+
+    The first tensor is the parameter as it is kept, the second one a cotangent that must be there before.
+
+    Attributes:
+        parameter: its name.
+    """
+
+    parameter: str
+
+    def __str__(self) -> str:
+        return f"{self.parameter} again"
+
+
+Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark

@@ -104,8 +104,8 @@ def _plan(program: target.Target, json_file: Path | None) -> int:
         code = end.code
     if code in (0, None):
         print(
-            f"sporax plan: '{program}' has ended without a step that is cut over devices. Its 'parallel_mode' must be "
-            "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight).",
+            f"sporax plan: '{program}' has ended without a step that is cut over devices. It must call init() and run in "
+            "'parallel_mode' 'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight).",
             file=sys.stderr,
         )
         return NO_PLAN

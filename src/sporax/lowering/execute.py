@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.graph import IDENTITIES, LITERAL
+from sporax.ir.marks import WeightMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
+from sporax.lowering.again import late_copy
 from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.local import DevicePosition, Task
 from sporax.lowering.marks import mark_p
@@ -104,7 +106,8 @@ class _Runner:
         self, number: int, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]
     ) -> Sequence[Array]:
         if equation.primitive is mark_p:
-            return operands
+            copies = isinstance(equation.params["mark"], WeightMark)
+            return (late_copy(operands[0], operands[1]), operands[1]) if copies else operands
         if self.step.graph.operators[number].name in IDENTITIES:
             handed: Sequence[Array] = equation.primitive.bind(*operands, **equation.params)
             return handed
@@ -172,19 +175,20 @@ class _Runner:
         return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
 
     def _move_together(self, together: Together, arrays: Sequence[Array]) -> list[Array]:
-        """Combine gradients in one buffer: rows are what each rank keeps of it, or there is one row."""
+        """Send tensors in one buffer with one row per rank: rows that each rank keeps, gets, or shares with all others."""
         (move,) = together[0].redistribution.moves
         names = tuple(self.axis_names[axis] for axis in move.axes)
-        scatters = move.kind is MoveKind.REDUCE_SCATTER
-        rows = num_parts(self.plan.mesh, move.axes) if scatters else 1
+        rows = num_parts(self.plan.mesh, move.axes) if move.kind is MoveKind.REDUCE_SCATTER else 1
         dtype = arrays[0].dtype
         flat = [_as_rows(array, each, rows) for array, each in zip(arrays, together, strict=True)]
         buffer = jnp.concatenate(flat, axis=1)
         settlement = together[0].settlement
         if settlement is not None and settlement.in_float32 and _is_short_float(dtype):
             buffer = buffer.astype(jnp.float32)
-        if scatters:
+        if move.kind is MoveKind.REDUCE_SCATTER:
             buffer = jax.lax.psum_scatter(buffer, names, scatter_dimension=0, tiled=True)
+        elif move.kind is MoveKind.ALL_GATHER:
+            buffer = jax.lax.all_gather(buffer, names, axis=0, tiled=True)
         else:
             buffer = jax.lax.psum(buffer, names)
         pieces, start = [], 0
@@ -205,7 +209,7 @@ def _is_short_float(dtype: Any) -> bool:
 
 
 def _as_rows(array: Array, transfer: Transfer, rows: int) -> Array:
-    """A gradient as a matrix with one row per rank that keeps a part of it."""
+    """A tensor as a matrix with one row per rank that keeps a part of it."""
     (move,) = transfer.redistribution.moves
     if rows == 1:
         return array.reshape(1, -1)
@@ -213,15 +217,17 @@ def _as_rows(array: Array, transfer: Transfer, rows: int) -> Array:
     return jnp.moveaxis(stretched, move.target, 0).reshape(rows, -1)
 
 
-def _from_rows(row: Array, transfer: Transfer) -> Array:
-    """The reverse of `_as_rows` for the row that this rank has."""
+def _from_rows(rows: Array, transfer: Transfer) -> Array:
+    """The reverse of `_as_rows`, for the rows that this rank has then."""
     way = transfer.redistribution
     (move,) = way.moves
-    if move.kind is not MoveKind.REDUCE_SCATTER:
-        return row.reshape(way.local_target)
+    if move.kind is MoveKind.ALL_REDUCE:
+        return rows.reshape(way.local_target)
     shape = list(way.stretched)
+    if move.kind is MoveKind.ALL_GATHER:
+        return jnp.moveaxis(rows.reshape(-1, *shape), 0, move.source).reshape(way.local_target)
     size = shape.pop(move.target) // _rows_of(way.stretched, way.local_target)
-    return jnp.moveaxis(row.reshape(size, *shape), 0, move.target).reshape(way.local_target)
+    return jnp.moveaxis(rows.reshape(size, *shape), 0, move.target).reshape(way.local_target)
 
 
 def _rows_of(stretched: Sequence[int], local: Sequence[int]) -> int:

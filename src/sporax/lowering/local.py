@@ -22,6 +22,7 @@ from jax.extend.random import threefry2x32_p
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.lowering.part_lookup import local_fill, local_lookup, local_update
 from sporax.lowering.permuting import permute
 from sporax.planner.rules import (
     Assignment,
@@ -411,6 +412,9 @@ _RECIPES: dict[str, Recipe] = {
     "reverse": _reverse,
     "gather": _gather,
     "scatter": _scatter,
+    "part_lookup": local_lookup,
+    "part_update": local_update,
+    "fill_spare_rows": local_fill,
     "convolution": _convolution,
     "window": _window,
 }

@@ -229,11 +229,15 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
         if self._auto_prefix:
             adopt_names(value, name)
-        object.__setattr__(value, "_cell_name", name)
+        value._take_name(name)
         self._plain.pop(name, None)
         self._cells[name] = value
         object.__setattr__(self, name, value)
         state.touch()
+
+    def _take_name(self, name: str) -> None:
+        """Be called `name` in paths from now on."""
+        object.__setattr__(self, "_cell_name", name)
 
     def _set_other(self, name: str, value: Any) -> None:
         registry = self._cells if name in self._cells else self._params if name in self._params else None

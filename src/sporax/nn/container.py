@@ -12,6 +12,23 @@ from sporax.nn.cell import Cell
 from sporax.runtime import state
 
 
+class _Shelf(Cell):
+    """Holds Cells and is never called itself, so in paths the children bring its name along: ``blocks.0``."""
+
+    def _take_name(self, name: str) -> None:
+        super()._take_name(name)
+        for key, cell in self._cells.items():
+            self._name_child(key, cell)
+
+    def _name_child(self, key: str, cell: Cell | None) -> None:
+        if cell is not None:
+            cell._take_name(f"{self._cell_name}.{key}" if self._cell_name else key)
+
+    def _set_cell(self, name: str, value: Cell) -> None:
+        super()._set_cell(name, value)
+        self._name_child(name, value)
+
+
 class _Sequence(Cell):
     """Children named by their position."""
 
@@ -119,7 +136,7 @@ class SequentialCell(_Sequence):
         return input_data
 
 
-class CellList(_Sequence):
+class CellList(_Sequence, _Shelf):
     """A list of Cells; how they run is up to the parent.
 
     Args:
@@ -145,7 +162,7 @@ class CellList(_Sequence):
         )
 
 
-class CellDict(Cell):
+class CellDict(_Shelf):
     """Cells by name; how they run is up to the parent.
 
     Args:
@@ -179,7 +196,7 @@ class CellDict(Cell):
             )
         if self._auto_prefix:
             adopt_names(cell, key)
-        object.__setattr__(cell, "_cell_name", key)
+        self._name_child(key, cell)
         self._cells[key] = cell
         state.touch()
 

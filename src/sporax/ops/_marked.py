@@ -14,6 +14,8 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import Cuts, OperatorMark, Side
 from sporax.lowering.marks import apply_mark, next_number
+from sporax.ops._split_lookup import looked_up_by_part
+from sporax.planner.lookup_cuts import ATTRIBUTES
 
 if TYPE_CHECKING:
     from sporax.ops._operator import Operator
@@ -89,7 +91,10 @@ def between_marks(
     for position, array in zip(tensors, marked, strict=True):
         leaves[position] = wrap(array)
     args, values = jax.tree.unflatten(tree, leaves)
-    result = operator.run_unmarked(args, dict(zip(kwargs, values, strict=True)), constants)
+    kwargs = dict(zip(kwargs, values, strict=True))
+    result: Any = looked_up_by_part(operator, said, args, kwargs)
+    if result is None:
+        result = operator.run_unmarked(args, kwargs, constants)
     outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
     arrays = apply_mark([output.array for output in outputs], replace(entrance, side=Side.OUT))
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
@@ -139,7 +144,8 @@ def _named(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> d
 
 
 def _attributes(said: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
-    """Attributes and further marks, those that a plan can compare."""
+    """Attributes and further marks, those that a plan can compare; what stands for parts as text, if it is of a wrong type."""
+    said = {name: str(value) if name in ATTRIBUTES and not _hashable(value) else value for name, value in said.items()}
     plain = {name: value for name, value in said.items() if isinstance(value, str | int | float | bool | tuple)}
     hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
     return tuple(sorted(hashable.items()))

@@ -47,8 +47,8 @@ def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep:
     planned = program.plan(*args, **kwargs)
     if planned is None:
         raise SporaxRuntimeError(
-            "For 'plan_of', the step must be cut by a plan, but it is not: 'parallel_mode' must be 'semi_auto_parallel' or "
-            f"'auto_parallel' on more than one device, and there are {jax.device_count()} devices."
+            "For 'plan_of', the step must be cut by a plan, but it is not: after init() 'parallel_mode' must be "
+            f"'semi_auto_parallel' or 'auto_parallel' on more than one device, and there are {jax.device_count()} devices."
         )
     return planned
 

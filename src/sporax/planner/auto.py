@@ -18,6 +18,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan, Settlement
 from sporax.ir.plan_settings import PlanSettings
+from sporax.planner.buffers import buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.memory import memory_of
@@ -29,7 +30,7 @@ from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
 from sporax.planner.search.seeds import propagation
-from sporax.planner.semi_auto import SemiAuto, fusion_ids
+from sporax.planner.semi_auto import SemiAuto
 
 SEARCHES = {
     "recursive_programming": recursive,
@@ -61,7 +62,7 @@ def auto_plan(
     """
     config = settings.parallel
     profile = load_profile(settings.hardware or hardware)
-    policy = AutoPolicy(mesh, config, whole_parameters, fusion_ids(graph, config))
+    policy = AutoPolicy(mesh, config, whole_parameters, buffers_for(graph, config))
     found = _search(graph, mesh, settings, profile, {**data, **_users_cuts(graph, policy)})
     plan = plan_by_propagation(
         graph, mesh, _inputs(graph, found.plan, data), policy, config.enable_alltoall, _cuts(graph, found.plan)

@@ -18,7 +18,8 @@ from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.strategy import Strategy
-from sporax.planner.operator_dims import LOOKUPS, Dims, Entry, Names, dims_of, is_whole, lookup_axis
+from sporax.planner.lookup_cuts import LOOKUPS
+from sporax.planner.operator_dims import Dims, Entry, Names, dims_of, is_whole, lookup_axis
 from sporax.planner.operator_limits import check_limits
 
 Named = Mapping[str, Axes]
@@ -67,7 +68,8 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
     dims = dims_of(mark, shapes)
     leader = dims.leader
     if leader is None:
-        leader = max(range(len(shapes)), key=lambda number: (len(shapes[number]), shapes[number]), default=0)
+        # The first of those with most dimensions; one that is stretched to another's size does not lead.
+        leader = max(range(len(shapes)), key=lambda number: (len(shapes[number]), shapes[number][:1] != (1,)), default=0)
     names = dims.inputs[leader] if shapes else ()
     batch = names[0] if names and not is_whole(names[0]) else None
     axes = _dividing(shapes[leader][0], mesh) if batch is not None else ()

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape
+from sporax.planner.lookup_cuts import LOOKUPS, is_split
 
 Names = tuple[str, ...]
 """One tensor's dimensions."""
 
 Shapes = Sequence[Shape]
-
-LOOKUPS = frozenset({"Gather", "SparseGatherV2", "EmbeddingLookup"})
-"""Operators that take a table and indices into it."""
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -208,6 +205,8 @@ def _gather(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     """A table ``p…`` and indices ``x…``; the first ``batch_dims`` of both are the same."""
     if len(shapes) < 2:
         return None
+    if is_split(mark):
+        return _split_gather(shapes)
     batch_dims = mark.get("batch_dims", 0)
     shared = batch_dims % (len(shapes[1]) + 1) if isinstance(batch_dims, int) else 0
     table, indices = _plain(len(shapes[0]), letter="p"), _plain(len(shapes[1]), letter="x")
@@ -217,6 +216,14 @@ def _gather(mark: OperatorMark, shapes: Shapes) -> Dims | None:
         table = (*indices[:shared], *table[shared:])
     rest = tuple(_plain(len(shape)) for shape in shapes[2:])
     return Dims((table, indices, *rest), order=(*indices, *table), leader=1)
+
+
+def _split_gather(shapes: Shapes) -> Dims:
+    """The parts of a table, and the fields that point into them, go together."""
+    table = ("parts", *_plain(len(shapes[0]), letter="p")[1:])
+    before = len(shapes[1]) - 1
+    indices = (*_plain(before, range(before), "x"), "parts")
+    return Dims((table, indices), order=table, leader=1)
 
 
 def _embedding(mark: OperatorMark, shapes: Shapes) -> Dims:

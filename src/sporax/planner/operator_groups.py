@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sporax.ir.graph import MARK, Operator, OperatorGraph
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark, Side
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
 from sporax.planner.rules import local_flops, rule_for
@@ -104,6 +104,10 @@ class _Walk:
         if isinstance(mark, GradientMark):
             self.open = None
             return self._gradient_group()
+        if isinstance(mark, LossMark | WeightMark):
+            self.open = None
+            name = "loss" if isinstance(mark, LossMark) else "weights for use"
+            return self._group((name, Phase.BACKWARD), "", name, Phase.BACKWARD)
         if mark is not None:
             about = mark.of if isinstance(mark, DerivativeMark) else mark
             phase = self._phase(operator.backward or _is_backward(mark))
@@ -123,7 +127,7 @@ class _Walk:
     ) -> None:
         """Remember where tensors lie at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
-        if isinstance(about, GradientMark):
+        if isinstance(about, GradientMark | LossMark | WeightMark):
             return
         enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
         exits = isinstance(about, LayoutMark) or not enters

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape
-from sporax.planner.operator_dims import LOOKUPS, lookup_axis
+from sporax.planner.lookup_cuts import LOOKUPS, is_split
+from sporax.planner.operator_dims import lookup_axis
 
 Cuts = Sequence[tuple[int, ...]]
 """Per input the number of slices of each dimension."""
@@ -66,7 +67,7 @@ def _ints(mark: OperatorMark, name: str) -> tuple[int, ...]:
 
 
 def _lookup(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices: int) -> None:
-    if mark.get("manual_split") or mark.get("manual_split_with_offset"):
+    if is_split(mark):
         return  # uneven parts have rules of their own
     table, indices = cuts[0], cuts[1]
     axis = lookup_axis(mark, len(table))

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Operator, OperatorGraph, Role
-from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, Mark, OperatorMark, Side
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
@@ -57,6 +57,14 @@ class Policy(Protocol):
         """Where a trainable parameter is kept, given where operators want it."""
         ...
 
+    def weight(self, name: str, used: Placement) -> Settlement:
+        """How a parameter that is kept elsewhere is brought to where operators want it."""
+        ...
+
+    def loss_scale(self, placement: Placement) -> float:
+        """How often the derivative of a loss counts that lies like this."""
+        ...
+
 
 class NoPolicy:
     """Takes no notice of operators; gradients are combined as their parameters lie."""
@@ -76,6 +84,14 @@ class NoPolicy:
     def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where operators want it."""
         return used
+
+    def weight(self, name: str, used: Placement) -> Settlement:
+        """By itself."""
+        return Settlement(used, "weight for use")
+
+    def loss_scale(self, placement: Placement) -> float:
+        """Once."""
+        return 1.0
 
 
 def plan_by_propagation(
@@ -311,7 +327,7 @@ class _Propagation:
             home = self.policy.home(self.graph.tensors[tensor], placement, self.trainable[tensor])
             if home != placement:
                 self.homes[tensor] = home
-                self.settled[tensor] = Settlement(placement, "weight for use")
+                self.settled[tensor] = self.policy.weight(self.trainable[tensor], placement)
         producer = self.producers.get(tensor)
         if producer is not None and producer not in self.plans:
             self.ready.append(producer)
@@ -331,6 +347,12 @@ class _Propagation:
             return
         if isinstance(mark, DerivativeMark):
             self._derivatives(number, operator, mark, known)
+            return
+        if isinstance(mark, LossMark):
+            self._loss(number, operator, known)
+            return
+        if isinstance(mark, WeightMark):
+            self._weight_again(number, operator, mark, known)
             return
         if isinstance(mark, OperatorMark):
             mark = replace(mark, path=operator.path)
@@ -422,6 +444,36 @@ class _Propagation:
             operands.append(placement)
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _loss(self, number: int, operator: Operator, known: Known) -> None:
+        """The first cotangents lie as the loss does, and count as often as the policy says."""
+        half = len(known) // 2
+        if None in known[:half]:
+            for tensor, placement in zip(operator.operands[:half], known, strict=False):
+                if placement is None:
+                    self.waiting.setdefault(tensor, []).append(number)
+            return
+        losses = [each for each in known[:half] if each is not None]
+        starts = [each.complete() for each in losses]
+        for tensor, placement in zip(operator.results[half:], starts, strict=True):
+            scale = self.policy.loss_scale(placement)
+            if scale != 1.0:
+                self.settled[tensor] = Settlement(placement, "start of the backward pass", scale=scale)
+        where = (*losses, *starts)
+        self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
+
+    def _weight_again(self, number: int, operator: Operator, mark: WeightMark, known: Known) -> None:
+        """A copy of a parameter as it is kept, which is then brought to where operators have the parameter."""
+        parameter = operator.operands[0]
+        used, late = known
+        if used is None:
+            self.waiting.setdefault(parameter, []).append(number)
+            return
+        home = self.homes.get(parameter, used)
+        if home != used:
+            self.settled[operator.results[0]] = self.policy.weight(mark.parameter, used)
+        where = (home, late or Placement.replicated(operator.operation.operands[1].num_dims))
+        self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
 
     # ------------------------------------------------------------------------------------------------- control flow
 

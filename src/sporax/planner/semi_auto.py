@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
-from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.graph import OperatorGraph
 from sporax.ir.layout import Layout
-from sporax.ir.marks import Cuts, GradientMark, LayoutMark, OperatorMark, Side
+from sporax.ir.marks import Cuts, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan, Settlement
+from sporax.planner.buffers import Buffers, buffers_for
+from sporax.planner.lookup_cuts import LOOKUPS
 from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for, result_placement
-from sporax.planner.operator_dims import LOOKUPS
 from sporax.planner.propagation import Known, plan_by_propagation
 
 FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
@@ -56,7 +56,7 @@ def semi_auto_plan(
     Raises:
         SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
     """
-    policy = SemiAuto(mesh, config, whole_parameters, fusion_ids(graph, config))
+    policy = SemiAuto(mesh, config, whole_parameters, buffers_for(graph, config))
     return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
 
 
@@ -68,14 +68,14 @@ class SemiAuto:
         mesh: the devices.
         config: the user's settings.
         whole_parameters: names of those that optimizer parallelism shall not cut.
-        fusion: by name of the parameter, with which others its gradient is combined.
+        buffers: with which others each parameter travels.
         shapes: of the inputs of operators whose entrance has been passed, by number of the call.
     """
 
     mesh: DeviceMatrix
     config: ParallelConfig
     whole_parameters: frozenset[str] = frozenset()
-    fusion: Mapping[str, int] = field(default_factory=dict)
+    buffers: Buffers = field(default_factory=Buffers)
     shapes: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
 
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
@@ -102,13 +102,24 @@ class SemiAuto:
     def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
         """Combined over the ranks that repeat the parameter, as its home is cut."""
         repeats = self.mesh.num_devices // num_parts(self.mesh, tuple(used.used))
+        ids = self.buffers.reduced if home == used else self.buffers.scattered
         return Settlement(
             home,
             f"gradient of {name}",
             in_float32=self.config.gradient_fp32_sync,
-            fusion=self.fusion.get(name, 0),
+            fusion=ids.get(name, 0),
             scale=1.0 / repeats if self.config.gradients_mean else 1.0,
         )
+
+    def weight(self, name: str, used: Placement) -> Settlement:
+        """Gathered as operators want it, with others in one buffer where `comm_fusion` says so."""
+        return Settlement(used, "weight for use", fusion=self.buffers.gathered.get(name, 0))
+
+    def loss_scale(self, placement: Placement) -> float:
+        """Once; with ``loss_repeated_mean=False`` once for every device that computes the same part of the loss."""
+        if self.config.loss_repeated_mean:
+            return 1.0
+        return self.mesh.num_devices / num_parts(self.mesh, tuple(placement.used))
 
     def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where a parameter is kept: cut further along dimension 0 with optimizer parallelism, where that is possible."""
@@ -232,32 +243,3 @@ _WITH_OUT_STRATEGY = frozenset(
     {"MatMul", "BatchMatMul", "Gather", "SparseGatherV2", "EmbeddingLookup", "embedding", "Tile"}
 )
 
-
-def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> dict[str, int]:
-    """With which others each parameter's gradient is combined, in the order of the backward pass."""
-    rule = config.comm_fusion.in_force("reducescatter" if config.enable_parallel_optimizer else "allreduce")
-    positions = config.all_reduce_fusion_config
-    ids: dict[str, int] = {}
-    for operator in graph.operators:
-        mark = operator.operation.params.get("mark") if operator.name == MARK else None
-        if not isinstance(mark, GradientMark) or (rule is None and not positions):
-            continue
-        members = [
-            (name, spec.num_bytes)
-            for name, own, spec in zip(mark.parameters, mark.fusion, operator.operation.operands, strict=True)
-            if own
-        ][::-1]
-        if rule is None or rule.mode == "index":
-            config_positions = rule.config if rule is not None and isinstance(rule.config, tuple) else positions
-            numbers = ids_by_position(len(members), config_positions)
-        else:
-            megabytes = rule.threshold_megabytes or 0
-            numbers = ids_by_size([size for _, size in members], megabytes * BYTES_PER_MEGABYTE)
-        own_ids = dict(zip(mark.parameters, mark.fusion, strict=True))
-        for (name, _), number in zip(members, numbers, strict=True):
-            ids[name] = number * _SPREAD + own_ids[name] if number else 0
-    return ids
-
-
-_SPREAD = 1 << 16
-"""Parameters with different `comm_fusion` never share a buffer."""

@@ -4,8 +4,8 @@ A `Schedule` is the plan's communication as plain data. The lowering executes it
 a compiled program has the collectives of its plan by construction.
 
 Every tensor is kept at all the placements it has been brought to. A reader that wants another one gets it from the cheapest
-of these. Tensors with a settlement are brought to it as soon as they are there; gradients of one fusion number wait for each
-other and are combined together, right before the first of them is read.
+of these. Tensors with a settlement are brought to it as soon as they are there; gradients or weights of one fusion number
+wait for each other and travel together, right before the first of them is read there.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Transfer:
 
 
 Together = tuple[Transfer, ...]
-"""Transfers that travel as one: gradients in one buffer. Most often there is one."""
+"""Transfers that travel as one: gradients or weights in one buffer. Most often there is one."""
+
+_IN_BUFFERS = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +109,19 @@ class _Scheduler:
         if key is not None:
             self.waiting.setdefault(key, []).append(transfer)
             return []
-        self.available[tensor] = [settlement.placement] if placement.partial else [placement, settlement.placement]
+        self._settle(transfer)
         return [(transfer,)]
+
+    def _settle(self, transfer: Transfer) -> None:
+        """Note where a tensor is to be had when its transfer is done: parts are gone then, a smaller slice is not."""
+        source, target = transfer.redistribution.source, transfer.redistribution.target
+        self.available[transfer.tensor] = [target] if source.partial else [source, target]
 
     def _fetch(self, tensor: int, wanted: Placement, operator: int) -> list[Together]:
         if tensor == LITERAL:
             return []
+        if wanted in self.available[tensor] and not wanted.partial:
+            return []  # a weight that waits to be gathered is read at home by the optimizer
         before = self._depart(tensor)
         there = self.available[tensor]
         if wanted in there:
@@ -127,7 +136,7 @@ class _Scheduler:
             if any(member.tensor == tensor for member in members):
                 del self.waiting[key]
                 for member in members:
-                    self.available[member.tensor] = [member.redistribution.target]
+                    self._settle(member)
                 return [tuple(members)]
         return []
 
@@ -143,7 +152,7 @@ def _travels_with(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:
     if settlement is None or settlement.fusion == 0 or len(moves) != 1:
         return None
     (move,) = moves
-    if move.kind not in (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER) or move.reduction != "sum":
+    if move.kind not in _IN_BUFFERS or move.reduction not in ("", "sum"):
         return None
     return settlement.fusion, move.kind, move.axes, dtype, settlement.in_float32
 

@@ -18,7 +18,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.layout import Layout
 from sporax.ir.parallel_config import ParallelConfig
-from sporax.ir.placement import Placement, prime_mesh
+from sporax.ir.placement import Placement, axes_index, prime_mesh
 from sporax.runtime import joint
 
 
@@ -84,22 +84,34 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
 # --------------------------------------------------------------------------------------------------------------- data
 
 
+def lies_on_devices(array: Any) -> bool:
+    """Whether an array is spread over several devices already, so that nobody has to bring it there."""
+    sharding = getattr(array, "sharding", None)
+    return isinstance(sharding, NamedSharding) and sharding.num_devices > 1
+
+
 def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -> tuple[int, ...]:
     """The shape of a data input over all processes, from that of the part one process feeds.
 
     Args:
         shape: what this process feeds.
-        position: number of the input among the data.
+        position: number of the input among those that are fed.
         config: the user's settings.
+
+    Raises:
+        SporaxRuntimeError: a strategy that does not fit the input.
     """
-    num_processes = jax.process_count()
     strategy = config.dataset_strategy
-    if num_processes == 1 or not shape or strategy == "full_batch":
+    if jax.process_count() == 1 or not shape or strategy == "full_batch":
         return shape
     if strategy == "data_parallel":
-        return (shape[0] * num_processes, *shape[1:])
-    parts = _strategy_parts(position, config)
-    return tuple(size * cut for size, cut in zip(shape, parts, strict=True)) if parts else shape
+        return (shape[0] * jax.process_count(), *shape[1:])
+    mesh = mesh_of(config)
+    layout = _layout(shape, position, config, mesh)
+    own = [rank for rank in mesh.ranks if jax.devices()[rank].process_index == jax.process_index()]
+    axes = Placement.from_layout(layout, mesh).dims
+    fed = [len({axes_index(mesh, dim, rank) for rank in own}) for dim in axes]
+    return tuple(size * cut // mine for size, cut, mine in zip(shape, layout.split, fed, strict=True))
 
 
 def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> jax.Array:
@@ -125,6 +137,16 @@ def data_placement(shape: tuple[int, ...], position: int, config: ParallelConfig
         while axes and shape[0] % math.prod(mesh.shape[axis] for axis in axes):
             axes = axes[:-1]
         return Placement((axes, *((),) * (len(shape) - 1)))
+    layout = _layout(shape, position, config, mesh)
+    if any(size % cut for size, cut in zip(shape, layout.split, strict=True)):
+        raise SporaxRuntimeError(
+            f"For 'dataset_strategy', the entry of input {position} must divide its shape {shape}, but got {layout.split}."
+        )
+    return Placement.from_layout(layout, mesh)
+
+
+def _layout(shape: tuple[int, ...], position: int, config: ParallelConfig, mesh: DeviceMatrix) -> Layout:
+    """The entry of an input in a `dataset_strategy` that has one for each."""
     strategy = config.dataset_strategy
     if position >= len(strategy):
         raise SporaxRuntimeError(
@@ -132,16 +154,9 @@ def data_placement(shape: tuple[int, ...], position: int, config: ParallelConfig
         )
     entry: Any = strategy[position]
     layout = entry if isinstance(entry, Layout) else Layout.from_split(entry, mesh.num_devices, ranks=mesh.ranks)
-    if len(layout.cuts) != len(shape) or any(size % cut for size, cut in zip(shape, layout.split, strict=True)):
+    if len(layout.cuts) != len(shape):
         raise SporaxRuntimeError(
-            f"For 'dataset_strategy', the entry of input {position} must fit its shape {shape}, but got {entry}."
+            f"For 'dataset_strategy', the entry of input {position} must have a number for each dimension of its shape {shape}, "
+            f"but got {entry}."
         )
-    return Placement.from_layout(layout, mesh)
-
-
-def _strategy_parts(position: int, config: ParallelConfig) -> tuple[int, ...]:
-    strategy = config.dataset_strategy
-    if isinstance(strategy, str) or position >= len(strategy):
-        return ()
-    entry: Any = strategy[position]
-    return entry.split if isinstance(entry, Layout) else tuple(entry)
+    return layout

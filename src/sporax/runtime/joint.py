@@ -174,8 +174,19 @@ def change_form(variable: Variable, name: str) -> jax.Array:
     if name == "joint":
         variable.joint = to_joint(variable.raw, all_devices())
         del variable.raw
+    elif name == "raw" and (parts := slot(variable, "parts")) is not None:
+        variable.raw = parts.whole()
+        del variable.parts  # type: ignore[attr-defined]  # Parameters have it
     elif name == "raw":
         variable.raw = to_local(here(variable, "joint"))
         del variable.joint
     array: jax.Array = here(variable, name)
     return array
+
+
+def slot(variable: Variable, name: str) -> Any:
+    """What is in a slot, or None if there is nothing in it or no such slot."""
+    try:
+        return object.__getattribute__(variable, name)
+    except AttributeError:
+        return None

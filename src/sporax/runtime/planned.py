@@ -7,8 +7,8 @@ need a plan: the searches bring scipy along.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -21,15 +21,18 @@ from sporax.ir.parallel_config import ParallelMode
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.again import gathered_again
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
+from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import auto_plan
 from sporax.planner.dataset_cuts import check_dataset_strategy
+from sporax.planner.lookup_cuts import check_splits
 from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
 from sporax.planner.summary import Summary, summarize
 from sporax.planner.watch import announce
-from sporax.runtime import joint
+from sporax.runtime import joint, uneven
 from sporax.runtime.global_view import (
     axis_names,
     data_placement,
@@ -54,12 +57,14 @@ class Argument:
         name: of the Parameter, or ``"input 0"``.
         array: its shape and dtype, and where it lies at present if it is an array already.
         cuttable: whether optimizer parallelism may cut it.
+        given: whether it was made of values, not by an initializer.
     """
 
     role: Role
     name: str
     array: Any
     cuttable: bool = True
+    given: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +79,7 @@ class PlannedStep:
         shardings: where each argument must lie.
         settings: what it was planned under.
         search: how the plan was found, in automatic parallelism.
+        blocked: by position the variables that are kept in blocks: tables in uneven parts, and their moments.
     """
 
     step: Ingested
@@ -83,6 +89,7 @@ class PlannedStep:
     shardings: tuple[NamedSharding, ...]
     settings: PlanSettings
     search: SearchResult | None = None
+    blocked: Mapping[int, Blocked] = field(default_factory=dict)
 
     @property
     def graph(self) -> OperatorGraph:
@@ -96,17 +103,48 @@ class PlannedStep:
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
         placed = [
-            jax.ShapeDtypeStruct(each.array.shape, each.array.dtype, sharding=sharding)
-            for each, sharding in zip(self.arguments, self.shardings, strict=True)
+            jax.ShapeDtypeStruct(self._stored_shape(number), each.array.dtype, sharding=sharding)
+            for number, (each, sharding) in enumerate(zip(self.arguments, self.shardings, strict=True))
         ]
         lowered: jax.stages.Lowered = self.jitted.lower(*placed)
         return lowered
 
-    def make_lazy(self, variables: Sequence[Any]) -> None:
-        """Make the values of lazy variables, each device its own slices."""
-        for variable, sharding in zip(variables, self.shardings, strict=False):
-            if getattr(variable, "unmade", None) is not None:
+    def _stored_shape(self, number: int) -> tuple[int, ...]:
+        shape = tuple(self.arguments[number].array.shape)
+        return self.blocked[number].shape(shape) if number in self.blocked else shape
+
+    def values(self, variables: Sequence[Any]) -> list[jax.Array]:
+        """The arrays of variables as the program takes them."""
+        if not self.blocked:
+            return [variable.raw for variable in variables]
+        return [
+            uneven.stored(variable, self.blocked[number], self.shardings[number])
+            if number in self.blocked
+            else variable.raw
+            for number, variable in enumerate(variables)
+        ]
+
+    def keep(self, variables: Sequence[Any], arrays: Sequence[jax.Array]) -> None:
+        """Give updated variables their new values."""
+        for number, (variable, array) in enumerate(zip(variables, arrays, strict=False)):
+            if number in self.blocked:
+                uneven.keep(variable, array, self.blocked[number])
+            else:
+                variable.raw = array
+
+    def bring(self, variables: Sequence[Any]) -> None:
+        """Bring variables to where they must lie; lazy ones are made there, each device its own slices.
+
+        Updated variables would come to lie there by themselves, those that are only read would travel at every step.
+        """
+        for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
+            if number in self.blocked:
+                how = self.blocked[number]
+                uneven.keep(variable, uneven.stored(variable, how, sharding), how)
+            elif getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding)
+            else:
+                variable.raw = joint.place(variable.raw, sharding)
 
     def run(self, executable: Any, variables: Sequence[jax.Array], data: Sequence[jax.Array]) -> list[jax.Array]:
         """Run the compiled program; arguments that do not lie where they must are brought there.
@@ -134,7 +172,7 @@ def plan_program(
     program: Callable[..., Any],
     written: Sequence[Any],
     read: Sequence[Any],
-    data: Sequence[jax.ShapeDtypeStruct],
+    data: Sequence[Any],
     settings: PlanSettings,
 ) -> PlannedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
@@ -142,7 +180,7 @@ def plan_program(
     Args:
         program: the function.
         written, read: the variables.
-        data: what the arrays are, over all processes.
+        data: the arrays that lie on the devices already; for the others their shapes and dtypes, over all processes.
         settings: the user's.
     """
     first_read, first_data = len(written), len(written) + len(read)
@@ -165,7 +203,8 @@ def _of_variable(variable: Any) -> Argument:
     role = Role.STATE if getattr(variable, "requires_grad", None) is None else Role.PARAMETER
     unmade = getattr(variable, "unmade", None)
     cuttable = getattr(variable, "parallel_optimizer", True)
-    return Argument(role, variable.name, variable.raw if unmade is None else unmade, cuttable)
+    given = not getattr(variable, "by_initializer", True)
+    return Argument(role, variable.name, variable.raw if unmade is None else unmade, cuttable, given)
 
 
 def plan_step(
@@ -187,6 +226,12 @@ def plan_step(
         [(each.role, each.name) for each in arguments],
         [(number, number) for number in range(num_updated)],
     )
+    inputs = step.graph.inputs[len(step.constants) :]
+    given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
+    check_splits(step.graph, mesh.num_devices, given)
+    step, blocked = in_blocks(step)
+    if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
+        step = gathered_again(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
     announce(step.graph, plan)
     first = len(step.constants)
@@ -202,7 +247,8 @@ def plan_step(
     options = _OPTIONS if jax.default_backend() == "cpu" else {}
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
-    return PlannedStep(step, plan, jitted, tuple(arguments), shardings, settings, search)
+    kept = {number - first: how for number, how in blocked.items()}
+    return PlannedStep(step, plan, jitted, tuple(arguments), shardings, settings, search, kept)
 
 
 def make_plan(
@@ -216,14 +262,17 @@ def make_plan(
     placed: dict[int, Placement] = {}
     position = 0
     learns = _learns(graph)
-    if not isinstance(settings.parallel.dataset_strategy, str):
-        shapes = [tuple(argument.array.shape) for argument in arguments if argument.role is Role.DATA]
-        check_dataset_strategy(settings.parallel.dataset_strategy, shapes, mesh.num_devices)
+    fed = [each.array for each in arguments if each.role is Role.DATA and placement_of(each.array, mesh) is None]
+    strategy = settings.parallel.dataset_strategy
+    if fed and not isinstance(strategy, str):
+        check_dataset_strategy(strategy, [tuple(array.shape) for array in fed], mesh.num_devices)
     for each, argument in zip(inputs, arguments, strict=True):
         here = placement_of(argument.array, mesh)
         if argument.role is Role.DATA:
-            placed[each.tensor] = here or data_placement(tuple(argument.array.shape), position, settings.parallel, mesh)
-            position += 1
+            if here is None:
+                here = data_placement(tuple(argument.array.shape), position, settings.parallel, mesh)
+                position += 1
+            placed[each.tensor] = here
         elif here is not None and not learns:
             placed[each.tensor] = here
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)

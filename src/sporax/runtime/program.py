@@ -150,11 +150,9 @@ class _Variant:
 def _run_planned(variant: _Variant, planned: PlannedStep, data: list[jax.Array]) -> Any:
     if variant.executable is None:
         variant.executable = planned.lower().compile()
-        planned.make_lazy((*variant.written, *variant.read))
-    written, read, data = _values(variant, data)
-    outputs = planned.run(variant.executable, [*written, *read], data)
-    for variable, value in zip(variant.written, outputs, strict=False):
-        variable.raw = value
+        planned.bring((*variant.written, *variant.read))
+    outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)
+    planned.keep(variant.written, outputs)
     return _assemble(variant, outputs[len(variant.written) :])
 
 
@@ -229,12 +227,13 @@ class Program:
     def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Variant, list[jax.Array]]:
         """The variant for these arguments, made now where there is none, and the arrays among them."""
         leaves, tree = jax.tree.flatten((args, kwargs))
-        variant = self._recent = self._variant(_sign(leaves, tree, self.name))
+        arrays = list(filter(_is_array, leaves))
+        variant = self._recent = self._variant(_sign(leaves, tree, self.name), arrays)
         if variant.holders is None and not kwargs and all(type(arg) in HOLDERS for arg in args):
             variant.holders = tuple(map(type, args))
-        return variant, list(filter(_is_array, leaves))
+        return variant, arrays
 
-    def _variant(self, signature: _Signature) -> _Variant:
+    def _variant(self, signature: _Signature, arrays: list[jax.Array]) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
         for variant in candidates:
             if variant.fresh():
@@ -242,10 +241,10 @@ class Program:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         settings = self.settings()
-        variant = _discover(self.function, signature, settings)
+        variant = _discover(self.function, signature, _described(arrays, settings), settings is None)
         if settings is None and variant.asked is not None:
             settings = variant.asked
-            variant = _discover(self.function, signature, settings)
+            variant = _discover(self.function, signature, _described(arrays, settings), False)
         if settings is None:
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
@@ -254,7 +253,7 @@ class Program:
             )
 
             program = _pure(self.function, variant, self.name, planned=True)
-            data = _described(signature, settings)
+            data = _described(arrays, settings)
             variant.planned = plan_program(program, variant.written, variant.read, data, settings)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
@@ -327,8 +326,15 @@ def _joint_values(
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
-def _discover(function: Callable[..., Any], signature: _Signature, settings: PlanSettings | None = None) -> _Variant:
-    """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on."""
+def _discover(function: Callable[..., Any], signature: _Signature, arrays: list[Any], by_rank: bool = True) -> _Variant:
+    """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on.
+
+    Args:
+        function: what is traced.
+        signature: its arguments.
+        arrays: those among them that are arrays, or their shapes and dtypes.
+        by_rank: whether ranks may run different programs.
+    """
     frame = state.DiscoveryFrame()
 
     def trace(arrays: list[jax.Array]) -> None:
@@ -336,8 +342,8 @@ def _discover(function: Callable[..., Any], signature: _Signature, settings: Pla
         with frame:
             function(*args, **kwargs)
 
-    inputs = _described(signature, settings)
-    if distributed.has_peers() and settings is None:
+    inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
+    if distributed.has_peers() and by_rank:
         jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
     else:
         jax.eval_shape(trace, inputs)
@@ -352,15 +358,20 @@ def _discover(function: Callable[..., Any], signature: _Signature, settings: Pla
     )
 
 
-def _described(signature: _Signature, settings: PlanSettings | None) -> list[jax.ShapeDtypeStruct]:
-    """The arrays among the arguments; in the global view, over all processes."""
-    described = [each for each in signature.leaves if not isinstance(each[0], type)]
+def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[Any]:
+    """The arrays; in the global view those that this process feeds are described by their shapes over all processes."""
     if settings is None:
-        return [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in described]
-    return [
-        jax.ShapeDtypeStruct(global_view.whole_shape(tuple(shape), position, settings.parallel), dtype)
-        for position, (shape, dtype) in enumerate(described)
-    ]
+        return list(arrays)
+    described: list[Any] = []
+    position = 0
+    for array in arrays:
+        if global_view.lies_on_devices(array):
+            described.append(array)
+            continue
+        shape = global_view.whole_shape(tuple(array.shape), position, settings.parallel)
+        described.append(jax.ShapeDtypeStruct(shape, array.dtype))
+        position += 1
+    return described
 
 
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:

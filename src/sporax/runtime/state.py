@@ -30,7 +30,7 @@ class Variable(Protocol):
     """A named, mutable holder of one array. Hashes by identity.
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
-    slot is empty, and reading it changes the form.
+    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.uneven`).
     """
 
     raw: jax.Array
@@ -195,8 +195,9 @@ def write(variable: Variable, value: jax.Array) -> None:
 def put(variable: Variable, value: jax.Array) -> None:
     """Set `variable` for good, whatever form it was in."""
     variable.raw = value
-    with suppress(AttributeError):  # the usual case: it was in local form already
-        del variable.joint
+    for form in ("joint", "parts"):
+        with suppress(AttributeError):  # the usual case: it was in local form already
+            delattr(variable, form)
 
 
 def note_communication() -> None:

@@ -24,6 +24,7 @@ from sporax.planner.rules import (
     elementwise,
     indexing,
     order,
+    parts,
     reduction,
     window,
 )
@@ -138,6 +139,9 @@ _OTHER_RULES: dict[str, Entry] = {
             "gather": indexing.gather,
             "dynamic_slice": indexing.dynamic_slice,
             "dynamic_update_slice": indexing.dynamic_update_slice,
+            "part_lookup": parts.part_lookup,
+            "part_update": parts.part_update,
+            "fill_spare_rows": parts.fill_spare_rows,
         },
     ),
     **_rules("7 order", {"sort": order.sort, "top_k": order.top_k, "approx_top_k": order.approx_top_k}),
@@ -166,6 +170,8 @@ _WITHOUT_RULES: dict[str, Entry] = {
         """scaled_matmul scaled_matmul_wrapper scaled_dot cudnn_fusion dot_product_attention_fwd dot_product_attention_bwd
         dot_product_attention_fwd_wrapper dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd
         dot_product_attention_fp8_bwd dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper"""),
+    **_others("6 indexing", Behaviour.OPAQUE, "a table in uneven parts is brought together, for one that needs all rows",
+        "blocks_of_rows rows_of_blocks"),
     **_others("9 creation", Behaviour.OPAQUE, "its random numbers depend on the whole shape",
         "rng_uniform rng_bit_generator"),
     **_others("10 control flow and calls", Behaviour.INLINE, "a call: the lowering plans its body in its place",

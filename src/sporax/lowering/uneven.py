@@ -1,0 +1,306 @@
+"""A step whose tables are cut into uneven parts, rewritten to hold them in blocks (`sporax.ir.uneven`).
+
+A step is traced with the shapes that its user sees. Where a lookup says that a table's rows come in parts, the table, its
+gradient, its moments and all else that has its rows element by element take the shape of its blocks: 12 rows instead of 9
+in the example there. After that everything is cut evenly, and the planner needs to know nothing of it.
+
+    element by element (updates, casts, masks)     on blocks; what stands in spare rows is never read
+    sums, maxima, … over the rows                  spare rows are filled with what changes nothing, first
+    anything else (sorting, slicing, results)      the table is brought together in rows; plans report it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jax.extend.core import Primitive
+
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
+from sporax.ir.operation import Operation, Shape, TensorSpec
+from sporax.ir.uneven import UnevenRows
+from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.part_lookup import blocks_of_rows_p, fill_spare_rows_p, fill_value, rows_of_blocks_p
+from sporax.planner.rules import Kind, Rule, rule_for
+
+_REDUCTIONS = frozenset(
+    ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor", "dot_general"]
+)
+"""Operations in which spare rows can be made to change nothing."""
+
+_OWN = {"part_lookup": ("operands", 0), "part_update": ("results", 0)}
+"""Where the operations that know of parts have their table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A tensor that is held in blocks: along which dimension, and how its rows are dealt out."""
+
+    dim: int
+    rows: UnevenRows
+
+    def shape(self, shape: Shape) -> Shape:
+        """The tensor's shape in blocks."""
+        return (*shape[: self.dim], self.rows.num_stored, *shape[self.dim + 1 :])
+
+
+def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
+    """The step on blocks, and by position the inputs that it takes so. The same step where no table is uneven."""
+    blocked = _Spreading(step.graph).run()
+    if not blocked:
+        return step, {}
+    inputs = {number: blocked[each.tensor] for number, each in enumerate(step.graph.inputs) if each.tensor in blocked}
+    return _Rewriting(step, blocked).run(), inputs
+
+
+# ------------------------------------------------------------------------------------------------- which tensors are in blocks
+
+
+@dataclass(slots=True)
+class _Spreading:
+    """Finds the tensors that share rows with a table, through operations that work row by row, in both directions."""
+
+    graph: OperatorGraph
+    blocked: dict[int, Blocked] = field(default_factory=dict)
+    fixed: frozenset[int] = frozenset()
+
+    def run(self) -> dict[int, Blocked]:
+        self.fixed = frozenset(
+            each.tensor for each in self.graph.inputs if each.role not in (Role.PARAMETER, Role.STATE)
+        )
+        for operator in self.graph.operators:
+            for tensor, how in _tables(operator).items():
+                self._mark(tensor, how)
+        before = -1
+        while before != len(self.blocked):
+            before = len(self.blocked)
+            for operator in self.graph.operators:
+                self._through(operator)
+            for output, position in self.graph.aliases:
+                ends = self.graph.outputs[output], self.graph.inputs[position].tensor
+                for here, there in (ends, ends[::-1]):
+                    if here in self.blocked:
+                        self._mark(there, self.blocked[here])
+        return self.blocked
+
+    def _mark(self, tensor: int, how: Blocked) -> None:
+        if tensor != LITERAL and tensor not in self.fixed:
+            self.blocked.setdefault(tensor, how)
+
+    def _through(self, operator: Operator) -> None:
+        if operator.name in IDENTITIES:
+            for pair in zip(operator.operands, operator.results, strict=True):
+                for here, there in (pair, pair[::-1]):
+                    if here in self.blocked:
+                        self._mark(there, self.blocked[here])
+            return
+        sharing = shared_rows(operator, self.blocked)
+        for tensor, how in sharing.items() if sharing else ():
+            self._mark(tensor, how)
+
+
+def _tables(operator: Operator) -> dict[int, Blocked]:
+    """The table of a lookup or of its derivative, if its parts are uneven."""
+    if operator.name not in _OWN:
+        return {}
+    side, position = _OWN[operator.name]
+    rows = UnevenRows(operator.operation.params["rows"])
+    return {} if rows.is_even else {getattr(operator, side)[position]: Blocked(0, rows)}
+
+
+def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int, Blocked] | None:
+    """The tensors of an operator that must be in blocks together with those that are, and how.
+
+    None where the operator cannot work on blocks: it does more with rows than take each by itself or sum them up.
+    """
+    if operator.name in _OWN:
+        return _tables(operator)
+    rule = rule_for(operator.operation) if not operator.bodies else None
+    if rule is None or rule.opaque:
+        return None
+    tensors = [*zip(operator.operands, rule.operands, strict=True), *zip(operator.results, rule.results, strict=True)]
+    factors = {dims[blocked[tensor].dim] for tensor, dims in tensors if tensor in blocked}
+    rows = {blocked[tensor].rows for tensor, _ in tensors if tensor in blocked}
+    if len(factors) != 1 or len(rows) != 1:
+        return None
+    (factor,), (how,) = factors, rows
+    if not _row_by_row(operator, rule, factor):
+        return None
+    found: dict[int, Blocked] = {}
+    for tensor, dims in tensors:
+        places = [dim for dim, indices in enumerate(dims) if set(indices) & set(factor)]
+        if len(places) > 1 or any(dims[dim] != factor for dim in places):
+            return None
+        if places:
+            found[tensor] = Blocked(places[0], how)
+    return found if all(found.get(tensor) == blocked[tensor] for tensor, _ in tensors if tensor in blocked) else None
+
+
+def _row_by_row(operator: Operator, rule: Rule, factor: tuple[int, ...]) -> bool:
+    if len(factor) != 1:
+        return False
+    kind = rule.factors[factor[0]].kind
+    if kind is Kind.REDUCE:
+        return operator.name in _REDUCTIONS
+    return kind is Kind.MAP and rule.recipe == "plain"
+
+
+# ---------------------------------------------------------------------------------------------------------- the new step
+
+
+@dataclass(slots=True)
+class _Rewriting:
+    """Writes the step down again, with blocks, and with steps between blocks and rows where an operator needs these."""
+
+    step: Ingested
+    blocked: Mapping[int, Blocked]
+    tensors: list[TensorSpec] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
+    equations: list[Equation] = field(default_factory=list)
+    rows: dict[int, int] = field(default_factory=dict)
+    """For tensors that are in blocks, the numbers of their copies in rows; the other way round for those that are not."""
+
+    def run(self) -> Ingested:
+        graph = self.step.graph
+        self.tensors = [self._spec(number, spec) for number, spec in enumerate(graph.tensors)]
+        for operator, equation in zip(graph.operators, self.step.equations, strict=True):
+            if operator.name in IDENTITIES:
+                self._identity(operator, equation)
+            elif not {*operator.operands, *operator.results} & set(self.blocked):
+                self._add(operator, equation)
+            else:
+                self._operator(operator, equation)
+        return replace(
+            self.step,
+            graph=replace(
+                graph, tensors=tuple(self.tensors), operators=tuple(self.operators), outputs=tuple(self._outputs())
+            ),
+            equations=tuple(self.equations),
+        )
+
+    def _spec(self, tensor: int, spec: TensorSpec) -> TensorSpec:
+        how = self.blocked.get(tensor)
+        return spec if how is None else replace(spec, shape=how.shape(spec.shape))
+
+    def _add(self, operator: Operator, equation: Equation) -> None:
+        self.operators.append(operator)
+        self.equations.append(equation)
+
+    def _new(self, primitive: Primitive, operand: int, shape: Shape, near: Operator, **params: Any) -> int:
+        """The result of one more operator."""
+        source = self.tensors[operand]
+        target = replace(source, shape=shape)
+        self.tensors.append(target)
+        result = len(self.tensors) - 1
+        operation = Operation(str(primitive.name), (source,), (target,), params)
+        self._add(Operator(operation, (operand,), (result,), near.path, near.backward), Equation(primitive, params))
+        return result
+
+    def _as_rows(self, tensor: int, near: Operator) -> int:
+        """A tensor in blocks, in rows."""
+        if tensor not in self.rows:
+            how, shape = self.blocked[tensor], self.step.graph.tensors[tensor].shape
+            self.rows[tensor] = self._new(rows_of_blocks_p, tensor, shape, near, rows=how.rows.rows, dim=how.dim)
+        return self.rows[tensor]
+
+    def _as_blocks(self, tensor: int, how: Blocked, near: Operator) -> int:
+        """A tensor in rows, in blocks."""
+        if tensor not in self.rows:
+            shape = how.shape(self.tensors[tensor].shape)
+            self.rows[tensor] = self._new(blocks_of_rows_p, tensor, shape, near, rows=how.rows.rows, dim=how.dim)
+        return self.rows[tensor]
+
+    def _identity(self, operator: Operator, equation: Equation) -> None:
+        operands = []
+        for tensor, result in zip(operator.operands, operator.results, strict=True):
+            before, after = self.blocked.get(tensor), self.blocked.get(result)
+            if before == after:
+                operands.append(tensor)
+            else:
+                operands.append(self._as_blocks(tensor, after, operator) if after else self._as_rows(tensor, operator))
+        specs = tuple(self.tensors[tensor] for tensor in operator.results)
+        self._add(
+            replace(
+                operator, operands=tuple(operands), operation=replace(operator.operation, operands=specs, results=specs)
+            ),
+            equation,
+        )
+
+    def _operator(self, operator: Operator, equation: Equation) -> None:
+        sharing = shared_rows(operator, self.blocked)
+        if sharing is None:
+            self._on_rows(operator, equation)
+            return
+        operands = []
+        for position, tensor in enumerate(operator.operands):
+            how = sharing.get(tensor)
+            if how is not None and tensor not in self.blocked:
+                tensor = self._as_blocks(tensor, how, operator)
+            operands.append(tensor if how is None else self._harmless(operator, position, tensor, how))
+        specs = [
+            spec if tensor == LITERAL else self.tensors[tensor]
+            for tensor, spec in zip(operands, operator.operation.operands, strict=True)
+        ]
+        results = tuple(self.tensors[tensor] for tensor in operator.results)
+        operation = operator.operation
+        adapt = rule_for(operation).adapt
+        params = operation.params
+        if adapt is not None:
+            shapes = tuple(each.shape for each in specs), tuple(each.shape for each in results)
+            params = {**params, **adapt(operation, *shapes)}
+        resized = Operation(operation.name, tuple(specs), results, params)
+        self._add(replace(operator, operation=resized, operands=tuple(operands)), replace(equation, params=params))
+
+    def _harmless(self, operator: Operator, position: int, tensor: int, how: Blocked) -> int:
+        """An operand whose spare rows change nothing: filled where the operator combines rows."""
+        if operator.name in _OWN:
+            return tensor
+        rule = rule_for(operator.operation)
+        factor = rule.factors[rule.operands[position][how.dim][0]]
+        if factor.kind is not Kind.REDUCE:
+            return tensor
+        value = fill_value(factor.reduction, self.tensors[tensor].dtype)
+        shape = self.tensors[tensor].shape
+        return self._new(fill_spare_rows_p, tensor, shape, operator, rows=how.rows.rows, dim=how.dim, value=value)
+
+    def _on_rows(self, operator: Operator, equation: Equation) -> None:
+        """The operator as it was: operands are brought together, and results dealt out again."""
+        operands = tuple(
+            self._as_rows(tensor, operator) if tensor in self.blocked else tensor for tensor in operator.operands
+        )
+        results, later = [], []
+        for tensor, spec in zip(operator.results, operator.operation.results, strict=True):
+            results.append(tensor)
+            if tensor in self.blocked:
+                self.tensors.append(spec)
+                results[-1] = len(self.tensors) - 1
+                later.append((results[-1], tensor))
+        self._add(replace(operator, operands=operands, results=tuple(results)), equation)
+        for whole, tensor in later:
+            self.rows[tensor] = whole
+            self._deal(whole, tensor, operator)
+
+    def _deal(self, whole: int, tensor: int, near: Operator) -> None:
+        """Make a tensor in blocks from its rows."""
+        how = self.blocked[tensor]
+        params = {"rows": how.rows.rows, "dim": how.dim}
+        operation = Operation(str(blocks_of_rows_p.name), (self.tensors[whole],), (self.tensors[tensor],), params)
+        self._add(
+            Operator(operation, (whole,), (tensor,), near.path, near.backward), Equation(blocks_of_rows_p, params)
+        )
+
+    def _outputs(self) -> Sequence[int]:
+        """Results of the step in rows, but for variables that are kept in blocks."""
+        graph = self.step.graph
+        kept = {output: self.blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
+        nowhere = Operator(Operation("", (), ()), (), ())
+        found = []
+        for output, tensor in enumerate(graph.outputs):
+            here, wanted = self.blocked.get(tensor), kept.get(output)
+            if here is None and wanted is not None:
+                tensor = self._as_blocks(tensor, wanted, nowhere)
+            elif here is not None and wanted is None:
+                tensor = self._as_rows(tensor, nowhere)
+            found.append(tensor)
+        return found

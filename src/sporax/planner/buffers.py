@@ -1,0 +1,72 @@
+"""Which parameters share the buffers of collectives, as `comm_fusion` and `all_reduce_fusion_config` ask for.
+
+There are three kinds of collectives of parameters: gradients that are all-reduced, gradients that are reduce-scattered and
+weights that are gathered (the last two with optimizer parallelism). Each kind has a rule of its own. A rule counts over all
+parameters; those of another kind leave gaps, and what cannot travel together (another dtype, other ranks) does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
+from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.marks import GradientMark
+from sporax.ir.parallel_config import ParallelConfig
+
+Ids = Mapping[str, int]
+"""By name of the parameter: those with one number above 0 travel in one buffer."""
+
+_SPREAD = 1 << 16
+"""Parameters with different `comm_fusion` never share a buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """With which others each parameter travels.
+
+    Attributes:
+        reduced, scattered: of gradients that are all-reduced and reduce-scattered, in the order of the backward pass.
+        gathered: of weights, in the order of the forward pass.
+    """
+
+    reduced: Ids = field(default_factory=dict)
+    scattered: Ids = field(default_factory=dict)
+    gathered: Ids = field(default_factory=dict)
+
+
+def buffers_for(graph: OperatorGraph, config: ParallelConfig) -> Buffers:
+    """The buffers of a step's parameters."""
+    found: tuple[dict[str, int], ...] = ({}, {}, {})
+    for operator in graph.operators:
+        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        if isinstance(mark, GradientMark):
+            specs = operator.operation.operands
+            members = [
+                (name, own, spec.num_bytes)
+                for name, own, spec in zip(mark.parameters, mark.fusion, specs, strict=True)
+                if own
+            ]
+            found[0].update(_ids(members[::-1], "allreduce", config))
+            found[1].update(_ids(members[::-1], "reducescatter", config))
+            found[2].update(_ids(members, "allgather", config))
+    return Buffers(*found)
+
+
+def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelConfig) -> dict[str, int]:
+    """Numbers for parameters given as (name, `comm_fusion`, bytes), in the order of their collectives."""
+    rule = config.comm_fusion.in_force(kind)
+    positions = config.all_reduce_fusion_config if kind == "allreduce" else ()
+    if rule is not None and rule.mode != "index":
+        limit = (rule.threshold_megabytes or 0) * BYTES_PER_MEGABYTE
+        numbers = ids_by_size([size for _, _, size in members], limit)
+    elif rule is not None and isinstance(rule.config, tuple):
+        numbers = ids_by_position(len(members), rule.config)
+    elif positions:
+        numbers = ids_by_position(len(members), positions)
+    else:
+        return {}
+    return {
+        name: number * _SPREAD + own if number else 0 for (name, own, _), number in zip(members, numbers, strict=True)
+    }

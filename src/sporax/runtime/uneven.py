@@ -1,0 +1,63 @@
+"""Variables that are kept in blocks between steps: tables in uneven parts, and their moments (`sporax.ir.uneven`).
+
+Like the joint form (`sporax.runtime.joint`) this is a form a variable is in for a while: a step in the global view leaves it
+in slot ``parts``, and whoever asks for ``raw`` (printing, checkpoints, another program) gets the table in rows, as its user
+knows it. A loop whose step works on blocks never changes the form.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Sharding
+
+from sporax.lowering.uneven import Blocked
+from sporax.runtime import joint
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """An array in blocks, spread over devices.
+
+    Attributes:
+        array: the blocks.
+        how: which of their rows mean something.
+    """
+
+    array: jax.Array
+    how: Blocked
+
+    def whole(self) -> jax.Array:
+        """The array in rows, on one device (with several processes: of every process)."""
+        dim, rows = self.how.dim, self.how.rows
+        blocks = np.asarray(joint.whole(self.array))
+        real = np.concatenate([np.arange(size) + rows.block * number for number, size in enumerate(rows.rows)])
+        return jnp.asarray(np.take(blocks, real, dim))
+
+
+def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
+    """The blocks of a variable, each on its device; made of its rows if it is not in this form."""
+    parts: Parts | None = joint.slot(variable, "parts")
+    if parts is not None and parts.how == how:
+        return parts.array if parts.array.sharding == sharding else joint.place(parts.array, sharding)
+    return joint.place(_in_blocks(np.asarray(joint.whole(variable.raw)), how), sharding)
+
+
+def keep(variable: Any, array: jax.Array, how: Blocked) -> None:
+    """Leave a variable in blocks."""
+    variable.parts = Parts(array, how)
+    with suppress(AttributeError):  # it was in this form already
+        object.__delattr__(variable, "raw")
+
+
+def _in_blocks(table: np.ndarray[Any, Any], how: Blocked) -> np.ndarray[Any, Any]:
+    blocks = np.zeros(how.shape(table.shape), table.dtype)
+    source, target = np.moveaxis(table, how.dim, 0), np.moveaxis(blocks, how.dim, 0)
+    for number, (start, size) in enumerate(zip(how.rows.starts, how.rows.rows, strict=True)):
+        target[number * how.rows.block :][:size] = source[start : start + size]
+    return blocks
