@@ -207,6 +207,7 @@ def _matmuls() -> dict[str, Recipe]:
         "MatMul forward_reduce_scatter": _matmul(((1, 8), (8, 1)), marks=(("forward_reduce_scatter", True),)),
     }
     found |= {name: _one(link) for name, link in turned.items()}
+    found["MatMul a turned, unconfigured"] = _one(_matmul(None, inner=64, attributes=(True, False)))
     found["BatchMatMul"] = _one(Link("BatchMatMul", (), ((4, 1, 2), (4, 2, 1)), weights=((8, 32, 16),)), (8, 16, 32))
     found["BatchMatMul b turned"] = _one(
         Link("BatchMatMul", (False, True), ((2, 2, 1, 2), (2, 2, 1, 2)), weights=((4, 2, 16, 32),)), (4, 2, 16, 32)
@@ -355,6 +356,9 @@ def _optimizers() -> dict[str, Recipe]:
         ),
         "optimizer parallel, groups of 3": _optimizer(_matmul(), optimizer_weight_shard_size=3),
         "optimizer parallel, left alone": _optimizer(_matmul(None, whole=True)),
+        "optimizer parallel, default threshold": _chain(
+            _matmul(None, 32, 512), full_batch=True, enable_parallel_optimizer=True
+        ),
         "mean of gradients": _chain(_matmul(((2, 1), (1, 4))), full_batch=True, gradients_mean=True),
     }
 
@@ -368,3 +372,46 @@ RECIPES: dict[str, Recipe] = {
     **_images(),
     **_optimizers(),
 }
+
+
+def _image(strategy: Any, pad_mode: str = "valid", kernel: int = 3, group: int = 1) -> Recipe:
+    weight = (16, 16 // group, kernel, kernel)
+    link = Link("Conv2D", (16, kernel, 1, pad_mode, 0, 1, 1, group), strategy, weights=(weight,))
+    return _one(link, (16, 16, 8, 8))
+
+
+def _ids(strategy: Any, axis: int = 0) -> Recipe:
+    return _one(Link("Gather", (), strategy, table=(32, 16), constants=(axis,)), (16, 4), "int32")
+
+
+REFUSED: dict[str, Recipe] = {
+    "too many tuples": _one(Link("ReLU", (), ((8, 1), (1, 1)))),
+    "too few numbers": _one(Link("ReLU", (), ((8,),))),
+    "a cut of 0": _one(Link("ReLU", (), ((0, 1),))),
+    "a cut that is no power of 2": _one(Link("ReLU", (), ((3, 1),)), (24, 32)),
+    "a cut that does not divide": _one(Link("ReLU", (), ((8, 1),)), (12, 32)),
+    "more slices than devices": _one(Link("ReLU", (), ((8, 2),))),
+    "contraction cut in two ways": _one(_matmul(((2, 4), (2, 1)))),
+    "result cut otherwise": _one(_matmul(((2, 4), (4, 1)), out_strategy=((4, 2),))),
+    "result of ReLU": _one(Link("ReLU", (), ((8, 1),), ((8, 1),))),
+    "sum cut in two ways": _one(Link("Add", (), ((2, 4), (2,)), weights=((32,),))),
+    "product cut in two ways": _one(Link("Mul", (), ((2, 4), (1, 4)), weights=((64, 32),))),
+    "bias cut otherwise": _one(Link("BiasAdd", (), ((4, 2), (1,)), weights=((32,),))),
+    "slopes cut otherwise": _one(Link("PReLU", (), ((2, 4), (2,)), weights=((32,),))),
+    "Softmax along its axis": _one(Link("Softmax", (-1,), ((1, 8),))),
+    "LayerNorm along its axis": _one(Link("LayerNorm", (1, 1), ((1, 8), (8,), (8,)), weights=((32,), (32,)), pick=0)),
+    "Concat along its axis": _one(Link("Concat", (1,), ((1, 8), (1, 8)), weights=((64, 32),), pack=True)),
+    "Split along its axis": _one(Link("Split", (1, 2), ((1, 8),), pick="all")),
+    "CumSum along its axis": _one(Link("CumSum", (), ((1, 8),), constants=(1,))),
+    "TopK along its axis": _one(Link("TopK", (), ((1, 8),), constants=(4,), pick=0)),
+    "part of a cut dimension": _one(Link("StridedSlice", (), ((4, 2),), constants=((0, 0), (64, 16), (1, 1)))),
+    "part of a cut dimension, Slice": _one(Link("Slice", (), ((4, 2),), constants=((0, 0), (64, 16)))),
+    "ids and rows": _ids(((4, 2), (2, 1))),
+    "ids and rows on half of the devices": _ids(((2, 1), (2, 1))),
+    "last dimension of ids and rows": _ids(((4, 1), (1, 2))),
+    "overlapping windows": _image(((1, 1, 2, 1), (1, 1, 1, 1))),
+    "channels of groups": _image(((1, 1, 1, 1), (2, 1, 1, 1)), "same", group=16),
+    "overlapping windows of MaxPool": _one(Link("MaxPool", (3, 2), ((1, 1, 2, 1),)), (16, 16, 8, 8)),
+    "one number for OneHot": _chain_int(Link("OneHot", (), ((8,), (), ()), constants=(32, 1.0, 0.0))),
+}
+"""Nets whose strategies are refused."""

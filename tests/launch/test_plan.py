@@ -57,6 +57,27 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
     assert value["num_devices"] == 8
 
 
+def test_hardware_mode_and_memory_win_over_the_script(run, script):
+    flags = ["--devices", "8", "--hardware", "h200", "--mode", "dynamic_programming", "--memory", "80GB"]
+    done = run("plan", "script.py", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "Plan for 8 devices" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--mode", "guess"], "--mode must be one of"),
+        (["--hardware", "abacus"], "abacus"),
+        (["--memory", "lots"], "a text like '80GB'"),
+    ],
+)
+def test_wrong_settings_are_refused(run, script, flags, words):
+    done = run("plan", "script.py", *flags)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
 def test_a_script_without_such_a_step_is_told(run, script):
     done = run("plan", "--devices", "8", "script.py", "--alone")
     assert done.returncode == 3

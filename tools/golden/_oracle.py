@@ -21,8 +21,8 @@ os.environ.update(
     MS_DEV_PRECOMPILE_ONLY="1",
     MS_DEV_SAVE_GRAPHS="2",
     MS_DEV_SAVE_GRAPHS_PATH=str(GRAPHS),
-    GLOG_v=os.environ.get("GLOG_v", "4"),
 )
+os.environ.setdefault("GLOG_v", "4")  # messages of the compiler: 3 shows why a strategy is refused
 
 import mindspore as ms  # noqa: E402  (reads the variables above)
 from mindspore._c_expression import DeviceManagerConf  # noqa: E402

@@ -299,8 +299,10 @@ def _compiled_in_graph_mode(differentiate: Callable[..., Any], fn: Callable[...,
 
     @functools.wraps(differentiate)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if state.current_frame() is None and (always or context.graph_mode()):
-            return compiled(*args, **kwargs)
+        if state.current_frame() is None:
+            if always or context.graph_mode():
+                return compiled(*args, **kwargs)
+            context.refuse_eager("grad")
         return differentiate(*args, **kwargs)
 
     call.program = compiled.program  # type: ignore[attr-defined]

@@ -44,7 +44,14 @@ from sporax.context._search import (
     set_algo_parameters,
     set_cost_model_context,
 )
-from sporax.context._supported import check_step, check_supported, enter_step, plan_settings
+from sporax.context._supported import (
+    check_step,
+    check_supported,
+    cuts_compiled_steps,
+    enter_step,
+    plan_settings,
+    refuse_eager,
+)
 from sporax.ir.missing import missing_names
 from sporax.ir.parallel_config import ParallelMode
 
@@ -58,9 +65,11 @@ __all__ = [
     "changed",
     "check_step",
     "check_supported",
+    "cuts_compiled_steps",
     "enter_step",
     "num_devices",
     "plan_settings",
+    "refuse_eager",
     "get_algo_parameters",
     "get_auto_parallel_context",
     "get_context",

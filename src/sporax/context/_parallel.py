@@ -78,6 +78,11 @@ def snapshot() -> ParallelConfig:
     return _resolved(_settings.current)
 
 
+def parallel_mode() -> str:
+    """The present parallel mode; quicker than a snapshot, for what is asked at every call of a Cell."""
+    return _settings.current.config.parallel_mode
+
+
 def set_auto_parallel_context(**kwargs: Any) -> None:
     """Change settings of the parallel run. Same as MindSpore, except that a call with a wrong setting changes nothing.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable
 
-from sporax.context._global import memory_offload
-from sporax.context._parallel import PARALLEL_GUARD, snapshot, world_size
+from sporax.context._global import graph_mode, memory_offload
+from sporax.context._parallel import PARALLEL_GUARD, parallel_mode, snapshot, world_size
 from sporax.context._ps import ps_snapshot
 from sporax.context._search import search_snapshot
 from sporax.ir.errors import SporaxRuntimeError
@@ -51,7 +51,7 @@ def plan_settings() -> PlanSettings | None:
     config = snapshot()
     if not config.in_global_view or config.device_num == 1:
         return None
-    return PlanSettings(config, *search_snapshot(), os.environ.get("SPORAX_HARDWARE", ""))
+    return PlanSettings(config, *search_snapshot()).under(os.environ)
 
 
 def check_step() -> None:
@@ -68,6 +68,28 @@ def check_step() -> None:
     if memory_offload():
         raise SporaxRuntimeError(
             "For 'set_context', memory_offload='ON' is not offered yet: values cannot be kept on the host."
+        )
+
+
+def cuts_compiled_steps() -> bool:
+    """Whether operators are cut in compiled steps only, and what runs now is none: a cutting mode in PYNATIVE_MODE."""
+    config = snapshot()
+    return config.in_global_view and config.device_num > 1 and not graph_mode()
+
+
+def refuse_eager(where: str) -> None:
+    """Refuse to run a network operator by operator where its operators would have to be cut.
+
+    In automatic parallelism that is allowed: what `shard` wraps is cut there, the rest runs whole.
+
+    Raises:
+        SporaxRuntimeError: semi-automatic parallelism on several devices in PYNATIVE_MODE.
+    """
+    if parallel_mode() == ParallelMode.SEMI_AUTO_PARALLEL and cuts_compiled_steps():
+        raise SporaxRuntimeError(
+            f"For '{where}', the mode must be GRAPH_MODE in the parallel mode 'semi_auto_parallel', but it is PYNATIVE_MODE, in "
+            "which operators run one by one and cannot be cut. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
+            "or wrap the network in AutoParallel."
         )
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.parallel_config import SEARCH_MODES, ParallelConfig, ParallelMode
 from sporax.ir.search_config import CostModelConfig, SearchConfig
+from sporax.ir.units import parse_bytes
+
+HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
+SEMI_AUTO = "semi_auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +29,28 @@ class PlanSettings:
     search: SearchConfig = field(default_factory=SearchConfig)
     cost: CostModelConfig = field(default_factory=CostModelConfig)
     hardware: str = ""
+
+    def under(self, environ: Mapping[str, str]) -> PlanSettings:
+        """The settings with what the environment says instead, so that plans can be tried without touching a script.
+
+        ``SPORAX_HARDWARE`` is a profile, ``SPORAX_PLAN_MODE`` is ``"semi_auto"`` or a search mode, and ``SPORAX_PLAN_MEMORY``
+        the memory of one device, ``"80GB"``.
+
+        Raises:
+            SporaxValueError: an unknown mode, or a size that cannot be read.
+        """
+        parallel, cost = self.parallel, self.cost
+        mode = environ.get(MODE, "")
+        if mode == SEMI_AUTO:
+            parallel = replace(parallel, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
+        elif mode in SEARCH_MODES:
+            parallel = replace(parallel, parallel_mode=ParallelMode.AUTO_PARALLEL, search_mode=mode)
+        elif mode:
+            raise SporaxValueError(
+                f"For '{MODE}', the mode must be one of {(SEMI_AUTO, *SEARCH_MODES)}, but got '{mode}'."
+            )
+        if environ.get(MEMORY):
+            cost = replace(
+                cost, device_memory_capacity=float(parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size"))
+            )
+        return PlanSettings(parallel, self.search, cost, environ.get(HARDWARE, self.hardware))

@@ -15,13 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.hardware import load_profile
+from sporax.ir.parallel_config import SEARCH_MODES
+from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, SEMI_AUTO
+from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
 
+MODES = (SEMI_AUTO, *SEARCH_MODES)
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
-_FLAGS = {"--devices": "devices", "--json": "json"}
+_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--hardware", "--mode", "--memory")}
+_VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY}
 
 
 class PlanMade(SystemExit):
@@ -42,13 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
     add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
+    add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file")
+    add("--mode", choices=MODES, help="semi_auto, or how to search, whatever the script says")
+    add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
     add("--json", metavar="FILE", help="also write the table to this file as JSON")
     add("target", help="script (.py), or module after -m")
     add(
         "target_arguments",
         nargs=argparse.REMAINDER,
         metavar="...",
-        help="--devices and --json may also come first here; the rest, or all after --, are arguments of the target",
+        help="flags may also come first here; the rest, or all after --, are arguments of the target",
     )
 
 
@@ -72,7 +81,21 @@ def run(arguments: argparse.Namespace) -> int:
         raise SporaxValueError(
             f"For 'sporax plan', --json must be a file in a directory that exists, but got '{arguments.json}'."
         )
+    _say(arguments)
     return _plan(program, None if arguments.json is None else Path(arguments.json).absolute())
+
+
+def _say(arguments: argparse.Namespace) -> None:
+    """Tell the script's plans what they are made under."""
+    if arguments.mode not in (None, *MODES):
+        raise SporaxValueError(f"For 'sporax plan', --mode must be one of {MODES}, but got '{arguments.mode}'.")
+    if arguments.memory is not None:
+        parse_bytes(arguments.memory, "For 'sporax plan', --memory")
+    if arguments.hardware is not None:
+        load_profile(arguments.hardware)
+    for name, variable in _VARIABLES.items():
+        if getattr(arguments, name) is not None:
+            os.environ[variable] = getattr(arguments, name)
 
 
 def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:

@@ -4,7 +4,7 @@ A step is traced with the shapes that its user sees. Where a lookup says that a 
 gradient, its moments and all else that has its rows element by element take the shape of its blocks: 12 rows instead of 9
 in the example there. After that everything is cut evenly, and the planner needs to know nothing of it.
 
-    element by element (updates, casts, masks)     on blocks; what stands in spare rows is never read
+    row by row (updates, casts, masks)             on blocks; what stands in spare rows is never read
     sums, maxima, … over the rows                  spare rows are filled with what changes nothing, first
     anything else (sorting, slicing, results)      the table is brought together in rows; plans report it
 """
@@ -47,11 +47,19 @@ class Blocked:
 
 def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
     """The step on blocks, and by position the inputs that it takes so. The same step where no table is uneven."""
-    blocked = _Spreading(step.graph).run()
+    graph = step.graph
+    blocked = _Spreading(graph, _unmovable(graph)).run()
     if not blocked:
         return step, {}
-    inputs = {number: blocked[each.tensor] for number, each in enumerate(step.graph.inputs) if each.tensor in blocked}
-    return _Rewriting(step, blocked).run(), inputs
+    inputs = {number: blocked[each.tensor] for number, each in enumerate(graph.inputs) if each.tensor in blocked}
+    kept = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
+    wanted = [kept.get(output) for output in range(len(graph.outputs))]
+    return _Rewriting(step, blocked, wanted).run(), inputs
+
+
+def _unmovable(graph: OperatorGraph) -> frozenset[int]:
+    """Inputs that come in rows whatever their readers want: data and constants."""
+    return frozenset(each.tensor for each in graph.inputs if each.role not in (Role.PARAMETER, Role.STATE))
 
 
 # ------------------------------------------------------------------------------------------------- which tensors are in blocks
@@ -62,13 +70,10 @@ class _Spreading:
     """Finds the tensors that share rows with a table, through operations that work row by row, in both directions."""
 
     graph: OperatorGraph
+    fixed: frozenset[int]
     blocked: dict[int, Blocked] = field(default_factory=dict)
-    fixed: frozenset[int] = frozenset()
 
     def run(self) -> dict[int, Blocked]:
-        self.fixed = frozenset(
-            each.tensor for each in self.graph.inputs if each.role not in (Role.PARAMETER, Role.STATE)
-        )
         for operator in self.graph.operators:
             for tensor, how in _tables(operator).items():
                 self._mark(tensor, how)
@@ -95,9 +100,55 @@ class _Spreading:
                     if here in self.blocked:
                         self._mark(there, self.blocked[here])
             return
-        sharing = shared_rows(operator, self.blocked)
+        if operator.name == "cond":
+            branches = Branches.of(operator, self.blocked)
+            sharing: Mapping[int, Blocked] | None = branches.shared(operator) if branches else None
+        else:
+            sharing = shared_rows(operator, self.blocked)
         for tensor, how in sharing.items() if sharing else ():
             self._mark(tensor, how)
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """The branches of a choice, with what is in blocks in each.
+
+    Attributes:
+        blocked: for each branch its tensors in blocks.
+        operands, results: for the operands after the predicate, and for the results, how branches take and give them.
+    """
+
+    blocked: tuple[dict[int, Blocked], ...]
+    operands: tuple[Blocked | None, ...]
+    results: tuple[Blocked | None, ...]
+
+    @classmethod
+    def of(cls, operator: Operator, blocked: Mapping[int, Blocked]) -> Branches | None:
+        """What follows inside from what is in blocks outside; None if there is nothing."""
+        if blocked.keys().isdisjoint((*operator.operands, *operator.results)):
+            return None
+        inner: list[dict[int, Blocked]] = []
+        operands = [blocked.get(tensor) for tensor in operator.operands[1:]]
+        results = [blocked.get(tensor) for tensor in operator.results]
+        for graph in operator.bodies:
+            num_constants = len(graph.inputs) - len(operands)
+            arguments = [each.tensor for each in graph.inputs[num_constants:]]
+            ends = [*zip(arguments, operands, strict=True), *zip(graph.outputs, results, strict=True)]
+            fixed = frozenset(each.tensor for each in graph.inputs[:num_constants])
+            seeds = {tensor: how for tensor, how in ends if how and tensor not in fixed and tensor != LITERAL}
+            found = _Spreading(graph, fixed, seeds).run()
+            operands = [how or found.get(tensor) for tensor, how in zip(arguments, operands, strict=True)]
+            results = [how or found.get(tensor) for tensor, how in zip(graph.outputs, results, strict=True)]
+            inner.append(found)
+        return cls(tuple(inner), tuple(operands), tuple(results))
+
+    def shared(self, operator: Operator) -> dict[int, Blocked]:
+        """Tensors outside that shall be in blocks, too."""
+        pairs = (
+            *zip(operator.operands[1:], self.operands, strict=True),
+            *zip(operator.results, self.results, strict=True),
+        )
+        return {tensor: how for tensor, how in pairs if how is not None and tensor != LITERAL}
 
 
 def _tables(operator: Operator) -> dict[int, Blocked]:
@@ -155,6 +206,8 @@ class _Rewriting:
 
     step: Ingested
     blocked: Mapping[int, Blocked]
+    wanted: Sequence[Blocked | None]
+    """For each result how it shall come out; None: in rows."""
     tensors: list[TensorSpec] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
@@ -169,6 +222,8 @@ class _Rewriting:
                 self._identity(operator, equation)
             elif not {*operator.operands, *operator.results} & set(self.blocked):
                 self._add(operator, equation)
+            elif operator.name == "cond":
+                self._choice(operator, equation)
             else:
                 self._operator(operator, equation)
         return replace(
@@ -252,6 +307,29 @@ class _Rewriting:
         resized = Operation(operation.name, tuple(specs), results, params)
         self._add(replace(operator, operation=resized, operands=tuple(operands)), replace(equation, params=params))
 
+    def _choice(self, operator: Operator, equation: Equation) -> None:
+        """A choice between branches, all of which take and give the same tensors in blocks."""
+        branches = Branches.of(operator, self.blocked)
+        results = tuple(self.blocked.get(tensor) for tensor in operator.results)
+        if branches is None or branches.results != results or LITERAL in operator.operands:
+            self._on_rows(operator, equation)
+            return
+        operands = [operator.operands[0]]
+        for tensor, how in zip(operator.operands[1:], branches.operands, strict=True):
+            operands.append(self._as_blocks(tensor, how, operator) if how and tensor not in self.blocked else tensor)
+        inner = [
+            _Rewriting(body, blocked, results).run()
+            for body, blocked in zip(equation.bodies, branches.blocked, strict=True)
+        ]
+        operation = replace(
+            operator.operation,
+            operands=tuple(self.tensors[tensor] for tensor in operands),
+            results=tuple(self.tensors[tensor] for tensor in operator.results),
+        )
+        graphs = tuple(each.graph for each in inner)
+        new = replace(operator, operation=operation, operands=tuple(operands), bodies=graphs)
+        self._add(new, replace(equation, bodies=tuple(inner)))
+
     def _harmless(self, operator: Operator, position: int, tensor: int, how: Blocked) -> int:
         """An operand whose spare rows change nothing: filled where the operator combines rows."""
         if operator.name in _OWN:
@@ -291,13 +369,11 @@ class _Rewriting:
         )
 
     def _outputs(self) -> Sequence[int]:
-        """Results of the step in rows, but for variables that are kept in blocks."""
-        graph = self.step.graph
-        kept = {output: self.blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
+        """The results as they shall come out."""
         nowhere = Operator(Operation("", (), ()), (), ())
         found = []
-        for output, tensor in enumerate(graph.outputs):
-            here, wanted = self.blocked.get(tensor), kept.get(output)
+        for tensor, wanted in zip(self.step.graph.outputs, self.wanted, strict=True):
+            here = self.blocked.get(tensor)
             if here is None and wanted is not None:
                 tensor = self._as_blocks(tensor, wanted, nowhere)
             elif here is not None and wanted is None:

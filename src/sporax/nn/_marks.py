@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ops._primitive import Primitive, strategy_form
@@ -126,7 +127,13 @@ class PlacementMarks:
 
         Raises:
             SporaxTypeError, SporaxValueError: `fusion_type` is not an int >= 0.
+            SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which cut compiled steps.
         """
+        if context.cuts_compiled_steps():
+            raise SporaxRuntimeError(
+                f"For '{type(self).__name__}.set_comm_fusion', the mode must be GRAPH_MODE in the parallel mode "
+                f"'{context.snapshot().parallel_mode}', but it is PYNATIVE_MODE."
+            )
         for parameter in self.trainable_params(recurse):
             parameter.comm_fusion = fusion_type
         return self

@@ -80,11 +80,13 @@ class Cell(CellTree, PlacementMarks, CellHooks):
 
         Raises:
             SporaxTypeError: an input is a numpy array; give Tensors.
+            SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be cut.
         """
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
             if context.graph_mode():
                 return self.program(*args, **kwargs)
+            context.refuse_eager(type(self).__name__)
         return self._run(*args, **kwargs)
 
     @property

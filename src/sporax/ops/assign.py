@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._operator import PRIMITIVES, Array, Operand, export, operator
+from sporax.ops._operator import Array, Operand, export, operator
 
 
 @operator(function="")
@@ -44,12 +44,6 @@ for _name, _function in (("assign", assign), ("assign_add", assign_add), ("assig
     _function.__name__ = _name
 
 
-def _class_form(name: str, function: Callable[..., Any]) -> None:
-    body = {"__call__": staticmethod(function), "__doc__": function.__doc__, "__module__": "sporax.ops"}
-    PRIMITIVES[name] = type(name, (), body)
-
-
-_class_form("Assign", assign)
-_class_form("AssignAdd", assign_add)
-_class_form("AssignSub", assign_sub)
+for _name, _function in (("Assign", assign), ("AssignAdd", assign_add), ("AssignSub", assign_sub)):
+    operator(f"{_name}()", function="", composed=True)(_function)
 export(assign, assign_add, assign_sub)

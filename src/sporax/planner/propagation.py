@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
@@ -550,7 +550,7 @@ class _Propagation:
         """What no reader asked for in any way is whole everywhere."""
         for each in self.graph.inputs:
             if each.tensor not in self.lies:
-                self._decide(each.tensor, Placement.replicated(self.graph.tensors[each.tensor].num_dims))
+                self._decide(each.tensor, self._as_its_parameter(each))
                 self._drain()
         for number, operator in enumerate(self.graph.operators):
             if number not in self.plans:
@@ -565,6 +565,14 @@ class _Propagation:
                     where, whence = placements(rule, nothing_cut(rule))
                     self._finish(number, operator, OperatorPlan(nothing_cut(rule), where, whence))
                 self._drain()
+
+    def _as_its_parameter(self, each: Input) -> Placement:
+        """For state that no operator touched (a momentum of 0): where the parameter is kept whose name ends its own."""
+        spec = self.graph.tensors[each.tensor]
+        for tensor, name in self.trainable.items():
+            if each.name.endswith(f".{name}") and self.graph.tensors[tensor].shape == spec.shape and tensor in self.lies:
+                return self.homes.get(tensor, self.lies[tensor])
+        return Placement.replicated(spec.num_dims)
 
     def _outputs(self, inputs: Sequence[Placement]) -> tuple[Placement, ...]:
         aliased = {output: inputs[argument] for output, argument in self.graph.aliases}

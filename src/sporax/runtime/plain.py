@@ -7,7 +7,6 @@ step = planned.function()                   on the devices themselves
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +22,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
+from sporax.ir.units import parse_bytes
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.cost.links import link_costs
@@ -37,7 +37,6 @@ from sporax.planner.summary import Summary, summarize
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 
 MODES = {"ilp": ilp, "dynamic": dynamic, "recursive": recursive, "propagation": propagation}
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,8 @@ def plan(
     mesh = prime_mesh(DeviceMatrix((devices or jax.device_count(),)))
     profile = load_profile(hardware or {"gpu": "h100", "tpu": "tpu-v5e"}.get(jax.default_backend(), "cpu"))
     options = SearchOptions(
-        fixed=_fixed(fixed or {}, args, step, mesh), memory_bytes=None if memory is None else _bytes(memory)
+        fixed=_fixed(fixed or {}, args, step, mesh),
+        memory_bytes=None if memory is None else parse_bytes(memory, "For 'plan', 'memory'"),
     )
     model = Roofline(profile, link_costs(profile, mesh))
     return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), in_tree, out_tree[0])
@@ -234,14 +234,3 @@ def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh
 
 def _is_cut(value: Any) -> bool:
     return isinstance(value, tuple) and all(isinstance(each, int) for each in value)
-
-
-def _bytes(memory: int | str) -> int:
-    if isinstance(memory, int):
-        return memory
-    found = re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", memory)
-    if found is None or found.group(2).upper() not in _UNITS:
-        raise SporaxValueError(
-            f"For 'plan', 'memory' must be a number of bytes or a text like '80GB', but got {memory!r}."
-        )
-    return int(float(found.group(1)) * _UNITS[found.group(2).upper()])

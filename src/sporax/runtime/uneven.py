@@ -35,9 +35,9 @@ class Parts:
     def whole(self) -> jax.Array:
         """The array in rows, on one device (with several processes: of every process)."""
         dim, rows = self.how.dim, self.how.rows
-        blocks = np.asarray(joint.whole(self.array))
         real = np.concatenate([np.arange(size) + rows.block * number for number, size in enumerate(rows.rows)])
-        return jnp.asarray(np.take(blocks, real, dim))
+        with jax.ensure_compile_time_eval():  # a step that reads it may be being traced
+            return jnp.asarray(np.take(np.asarray(joint.whole(self.array)), real, dim))
 
 
 def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:

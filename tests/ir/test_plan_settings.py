@@ -1,0 +1,39 @@
+"""Settings of plans under an environment, and sizes as people write them."""
+
+import pytest
+
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.plan_settings import PlanSettings
+from sporax.ir.units import parse_bytes
+
+SETTINGS = PlanSettings(ParallelConfig(device_num=8, parallel_mode="semi_auto_parallel"))
+
+
+def test_an_empty_environment_changes_nothing():
+    assert SETTINGS.under({}) == SETTINGS
+
+
+def test_the_environment_wins():
+    found = SETTINGS.under(
+        {"SPORAX_PLAN_MODE": "sharding_propagation", "SPORAX_PLAN_MEMORY": "80GB", "SPORAX_HARDWARE": "h200"}
+    )
+    assert (found.parallel.parallel_mode, found.parallel.search_mode) == ("auto_parallel", "sharding_propagation")
+    assert found.cost.device_memory_capacity == 80e9
+    assert found.hardware == "h200"
+    back = found.under({"SPORAX_PLAN_MODE": "semi_auto"})
+    assert back.parallel.parallel_mode == "semi_auto_parallel"
+
+
+@pytest.mark.parametrize("environ", [{"SPORAX_PLAN_MODE": "guess"}, {"SPORAX_PLAN_MEMORY": "much"}])
+def test_what_cannot_be_read_is_refused(environ):
+    with pytest.raises(SporaxValueError, match=next(iter(environ))):
+        SETTINGS.under(environ)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("80GB", 80 * 10**9), ("1.5 KiB", 1536), ("12", 12), (7, 7), ("0.5mb", 500_000), (".5 TB", 5 * 10**11)],
+)
+def test_sizes(text, size):
+    assert parse_bytes(text, "For 'x', 'size'") == size
