@@ -29,7 +29,16 @@ RUN_FLAGS = {
     "target_arguments": None,
 }
 MSRUN_FLAGS = RUN_FLAGS | {"worker_num": 8, "join": False}
-PLAN_FLAGS = {"module": False, "devices": None, "json": None, "target": None, "target_arguments": None}
+PLAN_FLAGS = {
+    "module": False,
+    "devices": None,
+    "json": None,
+    "hardware": None,
+    "mode": None,
+    "memory": None,
+    "target": None,
+    "target_arguments": None,
+}
 
 
 def flags(command: str) -> dict[str, object]:

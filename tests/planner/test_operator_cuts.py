@@ -154,7 +154,7 @@ BY_HEIGHT = ((1, 1, 2, 1), (1, 1, 1, 1))
         ("TensorScatterAdd", [(8, 4), (4, 1), (4, 4)], ((1, 4), (1, 1), (1, 2)), {}, "is cut into 2 and another into 4"),
         ("InplaceAdd", [(8, 4), (2, 4)], ((2, 1), (1, 1)), {"indices": (0, 1)}, "dimension 0 of tensor 0"),
         ("Unique", [(16,)], ((2,),), {}, "dimension 0 of tensor 0"),
-        ("RandomChoiceWithMask", [(16, 8)], ((2, 1),), {}, "dimension 0 of tensor 0"),
+        ("RandomChoiceWithMask", [(2,), (16, 8)], ((2, 1),), {}, "dimension 0 of tensor 0"),
         ("ROIAlign", [(2, 2, 8, 8), (4, 5)], ((1, 1, 2, 1), (1, 1)), {}, "dimension 2 of tensor 0"),
         ("ResizeBilinear", [(2, 2, 8, 8)], ((1, 1, 1, 2),), {}, "dimension 3 of tensor 0"),
         # parts of dimensions

@@ -342,6 +342,12 @@ def _drawn(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     )
 
 
+def _choice(mark: OperatorMark, shapes: Shapes) -> Dims:
+    """A random key, which has no entry, and an input that stays whole."""
+    key, names = (_plain(len(shape), range(len(shape)), letter) for shape, letter in zip(shapes, "kd", strict=False))
+    return Dims((key, names), (Entry(names, shapes[1]),))
+
+
 def _with_key(mark: OperatorMark, shapes: Shapes) -> Dims:
     """An input, and a random key, which has no entry."""
     names, key = _plain(len(shapes[0])), _plain(len(shapes[1]), range(len(shapes[1])), "k")
@@ -380,7 +386,8 @@ _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
     "BoundingBoxEncode": _given("b four!", "b four!"),
     "IOU": _given("a four!", "g four!"),
     "Cdist": _given("b p m!", "b r m!"),
-    **dict.fromkeys(("Unique", "RandomChoiceWithMask"), _whole),
+    "Unique": _whole,
+    "RandomChoiceWithMask": _choice,
     "OneHot": _one_hot,
     "Tile": _tile,
     "LinSpace": _lin_space,

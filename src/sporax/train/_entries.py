@@ -159,7 +159,8 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
         if len(array.addressable_shards) > 1:
             raise SporaxNotImplementedError(
                 f"For 'save_checkpoint', parameter '{name}' is cut over {len(array.addressable_shards)} of this process's "
-                "devices and over others besides, and 'integrated_save=False' writes one slice per file; use integrated_save=True."
+                "devices and over others besides, and 'integrated_save=False' writes one slice per file; use "
+                "integrated_save=True."
             )
         return np.asarray(array.addressable_data(0))
     return _ranks.whole(array)
