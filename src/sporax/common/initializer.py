@@ -25,6 +25,7 @@ from sporax.runtime.joint import place
 from sporax.runtime.random import key_of
 
 Shape = tuple[int, ...]
+Arrange = Callable[[jax.Array], jax.Array]
 
 
 class Initializer:
@@ -61,13 +62,19 @@ class BoundInitializer:
         self.dtype = dtype
         self.ticket = seed.initializers.next_ticket() if recipe.random else (0, 0)
 
-    def make(self, sharding: jax.sharding.Sharding | None = None) -> jax.Array:
-        """The values; with a sharding, every device makes its own slice of them (the same values)."""
+    def make(self, sharding: jax.sharding.Sharding | None = None, arrange: Arrange | None = None) -> jax.Array:
+        """The values; with a sharding, every device makes its own slice of them (the same values).
+
+        Args:
+            sharding: where they shall lie.
+            arrange: brings the whole array into the form that is kept; equal functions share one compilation.
+        """
         if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays
             array = np.zeros(self.shape, self.dtype.np_dtype)
             self.recipe._initialize(array)
-            return jnp.asarray(array) if sharding is None else place(array, sharding)
-        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding)
+            arranged = array if arrange is None else arrange(jnp.asarray(array))
+            return jnp.asarray(arranged) if sharding is None else place(arranged, sharding)
+        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange)
         return maker(self.recipe, self.ticket)
 
 
@@ -78,12 +85,14 @@ def _maker(
     shape: Shape,
     dtype: Any,
     sharding: jax.sharding.Sharding | None,
+    arrange: Arrange | None = None,
 ) -> Callable[[Initializer, tuple[int, int]], jax.Array]:
     compiled: dict[str, Any] = {}
 
     def make(recipe: Initializer, ticket: tuple[int, int]) -> jax.Array:
         if "call" not in compiled:
-            compiled["call"] = jax.jit(lambda key: recipe.values(key, shape, dtype), out_shardings=sharding)
+            arranged = arrange or (lambda array: array)
+            compiled["call"] = jax.jit(lambda key: arranged(recipe.values(key, shape, dtype)), out_shardings=sharding)
         return compiled["call"](key_of(ticket))
 
     return make

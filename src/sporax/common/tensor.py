@@ -7,7 +7,7 @@ conversion to and from numpy and DLPack, indexing, and its registration as a pyt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -113,10 +113,15 @@ class Tensor:
         self._initializer = None
         return self
 
-    def make_at(self, sharding: jax.sharding.Sharding) -> None:
-        """Make the values of a lazy Tensor now, every device its own slice. Nothing happens when they are there."""
+    def make_at(self, sharding: jax.sharding.Sharding, arrange: Callable[[jax.Array], jax.Array] | None = None) -> None:
+        """Make the values of a lazy Tensor now, every device its own slice. Nothing happens when they are there.
+
+        Args:
+            sharding: where they shall lie.
+            arrange: brings the whole array into another form, which the caller takes away at once.
+        """
         if self._initializer is not None:
-            self.raw = self._initializer.make(sharding)
+            self.raw = self._initializer.make(sharding, arrange)
             self._initializer = None
 
     @property

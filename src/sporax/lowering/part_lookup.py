@@ -103,7 +103,7 @@ def _update(values: Array, indices: Array, *, rows: Rows, offsets: Rows, num_row
 # --------------------------------------------------------------------------------------------------- between the two forms
 
 
-def _blocks(table: Array, *, rows: Rows, dim: int) -> Array:
+def blocks_of_rows(table: Array, *, rows: Rows, dim: int) -> Array:
     """Every part filled up with zeros to a block."""
     parts, table = UnevenRows(rows), jnp.moveaxis(table, dim, 0)
     pieces = [table[start : start + size] for start, size in zip(parts.starts, rows, strict=True)]
@@ -179,7 +179,7 @@ def _define(primitive: Primitive, run: Any, typed: Any) -> None:
 _define(part_lookup_p, _lookup, _lookup_type)
 _define(part_update_p, _update, _update_type)
 _define(fill_spare_rows_p, _fill, lambda x, **_: x)
-_define(blocks_of_rows_p, _blocks, lambda x, *, rows, dim: _resized(x, dim, UnevenRows(rows).num_stored))
+_define(blocks_of_rows_p, blocks_of_rows, lambda x, *, rows, dim: _resized(x, dim, UnevenRows(rows).num_stored))
 _define(rows_of_blocks_p, _rows, lambda x, *, rows, dim: _resized(x, dim, UnevenRows(rows).num_rows))
 ad.primitive_jvps[part_lookup_p] = _linear(part_lookup_p)
 ad.primitive_jvps[part_update_p] = _linear(part_update_p)

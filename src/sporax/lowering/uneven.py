@@ -21,7 +21,13 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, Shape, TensorSpec
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.part_lookup import blocks_of_rows_p, fill_spare_rows_p, fill_value, rows_of_blocks_p
+from sporax.lowering.part_lookup import (
+    blocks_of_rows,
+    blocks_of_rows_p,
+    fill_spare_rows_p,
+    fill_value,
+    rows_of_blocks_p,
+)
 from sporax.planner.rules import Kind, Rule, rule_for
 
 _REDUCTIONS = frozenset(
@@ -43,6 +49,10 @@ class Blocked:
     def shape(self, shape: Shape) -> Shape:
         """The tensor's shape in blocks."""
         return (*shape[: self.dim], self.rows.num_stored, *shape[self.dim + 1 :])
+
+    def blocks(self, table: Any) -> Any:
+        """A whole array in blocks; spare rows are zeros."""
+        return blocks_of_rows(table, rows=self.rows.rows, dim=self.dim)
 
 
 def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
@@ -226,13 +236,9 @@ class _Rewriting:
                 self._choice(operator, equation)
             else:
                 self._operator(operator, equation)
-        return replace(
-            self.step,
-            graph=replace(
-                graph, tensors=tuple(self.tensors), operators=tuple(self.operators), outputs=tuple(self._outputs())
-            ),
-            equations=tuple(self.equations),
-        )
+        outputs = tuple(self._outputs())
+        new = replace(graph, tensors=tuple(self.tensors), operators=tuple(self.operators), outputs=outputs)
+        return replace(self.step, graph=new, equations=tuple(self.equations))
 
     def _spec(self, tensor: int, spec: TensorSpec) -> TensorSpec:
         how = self.blocked.get(tensor)

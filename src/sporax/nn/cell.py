@@ -23,6 +23,7 @@ from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError,
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
 from sporax.nn._tree import CellTree, adopt_names
+from sporax.ops._marked import kept_batch_parallel
 from sporax.ops._operator import Primitive
 from sporax.ops._precision import Precision, ruled_by
 from sporax.ops._sharded import parameters_by_plan, sharded_call
@@ -98,6 +99,21 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             )
         return self._program
 
+    @property
+    def parameter_layout_dict(self) -> dict[str, Any]:
+        """Where the Parameters lie by name, once this Cell has been compiled and cut by a plan; empty otherwise.
+
+        Each is a tuple: device matrix, tensor map, shape of a slice, field size, whether slices are equal, group of
+        optimizer parallelism, whole shape, shape that is kept, …
+        """
+        planned = self.program.planned
+        return {} if planned is None else dict(planned.parameter_layouts())
+
+    @property
+    def parallel_parameter_name_list(self) -> list[str]:
+        """Names of the Parameters in `parameter_layout_dict`."""
+        return list(self.parameter_layout_dict)
+
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these inputs without running; ``program.lower(…).as_text()`` shows the program."""
         self._check_inputs(args, kwargs)
@@ -155,6 +171,9 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         with jax.named_scope(self._cell_name or type(self).__name__), ruled_by(self._cast_to):
             if "shard" in self._marks:
                 return self._sharded(args, kwargs)
+            if "strategy_gen_mode" in self._marks:
+                with kept_batch_parallel():
+                    return self.construct(*args, **kwargs)
             return self.construct(*args, **kwargs)
 
     def _sharded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -29,7 +29,8 @@ class EmbeddingLookup(Cell):
             ``"table_row_slice"``, ``"table_column_slice"``, or ``"field_slice"`` (rows by `manual_shapes`, ids by field).
         manual_shapes: rows of each part of the table; only with ``"field_slice"``.
         max_norm: rows with a larger Euclidean norm are shortened to it.
-        sparse: optimizers that know lazy rows (`LazyAdam`, `FTRL`, …) leave rows alone that were not looked up.
+        sparse: optimizers that know lazy rows (`LazyAdam`, `FTRL`, …) leave rows alone that were not looked up. True where
+            `target` is ``"CPU"``.
         dtype: element type of the table.
 
     Raises:
@@ -59,6 +60,8 @@ class EmbeddingLookup(Cell):
         self.embedding_size = argument.positive_int(name, "embedding_size", embedding_size)
         self.target = argument.one_of(name, "target", target, ("CPU", "DEVICE"))
         self.sparse = argument.boolean(name, "sparse", sparse)
+        if target == "CPU" and not sparse:
+            raise SporaxValueError(f"For '{name}', 'sparse' must be True when 'target' is 'CPU', but got {sparse}.")
         self.slice_mode = argument.one_of(name, "slice_mode", slice_mode, _SLICE_MODES)
         if max_norm is not None and argument.number(name, "max_norm", max_norm) <= 0:
             raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {max_norm}.")
@@ -86,7 +89,6 @@ class EmbeddingLookup(Cell):
         self.embeddinglookup.shard(cuts[self.slice_mode])
         if manual_shapes is not None:
             self.embeddinglookup.add_prim_attr("manual_split", manual_shapes)
-            self.embedding_table.init_data()
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape; gives that shape with embedding_size added."""

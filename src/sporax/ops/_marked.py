@@ -26,6 +26,7 @@ class _Said(threading.local):
     """What the surroundings say of operators that say nothing themselves."""
 
     following: bool = False
+    batch_parallel: bool = False
     strategy: tuple[Any, Any] | None = None
 
 
@@ -40,6 +41,16 @@ def following() -> Iterator[None]:
         yield
     finally:
         _said.following = before
+
+
+@contextmanager
+def kept_batch_parallel() -> Iterator[None]:
+    """Context in which operators without a strategy are cut by the batch, also where a search decides (`set_data_parallel`)."""
+    before, _said.batch_parallel = _said.batch_parallel, True
+    try:
+        yield
+    finally:
+        _said.batch_parallel = before
 
 
 @contextmanager
@@ -76,6 +87,8 @@ def between_marks(
     said = dict(primitive.attrs) if primitive is not None else {}
     if _said.following:
         said["follow"] = True
+    if _said.batch_parallel:
+        said["strategy_gen_mode"] = "data_parallel"
     if _said.strategy is not None:
         (said["in_strategy"], said["out_strategy"]), _said.strategy = _said.strategy, None
     strategy = cuts_of(said.get("in_strategy"))

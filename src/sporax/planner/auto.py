@@ -21,6 +21,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.planner.buffers import buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
+from sporax.planner.lookup_cuts import is_split
 from sporax.planner.memory import memory_of
 from sporax.planner.propagation import Known, plan_by_propagation
 from sporax.planner.rules import Assignment
@@ -98,8 +99,14 @@ class AutoPolicy(SemiAuto):
         return [None] * len(specs)
 
     def keeps(self, mark: OperatorMark) -> bool:
-        """Whether the operator has a strategy that counts: recursive programming decides for itself, as in MindSpore."""
-        return mark.in_strategy is not None and self.config.search_mode != "recursive_programming"
+        """Whether the operator has a strategy that counts: recursive programming decides for itself, as in MindSpore.
+
+        Tables in uneven parts have one way to be cut, and `set_data_parallel` holds in every search.
+        """
+        if mark.get("strategy_gen_mode") == "data_parallel":
+            return True
+        counts = self.config.search_mode != "recursive_programming" or is_split(mark)
+        return mark.in_strategy is not None and counts
 
 
 def _users_cuts(graph: OperatorGraph, policy: AutoPolicy) -> dict[int, Placement]:

@@ -70,9 +70,9 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
     if leader is None:
         # The first of those with most dimensions; one that is stretched to another's size does not lead.
         leader = max(range(len(shapes)), key=lambda number: (len(shapes[number]), shapes[number][:1] != (1,)), default=0)
-    names = dims.inputs[leader] if shapes else ()
-    batch = names[0] if names and not is_whole(names[0]) else None
-    axes = _dividing(shapes[leader][0], mesh) if batch is not None else ()
+    sizes = dict(zip(dims.inputs[leader], shapes[leader], strict=True)) if shapes else {}
+    batch = dims.batch or next(iter(sizes), "")
+    axes = _dividing(sizes[batch], mesh) if batch in sizes and not is_whole(batch) else ()
     return [
         Placement(tuple(axes if name == batch and size > 1 else () for name, size in zip(each, shape, strict=True)))
         for each, shape in zip(dims.inputs, shapes, strict=True)

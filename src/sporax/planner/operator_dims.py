@@ -46,6 +46,7 @@ class Dims:
         result: names of the first result where a strategy cuts what no input has; None: it lies as it comes.
         order: names in the order of the device matrix, as far as that is not the order in which they appear.
         leader: the input whose first dimension is the batch; None: the one with most dimensions.
+        batch: name of the leader's dimension that is the batch, where it is not the first one.
     """
 
     inputs: tuple[Names, ...]
@@ -53,6 +54,7 @@ class Dims:
     result: Names | None = None
     order: Names = ()
     leader: int | None = None
+    batch: str = ""
 
 
 def dims_of(mark: OperatorMark, shapes: Shapes) -> Dims:
@@ -168,7 +170,8 @@ def _matmul(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     batch = tuple(f"b{dim}" for dim in range(rank - 2))
     first, second = (batch[rank - len(shape) :] for shape in shapes[:2])
     rest = [("j",)] * (len(shapes) - 2)
-    return Dims(((*first, *last_a), (*second, *last_b), *rest), order=(*batch, "i", "k", "j"))
+    rows = "" if batch else "i"
+    return Dims(((*first, *last_a), (*second, *last_b), *rest), order=(*batch, "i", "k", "j"), batch=rows)
 
 
 def _convolution(mark: OperatorMark, shapes: Shapes) -> Dims:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.operation import TensorSpec
@@ -138,6 +139,7 @@ class _Propagation:
     passed: dict[Mark, tuple[Placement | None, ...]] = field(default_factory=dict)
     busy: dict[int, set[int]] = field(default_factory=dict)
     update_from: int = 0
+    pinned: dict[int, tuple[str, Placement]] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
@@ -361,6 +363,8 @@ class _Propagation:
             if isinstance(mark, OperatorMark)
             else self.policy.at_layout(mark, specs)
         )
+        if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.in_strategy is not None:
+            self._pin(operator, mark, wanted)
         self.passed[operator.operation.params["mark"]] = tuple(
             each.complete() if each is not None else settlement.placement if settlement is not None else None
             for each, settlement in zip(known, wanted, strict=True)
@@ -387,10 +391,22 @@ class _Propagation:
             if settlement is not None and settlement.placement != placement:
                 self.settled[operator.results[position]] = settlement
         if isinstance(mark, OperatorMark):
-            lie = (self.settled[each].placement for each in operator.results if each in self.settled)
-            self.busy.setdefault(mark.number, set()).update(*(each.used for each in (*operands, *lie)))
+            self.busy.setdefault(mark.number, set()).update(*(each.used for each in operands))
         assignment = ((),) * len(rule_for(operator.operation).factors)
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
+
+    def _pin(self, operator: Operator, mark: OperatorMark, wanted: Sequence[Settlement | None]) -> None:
+        """Strategies of all operators that read a parameter must cut it alike: it is kept in one way."""
+        for position, (tensor, settlement) in enumerate(zip(operator.operands, wanted, strict=True)):
+            if settlement is None or tensor not in self.trainable:
+                continue
+            user, placement = self.pinned.setdefault(tensor, (mark.where, settlement.placement))
+            if placement != settlement.placement:
+                raise SporaxRuntimeError(
+                    f"For '{mark.where}', the parameter '{self.trainable[tensor]}' has multiple users, which must cut it alike, "
+                    f"but '{user}' cuts it {placement.on(self.mesh)} and this one, as tensor {position}, "
+                    f"{settlement.placement.on(self.mesh)}. Give both one strategy (or one Layout), or make it two parameters."
+                )
 
     def _derivatives(
         self, number: int, operator: Operator, mark: DerivativeMark, known: Sequence[Placement | None]

@@ -90,6 +90,8 @@ class SemiAuto:
             wanted = [each.complete() if each is not None and each.partial else None for each in known]
         elif mark.operator in WHOLE:
             wanted = [Placement.replicated(spec.num_dims) for spec in specs]
+        elif not any(each is not None and each.dims for each in known):
+            wanted = [None] * len(specs)  # weights and state only, which have no batch: they lie as others want them
         else:
             wanted = batch_parallel(mark, specs, self.mesh)
         return [None if each is None else Settlement(each, reason) for each in wanted]
@@ -150,6 +152,8 @@ class SemiAuto:
         strategy = mark.in_strategy or ()
         if mark.get("enable_nd_tp", False) and any(isinstance(each, Layout) for each in strategy):
             return _gathered_for_nd(mark, self._as_said(mark.where, strategy, specs))
+        if mark.get("self_define_shard", False):
+            return self._as_said(mark.where, strategy, specs)
         return placements_for(mark, specs, self.mesh)
 
     def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
@@ -179,6 +183,8 @@ class SemiAuto:
 
     def _result(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
         strategy = mark.out_strategy
+        if mark.get("self_define_shard", False):
+            return self._self_defined(mark, number, spec, placement)
         if mark.in_strategy is not None and number == 0:
             placement = result_placement(mark, self.shapes.get(mark.number, ()), spec, self.mesh) or placement
         if strategy is not None and number < len(strategy):
@@ -192,6 +198,12 @@ class SemiAuto:
             if scattered.fits(spec.shape, self.mesh):
                 return scattered
         return placement.complete()
+
+    def _self_defined(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
+        """A result of an operator whose Layouts no rule checks (``self_define_shard``)."""
+        cut = mark.out_strategy[number] if mark.out_strategy and number < len(mark.out_strategy) else None
+        wanted = None if cut is None else self._as_said(mark.where, (cut,), [spec])[0]
+        return wanted or placement.complete()
 
     @staticmethod
     def _scatters(mark: OperatorMark, placement: Placement) -> bool:

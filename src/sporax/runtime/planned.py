@@ -43,6 +43,7 @@ from sporax.runtime.global_view import (
     placement_of,
     sharding_of,
 )
+from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 
 # XLA would merge collectives that are ready at the same time, against what a fusion setting asked for.
 _OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -100,6 +101,10 @@ class PlannedStep:
         """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
         return summarize(self.graph, self.plan)
 
+    def parameter_layouts(self) -> dict[str, ParameterLayout]:
+        """Where the Parameters lie, as this process's first device sees it."""
+        return parameter_layouts(self, min(each.id for each in jax.local_devices()) if jax.process_count() > 1 else 0)
+
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
         placed = [
@@ -139,8 +144,7 @@ class PlannedStep:
         """
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
             if number in self.blocked:
-                how = self.blocked[number]
-                uneven.keep(variable, uneven.stored(variable, how, sharding), how)
+                uneven.stored(variable, self.blocked[number], sharding)
             elif getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding)
             else:

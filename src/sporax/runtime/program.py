@@ -224,6 +224,11 @@ class Program:
         """How the program for these arguments is cut, without running it; None when it is not cut by a plan."""
         return self._select(args, kwargs)[0].planned
 
+    @property
+    def planned(self) -> PlannedStep | None:
+        """How the program was cut that was used last; None when there is none or it is not cut by a plan."""
+        return None if self._recent is None else self._recent.planned
+
     def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Variant, list[jax.Array]]:
         """The variant for these arguments, made now where there is none, and the arrays among them."""
         leaves, tree = jax.tree.flatten((args, kwargs))

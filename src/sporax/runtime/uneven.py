@@ -41,11 +41,17 @@ class Parts:
 
 
 def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
-    """The blocks of a variable, each on its device; made of its rows if it is not in this form."""
+    """The blocks of a variable, each on its device; it takes this form if it has another."""
     parts: Parts | None = joint.slot(variable, "parts")
     if parts is not None and parts.how == how:
         return parts.array if parts.array.sharding == sharding else joint.place(parts.array, sharding)
-    return joint.place(_in_blocks(np.asarray(joint.whole(variable.raw)), how), sharding)
+    if getattr(variable, "unmade", None) is not None:
+        variable.make_at(sharding, how.blocks)
+        array = variable.raw
+    else:
+        array = joint.place(_in_blocks(np.asarray(joint.whole(variable.raw)), how), sharding)
+    keep(variable, array, how)
+    return array
 
 
 def keep(variable: Any, array: jax.Array, how: Blocked) -> None:

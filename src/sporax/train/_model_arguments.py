@@ -104,16 +104,14 @@ def first_batch(where: str, dataset: Any) -> Batch:
     raise SporaxValueError(f"For '{where}', the dataset must not be empty, but it has no batch.")
 
 
-def layouts(where: str) -> Any:
-    """How Parameters are cut over devices.
+def check_cutting_mode(where: str) -> None:
+    """Refuse to say how Parameters are cut in a mode that does not cut them.
 
     Raises:
-        SporaxRuntimeError: not in a mode that cuts them.
-        SporaxNotImplementedError: there is no plan to ask yet.
+        SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode, or in PYNATIVE_MODE.
     """
     mode = get_auto_parallel_context("parallel_mode")
     if mode not in ("semi_auto_parallel", "auto_parallel"):
         raise SporaxRuntimeError(
             f"For '{where}', the parallel mode must be 'semi_auto_parallel' or 'auto_parallel', but got '{mode}'."
         )
-    raise SporaxNotImplementedError(f"For '{where}', layouts of Parameters can be asked for once plans are lowered.")

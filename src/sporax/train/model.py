@@ -20,12 +20,12 @@ from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train._feed import Batch, check_dataset
 from sporax.train._loop import GroupedSteps, TrainLoop, check_two_columns, evaluate
 from sporax.train._model_arguments import (
+    check_cutting_mode,
     check_epochs,
     check_options,
     check_parallel,
     check_parts,
     first_batch,
-    layouts,
 )
 from sporax.train.callback._callback import (
     Callback,
@@ -434,21 +434,50 @@ class Model:
                     network.compile(*first_batch("Model.build", dataset))
 
     def infer_train_layout(self, train_dataset: Any, dataset_sink_mode: bool = True, sink_size: int = -1) -> Any:
-        """How the Parameters of the training step are cut over devices.
+        """How the Parameters of the training step are cut over devices. The step is planned, not run.
+
+        Args:
+            train_dataset: its first batch says the shapes.
+            dataset_sink_mode: must be True, as in MindSpore; the answer does not depend on it.
+            sink_size: checked.
+
+        Returns:
+            By name of the Parameter a tuple as in `Cell.parameter_layout_dict`; empty on one device.
 
         Raises:
             SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
+            SporaxValueError: no sink mode, an empty dataset, or a `sink_size` that is not valid.
         """
-        check_dataset("Model.infer_train_layout", train_dataset)
-        return layouts("Model.infer_train_layout")
+        where = "Model.infer_train_layout"
+        with self._parallel_settings():
+            check_cutting_mode(where)
+            if not check_bool(where, "dataset_sink_mode", dataset_sink_mode):
+                raise SporaxValueError(f"For '{where}', 'dataset_sink_mode' must be True, but got False.")
+            check_epochs(where, 1, 0, sink_size)
+            batch = first_batch(where, train_dataset)
+            self._train_network.set_train(True)
+            self._train_network.program.plan(*batch)
+            return self._train_network.parameter_layout_dict
 
     def infer_predict_layout(self, *predict_data: Any, skip_backend_compile: bool = False) -> Any:
-        """How the Parameters of the network are cut over devices for prediction.
+        """How the Parameters of the network are cut over devices for prediction. The network is planned, not run.
+
+        Args:
+            predict_data: Tensors like those of `predict`.
+            skip_backend_compile: accepted; nothing is compiled here in either case.
+
+        Returns:
+            As `infer_train_layout`.
 
         Raises:
             SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode.
         """
-        return layouts("Model.infer_predict_layout")
+        check_bool("Model.infer_predict_layout", "skip_backend_compile", skip_backend_compile)
+        with self._parallel_settings():
+            check_cutting_mode("Model.infer_predict_layout")
+            self._network.set_train(False)
+            self._network.program.plan(*predict_data)
+            return self._network.parameter_layout_dict
 
     def _check_metrics(self, where: str) -> None:
         if not self._metric_fns:

@@ -40,6 +40,8 @@ def repeated(
 ) -> SearchResult:
     """A plan in which repeated blocks are cut alike, with a bound on what better there could be.
 
+    Cost and bound are of one price list, in which moves go the straight way; the plan may run faster, by cheaper ways.
+
     Args:
         graph: the step.
         mesh: the devices.
@@ -53,7 +55,7 @@ def repeated(
     start = time.monotonic()
     options = options or SearchOptions()
     refuse_memory("repeated", options)
-    problem = ProblemBuilder(graph, mesh, model, options).build()
+    problem = ProblemBuilder(graph, mesh, model, options, hurry=True).build()
     alike, improver = classes(problem), Improver(problem)
     attempts = []
     for period in periods:

@@ -24,6 +24,8 @@ from sporax.planner.search.operators import is_identity
 from sporax.planner.solver import CostGraph
 
 NANOSECONDS = 1e9
+MANY_AXES = 4
+"""Mesh axes up to which moves are priced by the search for the cheapest way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ class ProblemBuilder:
         model: prices operators and links.
         options: what the search may do.
         units: axes to hand out in the first problem; those of the options, or all, by default.
-        hurry: price moves by the straight way at first.
+        hurry: price moves by the straight way, which may be dearer than the cheapest; by default on meshes of many axes,
+            where the search for the cheapest takes too long.
 
     Raises:
         SporaxValueError: the units do not fit the mesh, or a given placement does not fit its tensor.
@@ -122,13 +125,14 @@ class ProblemBuilder:
         model: CostModel,
         options: SearchOptions,
         units: Units | None = None,
-        hurry: bool = False,
+        hurry: bool | None = None,
     ) -> None:
         check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.bundles = find_bundles(graph, options.fixed)
         units = (options.units or natural_units(mesh, model.links)) if units is None else units
+        hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
         mover = Mover(mesh, model.links, options.alltoall, hurry)
         self.catalogue = Catalogue(mesh, model, mover, units, options.fully_use_devices)
 

@@ -1,0 +1,144 @@
+"""Where a planned step keeps its Parameters, in the form that MindSpore's tools read: `Cell.parameter_layout_dict`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import Role
+from sporax.ir.placement import Axes, Placement, axes_index
+
+if TYPE_CHECKING:
+    from sporax.runtime.planned import PlannedStep
+
+Shape = tuple[int, ...]
+
+
+class ParameterLayout(NamedTuple):
+    """The layout of one Parameter; a tuple like MindSpore's, whose first six entries are those of all versions.
+
+    Attributes:
+        device_matrix: how the devices are arranged.
+        tensor_map: for each dimension the axis of the device matrix that cuts it, counted from the right, -1 for none; a
+            tuple of axes where several cut it.
+        slice_shape: of what operators have on this rank.
+        field_size: 0; MindSpore's recommendation networks had one.
+        uniform_split: whether all slices are equally large.
+        opt_shard_group: the ranks that share this slice in optimizer parallelism, ``"2-0-4"``: how many, and which; ""
+            where a device keeps its slice whole.
+        full_shape: of the Parameter.
+        shard_shape: of what this rank keeps between steps.
+        pipeline_shared, is_send: False; they are about pipelines.
+        peer_rank, sr_tag: 0, likewise.
+    """
+
+    device_matrix: Shape
+    tensor_map: tuple[int | tuple[int, ...], ...]
+    slice_shape: Shape
+    field_size: int
+    uniform_split: bool
+    opt_shard_group: str
+    full_shape: Shape
+    shard_shape: Shape
+    pipeline_shared: bool = False
+    is_send: bool = False
+    peer_rank: int = 0
+    sr_tag: int = 0
+
+
+def parameter_layouts(step: PlannedStep, rank: int) -> dict[str, ParameterLayout]:
+    """The layouts of all Parameters of a step, those of its optimizer included, as `rank` sees them."""
+    found: dict[str, ParameterLayout] = {}
+    first = len(step.step.constants)
+    reader = _Reader(step, rank)
+    for number, argument in enumerate(step.arguments):
+        if argument.role is Role.PARAMETER:
+            found[argument.name] = reader.layout(number, first + number)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    step: PlannedStep
+    rank: int
+
+    def layout(self, argument: int, position: int) -> ParameterLayout:
+        """The layout of one argument, which has another position among the graph's inputs."""
+        plan = self.step.plan
+        tensor = self.step.graph.inputs[position].tensor
+        home = plan.inputs[position]
+        settlement = plan.settled.get(tensor)
+        used = home if settlement is None else settlement.placement
+        whole = tuple(self.step.arguments[argument].array.shape)
+        matrix, tensor_map = device_arrangement(used, plan.mesh)
+        return ParameterLayout(
+            matrix,
+            tensor_map,
+            self._slice(argument, used, whole),
+            0,
+            argument not in self.step.blocked,
+            self._group(used, home),
+            whole,
+            self._slice(argument, home, whole),
+        )
+
+    def _slice(self, argument: int, placement: Placement, whole: Shape) -> Shape:
+        """Shape of this rank's part."""
+        mesh = self.step.plan.mesh
+        how = self.step.blocked.get(argument)
+        if how is None:
+            return placement.local_shape(whole, mesh)
+        local = list(placement.local_shape(how.shape(whole), mesh))
+        parts = how.rows.rows
+        if local[how.dim] == how.rows.block:
+            local[how.dim] = parts[axes_index(mesh, placement.dims[how.dim], self.rank)]
+        else:
+            local[how.dim] = sum(parts)
+        return tuple(local)
+
+    def _group(self, used: Placement, home: Placement) -> str:
+        mesh = self.step.plan.mesh
+        shared = home.used - used.used
+        if not shared:
+            return ""
+        own = mesh.coordinates(self.rank)
+        members = [
+            rank
+            for rank in mesh.ranks
+            if all(
+                a == b
+                for axis, (a, b) in enumerate(zip(own, mesh.coordinates(rank), strict=True))
+                if axis not in shared
+            )
+        ]
+        return "-".join(map(str, (len(members), *members)))
+
+
+def device_arrangement(placement: Placement, mesh: DeviceMatrix) -> tuple[Shape, tuple[int | tuple[int, ...], ...]]:
+    """The coarsest device matrix that can say how a tensor lies, and its tensor map.
+
+    Example:
+        >>> mesh = DeviceMatrix((2, 2, 2))
+        >>> device_arrangement(Placement(((1, 2), ())), mesh)
+        ((2, 4), (0, -1))
+    """
+    follows: dict[int, int] = {}
+    for axes in placement.dims:
+        follows.update({after: before for before, after in zip(axes, axes[1:], strict=False) if after == before + 1})
+    groups: list[list[int]] = []
+    for axis in range(mesh.num_axes):
+        idle = axis - 1 not in placement.used and axis not in placement.used
+        if groups and (follows.get(axis) == axis - 1 or idle):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    owner = {axis: len(groups) - 1 - number for number, group in enumerate(groups) for axis in group}
+    matrix = tuple(math.prod(mesh.shape[axis] for axis in group) for group in groups)
+    return matrix, tuple(_entry(axes, owner) for axes in placement.dims)
+
+
+def _entry(axes: Axes, owner: dict[int, int]) -> int | tuple[int, ...]:
+    numbers = tuple(dict.fromkeys(owner[axis] for axis in axes))
+    return -1 if not numbers else numbers[0] if len(numbers) == 1 else numbers
