@@ -21,6 +21,9 @@ ATTRIBUTES = (PLAIN, WITH_OFFSET)
 LOOKUPS = frozenset({"Gather", "SparseGatherV2", "EmbeddingLookup"})
 """Operators that take a table and indices into it."""
 
+READERS = LOOKUPS | {"embedding"}
+"""These, and the one that takes indices first."""
+
 
 @dataclass(frozen=True, slots=True)
 class ManualSplit:

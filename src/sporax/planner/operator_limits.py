@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape
-from sporax.planner.lookup_cuts import LOOKUPS, is_split
+from sporax.planner.lookup_cuts import LOOKUPS, READERS, is_split
 from sporax.planner.operator_dims import lookup_axis
 
 Cuts = Sequence[tuple[int, ...]]
@@ -69,7 +69,9 @@ def _ints(mark: OperatorMark, name: str) -> tuple[int, ...]:
 def _lookup(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices: int) -> None:
     if is_split(mark):
         return  # uneven parts have rules of their own
-    table, indices = cuts[0], cuts[1]
+    (table, indices), shapes = cuts[:2], shapes[:2]
+    if mark.operator not in LOOKUPS:  # indices first
+        (indices, table), shapes = (table, indices), shapes[::-1]
     axis = lookup_axis(mark, len(table))
     if not table or table[axis] == 1:
         return
@@ -153,7 +155,7 @@ def _of_dim(mark: OperatorMark, name: str, dim: int) -> int:
 _LIMITS: dict[str, Callable[[OperatorMark, Sequence[Shape], Cuts, int], None]] = {
     "StridedSlice": _strided_slice,
     "Slice": _slice,
-    **dict.fromkeys(LOOKUPS, _lookup),
+    **dict.fromkeys(READERS, _lookup),
     **dict.fromkeys(("Conv2D", "Conv3D"), _convolution),
     **dict.fromkeys(("MaxPool", "AvgPool", "MaxPool3D", "AvgPool3D"), _pooling),
 }

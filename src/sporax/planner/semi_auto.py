@@ -24,7 +24,7 @@ from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan, Settlement
 from sporax.planner.buffers import Buffers, buffers_for
-from sporax.planner.lookup_cuts import LOOKUPS
+from sporax.planner.lookup_cuts import READERS
 from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for, result_placement
 from sporax.planner.propagation import Known, plan_by_propagation
 
@@ -208,7 +208,7 @@ class SemiAuto:
     @staticmethod
     def _scatters(mark: OperatorMark, placement: Placement) -> bool:
         """Whether parts are reduce-scattered: where the user says so, and for lookups in a cut table with whole indices."""
-        lookup = mark.operator in LOOKUPS and mark.in_strategy is not None and bool(placement.dims)
+        lookup = mark.operator in READERS and mark.in_strategy is not None and bool(placement.dims)
         asked = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
         return bool(asked and placement.partial)
 

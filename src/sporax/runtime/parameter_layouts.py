@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,13 +51,9 @@ class ParameterLayout(NamedTuple):
 
 def parameter_layouts(step: PlannedStep, rank: int) -> dict[str, ParameterLayout]:
     """The layouts of all Parameters of a step, those of its optimizer included, as `rank` sees them."""
-    found: dict[str, ParameterLayout] = {}
-    first = len(step.step.constants)
+    names = {each.name: number for number, each in enumerate(step.arguments) if each.role is Role.PARAMETER}
     reader = _Reader(step, rank)
-    for number, argument in enumerate(step.arguments):
-        if argument.role is Role.PARAMETER:
-            found[argument.name] = reader.layout(number, first + number)
-    return found
+    return {name: reader.layout(number, reader.weight_of(name, number, names)) for name, number in names.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +61,25 @@ class _Reader:
     step: PlannedStep
     rank: int
 
-    def layout(self, argument: int, position: int) -> ParameterLayout:
-        """The layout of one argument, which has another position among the graph's inputs."""
+    def weight_of(self, name: str, argument: int, names: Mapping[str, int]) -> int:
+        """For a moment, ``"moment1.fc.weight"``, that lies as its weight does, the weight; else the argument itself."""
+        weight = names.get(name.partition(".")[2], argument)
+        alike = self._home(weight) == self._home(argument) and self._whole(weight) == self._whole(argument)
+        return weight if alike else argument
+
+    def _home(self, argument: int) -> Placement:
+        return self.step.plan.inputs[len(self.step.step.constants) + argument]
+
+    def _whole(self, argument: int) -> Shape:
+        return tuple(self.step.arguments[argument].array.shape)
+
+    def layout(self, argument: int, weight: int) -> ParameterLayout:
+        """The layout of one argument, which operators have as they have `weight`."""
         plan = self.step.plan
-        tensor = self.step.graph.inputs[position].tensor
-        home = plan.inputs[position]
-        settlement = plan.settled.get(tensor)
+        home = self._home(argument)
+        settlement = plan.settled.get(self.step.graph.inputs[len(self.step.step.constants) + weight].tensor)
         used = home if settlement is None else settlement.placement
-        whole = tuple(self.step.arguments[argument].array.shape)
+        whole = self._whole(argument)
         matrix, tensor_map = device_arrangement(used, plan.mesh)
         return ParameterLayout(
             matrix,

@@ -8,7 +8,7 @@ need a plan: the searches bring scipy along.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -237,6 +237,7 @@ def plan_step(
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
         step = gathered_again(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
+    plan = replace(plan, notes=(*plan.notes, *_blocks_said(step.graph, blocked)))
     announce(step.graph, plan)
     first = len(step.constants)
     program = rank_program(step, plan, axis_names(mesh))
@@ -253,6 +254,16 @@ def plan_step(
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     kept = {number - first: how for number, how in blocked.items()}
     return PlannedStep(step, plan, jitted, tuple(arguments), shardings, settings, search, kept)
+
+
+def _blocks_said(graph: OperatorGraph, blocked: Mapping[int, Blocked]) -> list[str]:
+    """For each table in uneven parts how it is kept."""
+    tables = [(each, blocked[number].rows) for number, each in enumerate(graph.inputs) if number in blocked]
+    return [
+        f"{each.name}: {rows.num_rows} rows in parts of {rows.rows}, kept in blocks of {rows.block}"
+        for each, rows in tables
+        if each.role is Role.PARAMETER
+    ]
 
 
 def make_plan(

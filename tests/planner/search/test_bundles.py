@@ -1,0 +1,94 @@
+"""Which operators decide for themselves and which follow."""
+
+import networks
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import LITERAL, MARK, Input, Operator, OperatorGraph
+from sporax.ir.hardware import load_profile
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.planner.cost import link_costs
+from sporax.planner.search.bundles import find_bundles
+from sporax.planner.search.menu import default_units, link_runs, natural_units
+
+GRAPH = networks.mlp(2, 32, 64).graph
+
+
+def operators(graph, name):
+    return [number for number, each in enumerate(graph.operators) if each.name == name]
+
+
+def test_products_decide_for_themselves():
+    bundles = find_bundles(GRAPH)
+
+    unread = {number for number, each in enumerate(GRAPH.operators) if each.results[0] not in bundles.readers}
+    assert set(bundles.heavy) - unread == set(operators(GRAPH, "dot_general"))
+
+
+def test_activations_follow_their_product():
+    bundles = find_bundles(GRAPH)
+    product = GRAPH.operators[operators(GRAPH, "dot_general")[0]].results[0]
+
+    assert bundles.home[operators(GRAPH, "max")[0]] == bundles.node_of[product]
+
+
+def test_updates_follow_their_variable():
+    bundles = find_bundles(GRAPH)
+    for output, argument in GRAPH.aliases:
+        assert bundles.node_of[GRAPH.outputs[output]] == bundles.node_of[GRAPH.inputs[argument].tensor]
+
+
+def test_broadcasts_follow_their_reader():
+    bundles = find_bundles(GRAPH)
+    read = [n for n in operators(GRAPH, "broadcast_in_dim") if GRAPH.operators[n].results[0] in bundles.readers]
+    assert read
+    for number in read:
+        (reader, *_) = bundles.readers[GRAPH.operators[number].results[0]]
+        assert bundles.home[number] == bundles.home[reader]
+        assert number in bundles.nodes[bundles.home[number]].pulled
+
+
+def test_results_of_reductions_are_decided_on():
+    bundles = find_bundles(GRAPH)
+    (number,) = operators(GRAPH, "reduce_sum")
+    result = GRAPH.operators[number].results[0]
+
+    assert bundles.nodes[bundles.node_of[result]].root == result
+    assert bundles.node_of[result] != bundles.home[number]
+
+
+def test_a_given_tensor_is_decided_on():
+    activation = GRAPH.operators[operators(GRAPH, "max")[0]].results[0]
+
+    assert (
+        find_bundles(GRAPH, [activation]).nodes[find_bundles(GRAPH, [activation]).node_of[activation]].root
+        == activation
+    )
+
+
+def test_tensors_pass_marks_one_by_one():
+    spec = TensorSpec((4, 4))
+    mark = Operator(Operation(MARK, (spec, spec), (spec, spec), {"mark": None}), (0, 1), (2, 3))
+    add = Operator(Operation("add", (spec, spec), (spec,)), (2, 3), (4,))
+    graph = OperatorGraph((spec,) * 5, (mark, add), (Input(0), Input(1)), (4, LITERAL))
+    bundles = find_bundles(graph)
+
+    assert bundles.origin[2:4] == (0, 1)
+    assert bundles.readers == {0: [1], 1: [1]}
+
+
+@pytest.mark.parametrize(("shape", "units"), [
+    ((2, 2, 2), ((0,), (1, 2))),
+    ((2, 3, 2, 2), ((0, 1), (2, 3))),
+    ((1, 4), ((1,),)),
+    ((), ()),
+])  # fmt: skip
+def test_axes_are_handed_out_in_two_runs(shape, units):
+    assert default_units(DeviceMatrix(shape)) == units
+
+
+def test_axes_within_nodes_stay_together():
+    mesh = DeviceMatrix((2,) * 5)
+    links = link_costs(load_profile("h100"), mesh)
+
+    assert link_runs(mesh, links) == natural_units(mesh, links) == ((0, 1), (2, 3, 4))
