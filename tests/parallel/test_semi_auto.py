@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 
+import jax
 import numpy as np
 import pytest
 
@@ -339,3 +340,10 @@ def test_without_a_job_there_is_one_device():
     assert distributed.num_devices() == 1
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel")
     assert nn.ReLU()(Tensor(floats(8, 8))).array.sharding.num_devices == 1
+
+
+def test_a_planned_step_keeps_no_values_of_its_own():
+    build, batch = MODELS["mlp"]
+    _, step, tensors = train(build, batch, steps=2, dataset_strategy="full_batch")
+    held = step.program.plan(*tensors).arguments
+    assert not any(isinstance(each.array, jax.Array) for each in held)

@@ -253,7 +253,9 @@ def plan_step(
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     kept = {number - first: how for number, how in blocked.items()}
-    return PlannedStep(step, plan, jitted, tuple(arguments), shardings, settings, search, kept)
+    # Without the arrays, which would keep the first values of all variables alive.
+    described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
+    return PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
 
 
 def _blocks_said(graph: OperatorGraph, blocked: Mapping[int, Blocked]) -> list[str]:

@@ -9,6 +9,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.lax import linalg
 
+from sporax.lowering.part_lookup import fill_spare_rows_p, part_lookup, part_lookup_p, part_update_p
+
 _random = np.random.default_rng(7)
 
 
@@ -284,6 +286,23 @@ SAMPLES |= {
     "scatter-sub": [(scatter("subtract"), TABLE, IDS, floats(4, 2, 4))],
     "dynamic_slice": [(lambda x, i: lax.dynamic_slice(x, (i, 0), (2, 6)), X, 1)],
     "dynamic_update_slice": [(lambda x, y, i: lax.dynamic_update_slice(x, y, (i, 0)), X, floats(2, 6), 1)],
+}
+
+PARTS = {"rows": (3, 1), "offsets": (0, 3)}  # a table in two blocks of three rows
+FIELDS = jnp.array([[0, 2, 3, 4], [1, 9, 3, -1]], jnp.int32)
+
+SAMPLES |= {
+    "part_lookup": [
+        (lambda table, ids: part_lookup(table, ids, (3, 1), (0, 3)), floats(6, 4), FIELDS),
+        (lambda table, ids: part_lookup_p.bind(table, ids, rows=(2, 1), offsets=(0, 2)), floats(3, 4), FIELDS),
+    ],
+    "part_update": [
+        (lambda values, ids: part_update_p.bind(values, ids, **PARTS, num_rows=6), floats(2, 4, 4), FIELDS),
+        (lambda values, ids: part_update_p.bind(values, ids, **PARTS, num_rows=4), floats(2, 4, 4), FIELDS),
+    ],
+    "fill_spare_rows": [
+        (lambda x: fill_spare_rows_p.bind(x, rows=(3, 1), dim=1, value=7), floats(4, 6)),
+    ],
 }
 
 # ------------------------------------------------------------------------------------------------------- linear algebra
