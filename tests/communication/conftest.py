@@ -18,9 +18,12 @@ Job = subprocess.CompletedProcess[str]
 def run_ranks(tmp_path: Path) -> Callable[..., Job]:
     """`run_ranks(program, num_ranks, *arguments, **variables)`: run to the end and return what it printed."""
 
-    def run(program: str, num_ranks: int, *arguments: object, seconds: float = 120, **variables: str) -> Job:
+    def run(
+        program: str, num_ranks: int, *arguments: object, seconds: float = 120, local_devices: int = 0, **variables: str
+    ) -> Job:
         environ = {key: value for key, value in os.environ.items() if not key.startswith(_JOB_VARIABLES)}
         command = [sys.executable, "-m", "sporax", "run", "--worker_num", str(num_ranks), "--log_dir", str(tmp_path)]
+        command += ["--local_devices", str(local_devices)] if local_devices else []
         return subprocess.run(
             [*command, str(PROGRAMS / program), *map(str, arguments)],
             env={**environ, **variables},

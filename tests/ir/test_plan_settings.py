@@ -25,6 +25,12 @@ def test_the_environment_wins():
     assert back.parallel.parallel_mode == "semi_auto_parallel"
 
 
+@pytest.mark.parametrize("mode", ["ilp", "repeated_blocks"])
+def test_our_own_searches_are_modes_as_well(mode):
+    found = SETTINGS.under({"SPORAX_PLAN_MODE": mode})
+    assert (found.parallel.parallel_mode, found.parallel.search_mode) == ("auto_parallel", mode)
+
+
 @pytest.mark.parametrize("environ", [{"SPORAX_PLAN_MODE": "guess"}, {"SPORAX_PLAN_MEMORY": "much"}])
 def test_what_cannot_be_read_is_refused(environ):
     with pytest.raises(SporaxValueError, match=next(iter(environ))):

@@ -41,8 +41,14 @@ def script(write):
 @pytest.mark.parametrize(
     ("words", "passed"),
     [
-        (["--devices", "8", "--json", "plan.json", "script.py", "--epochs", "2"], "['--epochs', '2']"),
-        (["script.py", "--devices", "8", "--json=plan.json", "--", "--devices", "9"], "['--devices', '9']"),
+        (
+            ["--devices", "8", "--json", "plan.json", "--html", "plan.html", "script.py", "--epochs", "2"],
+            "['--epochs', '2']",
+        ),
+        (
+            ["script.py", "--devices", "8", "--json=plan.json", "--html=plan.html", "--", "--devices", "9"],
+            "['--devices', '9']",
+        ),
     ],
 )
 def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
@@ -55,6 +61,9 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
     assert "caught" not in done.stdout
     value = json.loads((tmp_path / "plan.json").read_text())
     assert value["num_devices"] == 8
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "Plan for 8 devices" in page
 
 
 def test_hardware_mode_and_memory_win_over_the_script(run, script):
@@ -62,6 +71,7 @@ def test_hardware_mode_and_memory_win_over_the_script(run, script):
     done = run("plan", "script.py", *flags)
     assert done.returncode == 0, done.stderr
     assert "Plan for 8 devices" in done.stdout
+    assert "predicted time of a step" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -101,6 +111,7 @@ def test_a_script_that_fails_before_keeps_its_exit_code(run, write, ending, code
         (["script.py", "--devices", "many"], "--devices must be a number, but got 'many'"),
         (["script.py", "--json"], "--json must have a value"),
         (["--json", "nowhere/plan.json", "script.py"], "a directory that exists, but got 'nowhere/plan.json'"),
+        (["--html", "nowhere/plan.html", "script.py"], "a directory that exists, but got 'nowhere/plan.html'"),
         (["missing.py"], "'missing.py'"),
         (["python", "script.py"], "must be a Python script or module"),
     ],

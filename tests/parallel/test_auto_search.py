@@ -63,6 +63,17 @@ def alone():
     return train()[0]
 
 
+@pytest.mark.parametrize("mode", ["ilp", "repeated_blocks"])
+def test_our_own_searches_can_be_asked_for(alone, monkeypatch, mode):
+    monkeypatch.setenv("SPORAX_PLAN_MODE", mode)
+    context.set_algo_parameters(fully_use_devices=True)
+    losses, step = train(search_mode="recursive_programming", steps=2)
+    np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
+    found = planned(step).search
+    assert found.method == {"ilp": "ilp", "repeated_blocks": "repeated"}[mode]
+    assert found.bound_seconds <= found.cost_seconds
+
+
 @pytest.mark.parametrize("search_mode", SEARCHES)
 @pytest.mark.parametrize("sharded_optimizer", [False, True])
 def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):

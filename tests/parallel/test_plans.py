@@ -46,6 +46,15 @@ def test_a_cell_and_a_compiled_function_have_plans():
     assert plan_of(function, X).plan.mesh.num_devices == 8
 
 
+@pytest.mark.usefixtures("semi_auto")
+def test_an_operator_is_explained_by_its_path():
+    planned = plan_of(Net(), X)
+    (told,) = planned.explain("Net.matmul")
+    assert told.chosen.assignment == planned.plan.operators[told.operator].assignment
+    assert "beside the chosen one" in str(planned.explain("matmul"))
+    assert planned.diff(planned) == ""
+
+
 def test_auto_parallel_has_a_plan():
     context.set_context(mode=ms.GRAPH_MODE)
     init()

@@ -15,7 +15,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.summary import joined_axes
-from sporax.planner.summary_text import plain_text, size_text
+from sporax.planner.summary_text import plain_text, size_text, time_text
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -184,3 +184,11 @@ def test_axes_that_go_together_are_one():
 )
 def test_sizes(size, text):
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0 µs"), (2.5e-7, "0.25 µs"), (1.234e-4, "123 µs"), (0.0456, "45.6 ms"), (3.0, "3 s"), (4321.0, "4321 s")],
+)
+def test_times(seconds, text):
+    assert time_text(seconds) == text

@@ -1,5 +1,7 @@
 """`sporax.plan`: plain JAX functions, planned and run on eight devices."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +30,7 @@ PARAMS = {"up": floats(512, 1024), "down": floats(1024, 512)}
 BATCH = {"x": floats(64, 512), "y": floats(64, 512)}
 
 
-@pytest.mark.parametrize("mode", ["dynamic", "ilp", "recursive", "propagation"])
+@pytest.mark.parametrize("mode", ["dynamic", "ilp", "recursive", "propagation", "repeated_blocks"])
 def test_a_planned_step_equals_the_function(mode):
     planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode=mode, carry={0: 0})
     assert planned.in_shardings[0] == planned.out_shardings[0]  # the updated parameters go in again
@@ -51,6 +53,36 @@ def test_planning_needs_no_devices_and_no_values():
     assert "['up']" in str(planned.summary())
     with pytest.raises(SporaxValueError, match="needs the 64 devices of the plan, but this process sees 8"):
         planned.function()
+
+
+@pytest.mark.parametrize(("mode", "proven"), [("dynamic", True), ("recursive", False)])
+def test_summaries_say_how_the_plan_was_found(mode, proven):
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode=mode, carry={0: 0})
+    told = planned.summary()
+    assert told.search is not None
+    assert (told.search.method, told.search.optimal) == (mode, proven)
+    assert told.search.predicted_seconds == planned.search.cost_seconds
+    assert "(this one is optimal)" in str(told) if proven else "none" in str(told)
+    value = json.loads(told.to_json())["search"]
+    assert (value["bound_seconds"] is not None) == proven
+    assert value["search_seconds"] > 0
+
+
+def test_plans_answer_questions():
+    best, fast = (
+        sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed=fixed, carry={0: 0})
+        for fixed in (None, {1: (8, 1)})
+    )
+    number = next(n for n, each in enumerate(best.graph.operators) if each.name == "dot_general")
+    (told,) = best.explain(f"#{number}", most=4)
+    assert len(told.alternatives) == 4
+    assert told.chosen.assignment == best.plan.operators[number].assignment
+    assert "variable" in best.diff(fast)
+    assert best.diff(fast.plan) == best.diff(fast)
+    assert best.diff(best) == ""
+    other = sporax.plan(lambda x: x * 2, BATCH["x"], devices=8, hardware="h100")
+    with pytest.raises(SporaxValueError, match="'other' must be a plan of the same step"):
+        best.diff(other)
 
 
 def test_arguments_can_be_fixed():

@@ -12,6 +12,10 @@ from sporax.ir.units import parse_bytes
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
 SEMI_AUTO = "semi_auto"
+SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
+"""MindSpore's searches and ours."""
+PLAN_MODES = (SEMI_AUTO, *SEARCHES)
+"""What ``SPORAX_PLAN_MODE`` may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +27,19 @@ class PlanSettings:
         search: of the search, for automatic parallelism.
         cost: of the cost model.
         hardware: name or file of the devices' profile; "" for the one that fits the devices at hand.
+        num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
     """
 
     parallel: ParallelConfig
     search: SearchConfig = field(default_factory=SearchConfig)
     cost: CostModelConfig = field(default_factory=CostModelConfig)
     hardware: str = ""
+    num_stacked: int = 0
 
     def under(self, environ: Mapping[str, str]) -> PlanSettings:
         """The settings with what the environment says instead, so that plans can be tried without touching a script.
 
-        ``SPORAX_HARDWARE`` is a profile, ``SPORAX_PLAN_MODE`` is ``"semi_auto"`` or a search mode, and ``SPORAX_PLAN_MEMORY``
+        ``SPORAX_HARDWARE`` is a profile, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and ``SPORAX_PLAN_MEMORY``
         the memory of one device, ``"80GB"``.
 
         Raises:
@@ -43,14 +49,13 @@ class PlanSettings:
         mode = environ.get(MODE, "")
         if mode == SEMI_AUTO:
             parallel = replace(parallel, parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
-        elif mode in SEARCH_MODES:
+        elif mode in SEARCHES:
             parallel = replace(parallel, parallel_mode=ParallelMode.AUTO_PARALLEL, search_mode=mode)
         elif mode:
-            raise SporaxValueError(
-                f"For '{MODE}', the mode must be one of {(SEMI_AUTO, *SEARCH_MODES)}, but got '{mode}'."
-            )
+            raise SporaxValueError(f"For '{MODE}', the mode must be one of {PLAN_MODES}, but got '{mode}'.")
         if environ.get(MEMORY):
             cost = replace(
                 cost, device_memory_capacity=float(parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size"))
             )
-        return PlanSettings(parallel, self.search, cost, environ.get(HARDWARE, self.hardware))
+        hardware = environ.get(HARDWARE, self.hardware)
+        return replace(self, parallel=parallel, cost=cost, hardware=hardware)

@@ -16,17 +16,15 @@ from typing import Any
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.ir.parallel_config import SEARCH_MODES
-from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, SEMI_AUTO
+from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES
 from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
 
-MODES = (SEMI_AUTO, *SEARCH_MODES)
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
-_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--hardware", "--mode", "--memory")}
+_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--html", "--hardware", "--mode", "--memory")}
 _VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY}
 
 
@@ -34,13 +32,12 @@ class PlanMade(SystemExit):
     """Ends the script.
 
     Attributes:
-        graph, plan: what was planned.
+        planned: the step, a `sporax.planner.planned.PlannedGraph`.
     """
 
-    def __init__(self, graph: Any, plan: Any) -> None:
+    def __init__(self, planned: Any) -> None:
         super().__init__(0)
-        self.graph = graph
-        self.plan = plan
+        self.planned = planned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
     add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
     add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file")
-    add("--mode", choices=MODES, help="semi_auto, or how to search, whatever the script says")
+    add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
     add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
     add("--json", metavar="FILE", help="also write the table to this file as JSON")
+    add("--html", metavar="FILE", help="also write a page for a browser: operators, layouts, costs, memory")
     add("target", help="script (.py), or module after -m")
     add(
         "target_arguments",
@@ -77,18 +75,15 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.devices <= 0:
             raise SporaxValueError(f"For 'sporax plan', --devices must be greater than 0, but got {arguments.devices}.")
         os.environ.update(simulated_devices(os.environ, arguments.devices))
-    if arguments.json is not None and not Path(arguments.json).absolute().parent.is_dir():
-        raise SporaxValueError(
-            f"For 'sporax plan', --json must be a file in a directory that exists, but got '{arguments.json}'."
-        )
+    files = _file("--json", arguments.json), _file("--html", arguments.html)
     _say(arguments)
-    return _plan(program, None if arguments.json is None else Path(arguments.json).absolute())
+    return _plan(program, *files)
 
 
 def _say(arguments: argparse.Namespace) -> None:
     """Tell the script's plans what they are made under."""
-    if arguments.mode not in (None, *MODES):
-        raise SporaxValueError(f"For 'sporax plan', --mode must be one of {MODES}, but got '{arguments.mode}'.")
+    if arguments.mode not in (None, *PLAN_MODES):
+        raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
     if arguments.memory is not None:
         parse_bytes(arguments.memory, "For 'sporax plan', --memory")
     if arguments.hardware is not None:
@@ -115,13 +110,25 @@ def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
     return words[1:] if words[:1] == ["--"] else words
 
 
-def _plan(program: target.Target, json_file: Path | None) -> int:
+def _file(flag: str, name: str | None) -> Path | None:
+    """Where a flag's file will be, whatever directory the target goes to."""
+    if name is None:
+        return None
+    path = Path(name).absolute()
+    if not path.parent.is_dir():
+        raise SporaxValueError(
+            f"For 'sporax plan', {flag} must be a file in a directory that exists, but got '{name}'."
+        )
+    return path
+
+
+def _plan(program: target.Target, json_file: Path | None, html_file: Path | None) -> int:
     watch = importlib.import_module("sporax.planner.watch")  # by name: other commands stay without the planner
     watch.watchers.append(_stop)
     try:
         code: object = target.execute(program)
     except PlanMade as made:
-        _show(made, json_file)
+        _show(made.planned, json_file, html_file)
         return 0
     except SystemExit as end:
         code = end.code
@@ -138,12 +145,14 @@ def _plan(program: target.Target, json_file: Path | None) -> int:
     return 1
 
 
-def _stop(graph: Any, plan: Any) -> None:
-    raise PlanMade(graph, plan)
+def _stop(planned: Any) -> None:
+    raise PlanMade(planned)
 
 
-def _show(made: PlanMade, json_file: Path | None) -> None:
-    summary = importlib.import_module("sporax.planner.summary").summarize(made.graph, made.plan)
+def _show(planned: Any, json_file: Path | None, html_file: Path | None) -> None:
+    summary = planned.summary()
     importlib.import_module("sporax.parallel").show_plan(summary)
     if json_file is not None:
         json_file.write_text(f"{summary.to_json()}\n")
+    if html_file is not None:
+        planned.report(html_file)

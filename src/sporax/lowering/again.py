@@ -63,6 +63,10 @@ class _Rewriter:
                 self.cotangents.update(dict.fromkeys(each for each in operator.results if self._is_float(each)))
             else:
                 self._note_ways(number, operator)
+            if operator.bodies:
+                bodies = tuple(map(gathered_again, equation.bodies))
+                operator = replace(operator, bodies=tuple(body.graph for body in bodies))
+                equation = replace(equation, bodies=bodies)
             self._add(operator, equation)
         changed = replace(graph, tensors=tuple(self.tensors), operators=tuple(self.operators))
         return replace(self.step, graph=changed, equations=tuple(self.equations))

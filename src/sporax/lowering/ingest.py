@@ -92,6 +92,7 @@ def _read_whole(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: s
         var: reader.constant(var, value) for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True)
     }
     arguments = [reader.tensor(var) for var in jaxpr.jaxpr.invars]
+    reader.variables.update(zip(arguments, inputs, strict=True))
     env.update(zip(jaxpr.jaxpr.invars, arguments, strict=True))
     reader.read(jaxpr.jaxpr, env, stack)
     return reader.finish(
@@ -107,6 +108,7 @@ class _Reader:
         self.operators: list[Operator] = []
         self.equations: list[Equation] = []
         self.constants: dict[int, Any] = {}
+        self.variables: dict[int, tuple[Role, str]] = {}
 
     def constant(self, var: Any, value: Any) -> int:
         """A new tensor that the program brings along."""
@@ -168,9 +170,22 @@ class _Reader:
         for name in _BODIES[str(eqn.primitive.name)]:
             value = eqn.params[name]
             for body in value if isinstance(value, tuple | list) else (value,):
-                unnamed = [(Role.CONSTANT, "")] * len(body.jaxpr.invars)
-                bodies.append(_read_whole(body, unnamed, stack))
+                bodies.append(_read_whole(body, self._names_inside(eqn, env, len(body.jaxpr.invars)), stack))
         self._operator(eqn, env, stack, bodies)
+
+    def _names_inside(self, eqn: JaxprEqn, env: _Env, count: int) -> list[tuple[Role, str]]:
+        """What the inputs of a body are: variables that a loop or branch is handed keep their names."""
+        unnamed = (Role.CONSTANT, "")
+        if str(eqn.primitive.name) == "while":
+            return [unnamed] * count
+        whole = eqn.params["num_consts"] + eqn.params["num_carry"] if "num_carry" in eqn.params else count
+        first = len(eqn.invars) - count  # the index of a branch
+        atoms = [_look_up(env, var) for var in eqn.invars[first:]]
+        found = [unnamed if isinstance(atom, Literal) else self.variables.get(atom, unnamed) for atom in atoms]
+        return [
+            each if number < whole and each[0] in (Role.PARAMETER, Role.STATE) else unnamed
+            for number, each in enumerate(found)
+        ]
 
     def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, env: _Env, stack: str) -> None:
         """Write a call out."""

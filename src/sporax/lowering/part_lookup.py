@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -121,8 +120,9 @@ def _rows(blocks: Array, *, rows: Rows, dim: int) -> Array:
 def _fill(x: Array, *, rows: Rows, dim: int, value: float, start: Any = 0) -> Array:
     """Rows of blocks that mean nothing replaced by `value`; `start`: the first row of `x` among all of them."""
     parts = UnevenRows(rows)
-    number = jax.lax.iota(np.int64, x.shape[dim]) + start
-    real = number % parts.block < jnp.asarray(rows, np.int64)[number // parts.block]
+    dtype = np.int32 if parts.num_stored < 2**31 else np.int64
+    number = jax.lax.iota(dtype, x.shape[dim]) + jnp.asarray(start, dtype)
+    real = number % parts.block < jnp.asarray(rows, dtype)[number // parts.block]
     beside = [1] * x.ndim
     beside[dim] = -1
     return jnp.where(real.reshape(beside), x, jnp.full_like(x, value))
@@ -223,7 +223,7 @@ def local_fill(task: Task, local: Operation, position: Position, slices: list[Ar
     dim = task.operation.params["dim"]
     axes = task.operand_placement(0).dims[dim]
     start = position.index(axes) * slices[0].shape[dim] if axes else 0
-    return [partial(_fill, **task.operation.params)(slices[0], start=start)]
+    return [_fill(slices[0], **task.operation.params, start=start)]
 
 
 def fill_value(reduction: str, dtype: str) -> Any:
@@ -240,4 +240,5 @@ def fill_value(reduction: str, dtype: str) -> Any:
 def _limits(kind: Any) -> tuple[Any, Any]:
     if kind == np.dtype(bool):
         return False, True
-    return int(jnp.iinfo(kind).min), int(jnp.iinfo(kind).max)
+    limits = np.iinfo(kind)
+    return int(limits.min), int(limits.max)

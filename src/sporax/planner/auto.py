@@ -25,6 +25,7 @@ from sporax.planner.lookup_cuts import is_split
 from sporax.planner.memory import memory_of
 from sporax.planner.propagation import Known, plan_by_propagation
 from sporax.planner.rules import Assignment
+from sporax.planner.search.blocks import repeated
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import SearchOptions
@@ -37,7 +38,10 @@ SEARCHES = {
     "recursive_programming": recursive,
     "dynamic_programming": dynamic,
     "sharding_propagation": propagation,
+    "ilp": ilp,
+    "repeated_blocks": repeated,
 }
+"""The searches of `search_mode`, and those beyond MindSpore's that only ``SPORAX_PLAN_MODE`` and `sporax plan` name."""
 
 
 def auto_plan(
@@ -66,7 +70,7 @@ def auto_plan(
     policy = AutoPolicy(mesh, config, whole_parameters, buffers_for(graph, config))
     found = _search(graph, mesh, settings, profile, {**data, **_users_cuts(graph, policy)})
     plan = plan_by_propagation(
-        graph, mesh, _inputs(graph, found.plan, data), policy, config.enable_alltoall, _cuts(graph, found.plan)
+        graph, mesh, _inputs(graph, found.plan, data), policy, config.enable_alltoall, _cuts(graph, found.plan, policy)
     )
     return plan, found
 
@@ -123,17 +127,20 @@ def _users_cuts(graph: OperatorGraph, policy: AutoPolicy) -> dict[int, Placement
     return found
 
 
-def _cuts(graph: OperatorGraph, plan: Plan) -> dict[int, Assignment]:
-    """How the search cut the operators before the update of the parameters."""
+def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> dict[int, Assignment]:
+    """How the search cut the operators before the update of the parameters; where the user did, they follow him."""
+    found: dict[int, Assignment] = {}
     last = len(graph.operators)
-    for number, operator in enumerate(graph.operators):
-        if operator.name == MARK and isinstance(operator.operation.params["mark"], GradientMark):
+    kept: int | None = None
+    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        if isinstance(mark, GradientMark):
             last = number
-    return {
-        number: planned.assignment
-        for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True))
-        if number < last and operator.name != MARK and not operator.bodies
-    }
+        elif isinstance(mark, OperatorMark):
+            kept = mark.number if mark.side is Side.IN and policy.keeps(mark) else None
+        elif mark is None and kept is None and not operator.bodies:
+            found[number] = planned.assignment
+    return {number: assignment for number, assignment in found.items() if number < last}
 
 
 def _inputs(graph: OperatorGraph, plan: Plan, data: Mapping[int, Placement]) -> dict[int, Placement]:

@@ -39,7 +39,7 @@ class Buffers:
 def buffers_for(graph: OperatorGraph, config: ParallelConfig) -> Buffers:
     """The buffers of a step's parameters."""
     found: tuple[dict[str, int], ...] = ({}, {}, {})
-    for operator in graph.operators:
+    for operator in graph.walk():
         mark = operator.operation.params.get("mark") if operator.name == MARK else None
         if isinstance(mark, GradientMark):
             specs = operator.operation.operands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -114,9 +115,18 @@ class Explanation:
         return "\n".join([f"{self.title}", f"  {self.rule}", *_table(rows)])
 
 
+class Explanations(tuple[Explanation, ...]):
+    """Several explanations; ``print`` shows them one below the other."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self))
+
+
 def explain(
     graph: OperatorGraph, plan: Plan, model: CostModel, path: str, units: Units = (), most: int = 8
-) -> tuple[Explanation, ...]:
+) -> Explanations:
     """Why operators are cut as they are: their alternatives, with everything around them as the plan has it.
 
     An alternative that looks cheaper here is one that the neighbours, too, would have to follow to be so, or one outside the
@@ -126,7 +136,7 @@ def explain(
         graph: the step.
         plan: its plan.
         model: prices operators and moves.
-        path: where the operators stand: ``"layers.3.attn.q"`` or a part of it from the left; or an operator's position,
+        path: where the operators stand: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
             ``"#17"``.
         units: axes to hand out together; two runs by default.
         most: alternatives to tell of.
@@ -138,12 +148,13 @@ def explain(
     heavy = [number for number in numbers if not is_light(graph.operators[number])]
     if not numbers:
         known = sorted({operator.path for operator in graph.operators if operator.path})
+        near = difflib.get_close_matches(path, known, 3, cutoff=0.0)
         raise SporaxValueError(
-            f"For 'explain', 'path' must be one of the program's, such as {known[:3]}, or '#' with a number below "
+            f"For 'explain', 'path' must be one of the program's, such as {near}, or '#' with a number below "
             f"{len(graph.operators)}, but got '{path}'."
         )
     questioner = _Questioner(graph, plan, model, units or natural_units(plan.mesh, model.links))
-    return tuple(questioner.explanation(number, most) for number in heavy or numbers)
+    return Explanations(questioner.explanation(number, most) for number in heavy or numbers)
 
 
 def _stands_at(number: int, operator: Operator, path: str) -> bool:
@@ -151,7 +162,7 @@ def _stands_at(number: int, operator: Operator, path: str) -> bool:
         return False
     if path.startswith("#"):
         return path[1:] == str(number)
-    return operator.path == path or operator.path.startswith(f"{path}.")
+    return f".{path}." in f".{operator.path}."
 
 
 class _Questioner:

@@ -76,13 +76,16 @@ def is_split(mark: OperatorMark) -> bool:
 # ------------------------------------------------------------------------------------------------------------------ checks
 
 
-def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int]) -> None:
+def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int]) -> dict[int, UnevenRows]:
     """Check all lookups with parts in a step.
 
     Args:
         graph: the step, with the shapes its user sees.
         num_devices: of the mesh.
         given: numbers of the inputs that were made of values, not by an initializer.
+
+    Returns:
+        For each table, by its number among the tensors, its parts.
 
     Raises:
         SporaxRuntimeError: MindSpore's conditions do not hold.
@@ -105,6 +108,7 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
                 f"For '{mark.where}', a table must be cut into the same parts by all its users, but it has {split.rows.rows} "
                 f"rows here and {before[0].rows} in '{before[1]}'."
             )
+    return {table: split for table, (split, _) in rows.items()}
 
 
 def check_split(mark: OperatorMark, shapes: tuple[Shape, ...], num_devices: int) -> ManualSplit:

@@ -10,15 +10,15 @@ What a compiler does beyond that (buffers of collectives, workspace of kernels, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
-from sporax.ir.placement import Placement
+from sporax.ir.graph import LITERAL, MARK, OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
 from sporax.planner.rules import entry_for
+from sporax.planner.transfer_memory import Event, Timeline, Value
 
 _VIEWS = frozenset(["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK])
 _MELTS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
@@ -65,7 +65,7 @@ class Use(Enum):
     ACTIVATIONS = "activations"
     """Made in the forward pass, read in the backward pass."""
     TRANSIENTS = "transients"
-    """Everything else, gradients included."""
+    """Everything else, gradients included; what takes an argument's place at the next step counts as that argument."""
 
 
 _ROLES = {Role.PARAMETER: Use.PARAMETERS, Role.STATE: Use.STATE, Role.DATA: Use.DATA, Role.CONSTANT: Use.DATA}
@@ -77,7 +77,7 @@ class Life:
 
     Attributes:
         tensor: its number.
-        begin, end: positions of the operators between which it is there, `end` included; -1 is before the first.
+        begin, end: ticks of events between which it is there, `end` included; -1 is before the first.
         use: what for.
     """
 
@@ -110,153 +110,199 @@ class MemoryUse:
 
 def lives(graph: OperatorGraph) -> tuple[Life, ...]:
     """The tensors of a graph that take memory, whatever the plan."""
-    return _Lives(graph).run()
+    return tuple(_Lives(Timeline(graph), _whole_bytes(graph)).run().values())
 
 
 def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
     """Memory of one device that runs `plan`."""
-    made = dict(zip((each.tensor for each in graph.inputs), plan.inputs, strict=True))
-    for operator, planned in zip(graph.operators, plan.operators, strict=True):
-        made.update(zip(operator.results, planned.results, strict=True))
-    where = {
-        tensor: plan.settled[tensor].placement if tensor in plan.settled else placement
-        for tensor, placement in made.items()
-    }
-    blocks = [
-        (each.begin, each.end, each.use, local_bytes(graph.tensors[each.tensor], where[each.tensor], plan.mesh))
-        for each in lives(graph)
-    ]
-    blocks += _copies(graph, plan, where)
-    return _peak(blocks, len(graph.operators))
+    timeline = Timeline(graph, plan)
+    best, best_time, best_uses, held = -1, -1, dict.fromkeys(Use, 0), 0
+    for time, present in _over_time(_blocks(timeline, plan)):
+        size = sum(present.values())
+        if time < 0:
+            held = size
+        if size > best:
+            best, best_time, best_uses = size, time, present
+    return MemoryUse(best, min(_position(timeline, best_time), len(graph.operators) - 1), best_uses, held)
 
+
+def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:
+    """Memory of one device that runs `plan`: positions of operators from which on it is so much, by use.
+
+    The first is -1, the start; the last one past the last operator, where all is given back but for what nobody counts. Of
+    all that happens at an operator, the most is told.
+    """
+    timeline = Timeline(graph, plan)
+    most: dict[int, Mapping[Use, int]] = {}
+    for time, present in _over_time(_blocks(timeline, plan)):
+        position = _position(timeline, time)
+        if position not in most or sum(present.values()) > sum(most[position].values()):
+            most[position] = present
+    return tuple(most.items())
+
+
+_TICKS = 2
+"""Of every event: it happens, and then the cheap operators run that waited for it."""
 
 _Block = tuple[int, int, Use, int]
+"""First and last tick, use, bytes."""
 
 
-def _copies(graph: OperatorGraph, plan: Plan, where: Mapping[int, Placement]) -> Iterable[_Block]:
-    """Slices that are made because a reader wants a tensor elsewhere: there from the first such reader to the last."""
-    spans: dict[tuple[int, Placement], tuple[int, int]] = {}
-    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-        for tensor, wanted in zip(operator.operands, planned.operands, strict=True):
-            if tensor != LITERAL and wanted != where[tensor]:
-                first, _ = spans.get((tensor, wanted), (number, number))
-                spans[tensor, wanted] = first, number
-    for (tensor, wanted), (first, last) in spans.items():
-        yield first, last, Use.TRANSIENTS, local_bytes(graph.tensors[tensor], wanted, plan.mesh)
+def _position(timeline: Timeline, tick: int) -> int:
+    """Which operator runs at a tick."""
+    if tick < 0:
+        return -1
+    events = timeline.events
+    return events[tick // _TICKS].position if tick < _TICKS * len(events) else events[-1].position + 1
 
 
-def _peak(blocks: list[_Block], num_operators: int) -> MemoryUse:
+def _whole_bytes(graph: OperatorGraph) -> Callable[[Value], int]:
+    return lambda value: graph.tensors[value[0]].num_bytes
+
+
+def _slice_bytes(graph: OperatorGraph, plan: Plan) -> Callable[[Value], int]:
+    def size(value: Value) -> int:
+        tensor, placement = value
+        assert placement is not None
+        return local_bytes(graph.tensors[tensor], placement, plan.mesh)
+
+    return size
+
+
+def _blocks(timeline: Timeline, plan: Plan) -> Iterator[_Block]:
+    """What takes memory: tensors at every placement, and copies of arguments that are replaced."""
+    size = _slice_bytes(timeline.graph, plan)
+    found = _Lives(timeline, size).run()
+    for value, life in found.items():
+        yield life.begin, life.end, life.use, size(value)
+    copied = timeline.copied_arguments()
+    if copied:
+        yield 0, max(found[value].end for value in copied), Use.TRANSIENTS, max(map(size, copied))
+
+
+def _over_time(blocks: Iterable[_Block]) -> Iterator[tuple[int, dict[Use, int]]]:
+    """Every time at which something changes, with what is there from then on."""
     changes: dict[int, dict[Use, int]] = {}
     for begin, end, use, size in blocks:
         for time, change in ((begin, size), (end + 1, -size)):
             at = changes.setdefault(time, {})
             at[use] = at.get(use, 0) + change
     present = dict.fromkeys(Use, 0)
-    best, best_time, best_uses, held = -1, -1, dict(present), 0
     for time in sorted(changes):
         for use, change in changes[time].items():
             present[use] += change
-        if time < 0:
-            held = sum(present.values())
-        if sum(present.values()) > best:
-            best, best_time, best_uses = sum(present.values()), min(time, num_operators - 1), dict(present)
-    return MemoryUse(best, best_time, best_uses, held)
+        yield time, dict(present)
 
 
 class _Lives:
-    def __init__(self, graph: OperatorGraph) -> None:
-        self.graph = graph
-        self.readers: dict[int, list[int]] = graph.consumers()
-        self.outputs = {tensor for tensor in graph.outputs if tensor != LITERAL}
-        self.behind: dict[int, frozenset[int]] = {}
-        """For every tensor the kept tensors that a reader of it reads."""
-        self.begin: dict[int, int] = {}
-        self.end: dict[int, int] = {}
-        self.melted: dict[int, frozenset[int]] = {}
+    """When values are there, in ticks of the timeline's events."""
+
+    def __init__(self, timeline: Timeline, size: Callable[[Value], int]) -> None:
+        self.timeline, self.size = timeline, size
+        self.readers: dict[Value, list[Event]] = {}
+        for event in timeline.events[:-1]:
+            for value in event.reads:
+                self.readers.setdefault(value, []).append(event)
+        self.outputs = {value for value in timeline.outputs if value[0] != LITERAL}
+        self.behind: dict[Value, frozenset[Value]] = {}
+        """For every value the kept values that a reader of it reads."""
+        self.begin: dict[Value, int] = {}
+        self.end: dict[Value, int] = {}
+        self.melted: dict[Value, frozenset[Value]] = {}
         """For results of cheap operators what they are computed from."""
 
-    def run(self) -> tuple[Life, ...]:
-        graph = self.graph
-        for each in graph.inputs:
-            self._keep(each.tensor, -1)
-        for number, operator in enumerate(graph.operators):
-            sources = frozenset[int]().union(*(self.behind[each] for each in operator.operands if each != LITERAL))
-            kept = [self._is_kept(operator, tensor) for tensor in operator.results]
-            time = number
-            if self._melts(operator) and sources:
-                time = max(self.begin[source] for source in sources)
-                self.melted.update(
-                    {tensor: sources for tensor, keep in zip(operator.results, kept, strict=True) if keep}
-                )
-            for tensor, keep in zip(operator.results, kept, strict=True):
-                if keep:
-                    self._keep(tensor, time)
+    def run(self) -> dict[Value, Life]:
+        for value in self.timeline.inputs:
+            self._keep(value, -1)
+        for event, number in zip(self.timeline.events[:-1], self.timeline.times, strict=False):
+            sources = frozenset[Value]().union(*(self.behind[value] for value in event.reads))
+            kept = [value for value in event.writes if self._is_kept(event, value)]
+            time = _TICKS * number
+            if _melts(event) and sources:
+                time = max(0, *(self.begin[source] | 1 for source in sources))
+                self.melted.update(dict.fromkeys(kept, sources))
+            for value in event.writes:
+                if value in kept:
+                    self._keep(value, time)
                     self._read(sources, time)
                 else:
-                    self.behind[tensor] = sources
-        last = len(graph.operators)
-        for tensor in self.outputs:
-            self._read(self.behind[tensor], last)
+                    self.behind[value] = sources
+        for value in self.outputs:
+            self._read(self.behind[value], self._last)
         self._reuse()
-        return tuple(self._lives(last))
+        return dict(self._lives())
+
+    @property
+    def _last(self) -> int:
+        return _TICKS * (len(self.timeline.events) - 1)
 
     def _reuse(self) -> None:
         """A cheap operator writes over an operand of the same size that nobody else reads later."""
-        taken: set[int] = set()
-        given = {each.tensor for each in self.graph.inputs}
-        given -= {self.graph.inputs[argument].tensor for _, argument in self.graph.aliases}
-        specs = self.graph.tensors
-        for tensor, sources in self.melted.items():
-            for source in sorted(sources - taken - given):
-                if self.end[source] == self.begin[tensor] and specs[source].num_bytes == specs[tensor].num_bytes:
+        taken: set[Value] = set()
+        given = {*self.timeline.inputs}
+        given -= {self.timeline.inputs[argument] for _, argument in self.timeline.graph.aliases}
+        for value, sources in self.melted.items():
+            for source in sorted(sources - taken - given, key=lambda each: each[0]):
+                if self.end[source] == self.begin[value] and self.size(source) == self.size(value):
                     taken.add(source)
-                    self.begin[tensor] = min(self.begin[tensor] + 1, self.end[tensor])
+                    self.begin[value] = min(self.begin[value] + 1, self.end[value])
                     break
 
-    def _keep(self, tensor: int, number: int) -> None:
-        self.behind[tensor] = frozenset([tensor])
-        self.begin[tensor] = self.end[tensor] = number
+    def _keep(self, value: Value, time: int) -> None:
+        self.behind[value] = frozenset([value])
+        self.begin[value] = self.end[value] = time
 
-    def _read(self, tensors: Iterable[int], number: int) -> None:
-        for tensor in tensors:
-            self.end[tensor] = max(self.end[tensor], number)
+    def _read(self, values: Iterable[Value], time: int) -> None:
+        for value in values:
+            self.end[value] = max(self.end[value], time)
 
-    def _is_kept(self, operator: Operator, tensor: int) -> bool:
+    def _is_kept(self, event: Event, value: Value) -> bool:
         """Whether a result takes memory of its own."""
-        if operator.name in _VIEWS:
+        if _is_view(event):
             return False
-        if tensor in self.outputs or not self._melts(operator):
+        if value in self.outputs or not _melts(event):
             return True
-        readers = {*self._real_readers(tensor)}
-        if operator.name in _COSTLY and len(readers) > 1:
+        readers = [*self._real_readers(value)]
+        if event.operator is not None and event.operator.name in _COSTLY and len({id(each) for each in readers}) > 1:
             return True
-        return any(not self._melts(self.graph.operators[reader]) for reader in readers)
+        return any(not _melts(reader) for reader in readers)
 
-    def _real_readers(self, tensor: int) -> Iterable[int]:
-        """Readers, those of views of the tensor in the views' place."""
-        for reader in self.readers.get(tensor, ()):
-            operator = self.graph.operators[reader]
-            if operator.name in _VIEWS:
-                for operand, result in zip(operator.operands, operator.results, strict=False):
-                    if operand == tensor:
+    def _real_readers(self, value: Value) -> Iterable[Event]:
+        """Readers, those of views of the value in the views' place."""
+        for event in self.readers.get(value, ()):
+            if _is_view(event):
+                for operand, result in zip(event.reads, event.writes, strict=False):
+                    if operand == value:
                         yield from self._real_readers(result)
             else:
-                yield reader
+                yield event
 
-    def _melts(self, operator: Operator) -> bool:
-        return not operator.bodies and entry_for(operator.name).family in _MELTS
-
-    def _lives(self, last: int) -> Iterable[Life]:
-        replaced = {self.graph.inputs[argument].tensor for _, argument in self.graph.aliases}
-        roles = {each.tensor: _ROLES[each.role] for each in self.graph.inputs}
+    def _lives(self) -> Iterable[tuple[Value, Life]]:
+        timeline = self.timeline
+        replaced = {timeline.inputs[argument] for _, argument in timeline.graph.aliases}
+        roles = {value: _ROLES[each.role] for value, each in zip(timeline.inputs, timeline.graph.inputs, strict=True)}
         first_backward = self._first_backward()
-        for tensor, begin in self.begin.items():
-            if tensor in roles:
-                end = self.end[tensor] if tensor in replaced else last
-                yield Life(tensor, begin, end, roles[tensor])
+        for value, begin in self.begin.items():
+            if value in roles:
+                end = self.end[value] if value in replaced else self._last
+                yield value, Life(value[0], begin, end, roles[value])
             else:
-                across = begin < first_backward <= self.end[tensor]
-                yield Life(tensor, begin, self.end[tensor], Use.ACTIVATIONS if across else Use.TRANSIENTS)
+                across = begin < first_backward <= self.end[value]
+                use = Use.ACTIVATIONS if across else Use.TRANSIENTS
+                yield value, Life(value[0], begin, max(begin, self.end[value]), use)
 
     def _first_backward(self) -> int:
-        return next((n for n, each in enumerate(self.graph.operators) if each.backward), len(self.graph.operators))
+        events = enumerate(self.timeline.events)
+        found = (number for number, each in events if each.operator is not None and each.operator.backward)
+        return _TICKS * next(found, len(self.timeline.events))
+
+
+def _is_view(event: Event) -> bool:
+    return event.operator is not None and event.operator.name in _VIEWS
+
+
+def _melts(event: Event) -> bool:
+    """Whether compilers compute something along with its readers: elementwise operators, and cutting without sending."""
+    if event.operator is None:
+        return not event.sends
+    return not event.operator.bodies and entry_for(event.operator.name).family in _MELTS

@@ -69,7 +69,9 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
     leader = dims.leader
     if leader is None:
         # The first of those with most dimensions; one that is stretched to another's size does not lead.
-        leader = max(range(len(shapes)), key=lambda number: (len(shapes[number]), shapes[number][:1] != (1,)), default=0)
+        leader = max(
+            range(len(shapes)), key=lambda number: (len(shapes[number]), shapes[number][:1] != (1,)), default=0
+        )
     sizes = dict(zip(dims.inputs[leader], shapes[leader], strict=True)) if shapes else {}
     batch = dims.batch or next(iter(sizes), "")
     axes = _dividing(sizes[batch], mesh) if batch in sizes and not is_whole(batch) else ()

@@ -23,6 +23,7 @@ Names = tuple[str, ...]
 
 Shapes = Sequence[Shape]
 
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What one tuple of a strategy cuts.

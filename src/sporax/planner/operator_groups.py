@@ -39,6 +39,7 @@ class OperatorGroup:
         inputs, results: where its tensors lie at the entrance and at the exit; of the backward phase, the cotangents.
         transfers: what is moved for it, with the number of times per step.
         flops: floating-point operations of one device.
+        operators: positions in the step's graph; those inside of loops and branches are not listed.
     """
 
     path: str
@@ -49,12 +50,13 @@ class OperatorGroup:
     results: tuple[Placement, ...] = ()
     transfers: list[tuple[Together, int]] = field(default_factory=list)
     flops: float = 0.0
+    operators: list[int] = field(default_factory=list)
 
 
 def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
     """The groups of a step, in the order in which their first operators run."""
     walk = _Walk()
-    walk.through(graph, plan, 1)
+    walk.through(graph, plan, 1, outermost=True)
     return tuple(walk.groups.values())
 
 
@@ -64,7 +66,7 @@ class _Walk:
         self.open: OperatorGroup | None = None
         self.updates = False
 
-    def through(self, graph: OperatorGraph, plan: Plan, times: int) -> None:
+    def through(self, graph: OperatorGraph, plan: Plan, times: int, outermost: bool = False) -> None:
         """Collect the operators of a graph that runs `times` per step."""
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
@@ -74,6 +76,8 @@ class _Walk:
             mark = operator.operation.params["mark"] if operator.name == MARK else None
             self.updates = self.updates or number == learnt
             group = self._enter(operator, mark)
+            if outermost:
+                group.operators.append(number)
             group.flops += times * _flops(operator, planned, plan)
             for together in (*transfers.before[number], *transfers.after[number]):
                 own = together[0].tensor not in gradients

@@ -497,8 +497,13 @@ class _Propagation:
         plan = _CONTROL[operator.name](self, operator, [None if each is None else each.complete() for each in known])
         self._finish(number, operator, plan)
 
-    def _body(self, body: OperatorGraph, arguments: Known, outputs: Known = ()) -> Plan:
-        """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said."""
+    def _body(
+        self, body: OperatorGraph, arguments: Known, outputs: Known = ()
+    ) -> tuple[Plan, tuple[Placement, ...]]:
+        """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said.
+
+        Beside it, where operators inside have the arguments; parameters may be kept elsewhere.
+        """
         first = len(body.inputs) - len(arguments)
         inputs = {
             each.tensor: placement
@@ -510,7 +515,7 @@ class _Propagation:
         )
         plan = inner.run()
         self.notes.update(inner.notes)
-        return plan
+        return plan, tuple(inner.lies[each.tensor] for each in body.inputs[first:])
 
     def _scan(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
         params = operator.operation.params
@@ -520,10 +525,10 @@ class _Propagation:
         consts = known[:num_consts]
         carry = list(known[num_consts : num_consts + num_carry])
         rows = [None if each is None else Placement(each.dims[1:]) for each in known[num_consts + num_carry :]]
-        first = self._body(body, [*consts, *carry, *rows])
+        first, used = self._body(body, [*consts, *carry, *rows])
         found = first.inputs[len(body.inputs) - len(specs) :]
-        plan = self._body(
-            body, found, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)]
+        plan, _ = self._body(
+            body, used, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)]
         )
         carried = found[num_consts : num_consts + num_carry]
         wanted = (
@@ -538,11 +543,11 @@ class _Propagation:
         num_body = operator.operation.params["body_nconsts"]
         condition, body = operator.bodies
         carry = known[num_cond + num_body :]
-        first = self._body(body, [*known[num_cond : num_cond + num_body], *carry])
+        first, _ = self._body(body, [*known[num_cond : num_cond + num_body], *carry])
         found = first.inputs[len(body.inputs) - num_body - len(carry) :]
         carried = found[num_body:]
-        plan = self._body(body, found, carried)
-        test = self._body(condition, [*known[:num_cond], *carried])
+        plan, _ = self._body(body, found, carried)
+        test, _ = self._body(condition, [*known[:num_cond], *carried])
         consts = test.inputs[len(condition.inputs) - num_cond - len(carry) :][:num_cond]
         return OperatorPlan((), (*consts, *found), tuple(carried), (test, plan))
 
@@ -551,13 +556,13 @@ class _Propagation:
         plans: list[Plan] = []
         outputs: Known = ()
         for body in operator.bodies:
-            plan = self._body(body, arguments, outputs)
+            plan, _ = self._body(body, arguments, outputs)
             arguments = plan.inputs[len(body.inputs) - len(arguments) :]
             outputs = plan.outputs
             plans.append(plan)
         decided = tuple(each or SCALAR for each in arguments)
         if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
-            plans = [self._body(body, decided, outputs) for body in operator.bodies]
+            plans = [self._body(body, decided, outputs)[0] for body in operator.bodies]
         return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))
 
     # ------------------------------------------------------------------------------------------------------- the end

@@ -23,6 +23,7 @@ from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.planner.memory import MemoryUse, Use, memory_of
 from sporax.planner.operator_groups import OperatorGroup, operator_groups
+from sporax.planner.search.result import SearchResult
 from sporax.planner.summary_text import plain_text
 from sporax.planner.transfers import Together
 
@@ -139,6 +140,25 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchRow:
+    """How the plan was found.
+
+    Attributes:
+        method: the search.
+        predicted_seconds: of one step as the search left it; optimizer parallelism and fusion come after it.
+        bound_seconds: no plan of the same menu is faster than this; None when nothing was proven.
+        optimal: the prediction is the least of the menu.
+        search_seconds: what the search took.
+    """
+
+    method: str
+    predicted_seconds: float
+    bound_seconds: float | None
+    optimal: bool
+    search_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """A plan for people. ``str(summary)`` is a table of at most 120 columns.
 
@@ -149,6 +169,7 @@ class Summary:
         tensors: inputs of the step.
         totals: sums.
         notes: what one should know: operators that could not be cut, and why.
+        search: how the plan was found; None where the user's cuts decided.
     """
 
     num_devices: int
@@ -157,6 +178,7 @@ class Summary:
     tensors: tuple[TensorRow, ...]
     totals: Totals
     notes: tuple[str, ...]
+    search: SearchRow | None = None
 
     def __str__(self) -> str:
         return plain_text(self)
@@ -166,12 +188,24 @@ class Summary:
         return json.dumps({"version": VERSION, **dataclasses.asdict(self)}, indent=1)
 
 
-def summarize(graph: OperatorGraph, plan: Plan) -> Summary:
-    """The summary of a plan for `graph`."""
-    return _Summarizer(graph, plan).summary()
+def summarize(graph: OperatorGraph, plan: Plan, search: SearchResult | None = None) -> Summary:
+    """The summary of a plan for `graph`, with what the search that found it says of it."""
+    summary = Summarizer(graph, plan).summary()
+    return summary if search is None else dataclasses.replace(summary, search=_search_row(search))
 
 
-class _Summarizer:
+def _search_row(found: SearchResult) -> SearchRow:
+    return SearchRow(found.method, found.cost_seconds, found.bound_seconds, found.optimal, found.seconds)
+
+
+class Summarizer:
+    """Puts a plan in words, with its axes as they are shown.
+
+    Args:
+        graph: the step.
+        plan: its plan.
+    """
+
     def __init__(self, graph: OperatorGraph, plan: Plan) -> None:
         self.graph = graph
         self.plan = plan
@@ -180,9 +214,10 @@ class _Summarizer:
         self.shown = DeviceMatrix(shape, tuple(_letters(len(shape))), plan.mesh.ranks)
 
     def summary(self) -> Summary:
+        """All of it."""
         groups = operator_groups(self.graph, self.plan)
         flops = sum(group.flops for group in groups)
-        rows = tuple(self._operator(group, flops) for group in groups)
+        rows = self.rows(groups)
         tensors = self._tensors()
         return Summary(
             self.plan.mesh.num_devices,
@@ -192,6 +227,11 @@ class _Summarizer:
             self._totals(rows, tensors, flops),
             (*self.plan.notes, *self._loops()),
         )
+
+    def rows(self, groups: Sequence[OperatorGroup]) -> tuple[OperatorRow, ...]:
+        """What there is to say of groups of operators, one row for each."""
+        flops = sum(group.flops for group in groups)
+        return tuple(self._operator(group, flops) for group in groups)
 
     def layout(self, placement: Placement) -> str:
         """A placement in terms of the axes as shown."""

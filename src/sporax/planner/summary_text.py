@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,9 +54,10 @@ def sections(summary: Summary) -> tuple[Section, ...]:
     prefix = _common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
     found = [
         *(_operators(summary, phase, title, prefix) for phase, title in _PHASES.items()),
-        _tensors(summary),
-        _totals(summary),
-        Section("Notes", ("",), tuple((note,) for note in summary.notes)),
+        tensors_section(summary),
+        totals_section(summary),
+        search_section(summary),
+        notes_section(summary),
     ]
     return tuple(_without_empty_columns(section) for section in found if section.rows)
 
@@ -66,6 +67,15 @@ def plain_text(summary: Summary, width: int = WIDTH) -> str:
     parts = [textwrap.fill(heading(summary), width)]
     parts += ["\n".join([section.title, *_lines(section, width)]) for section in sections(summary)]
     return "\n\n".join(parts)
+
+
+def time_text(seconds: float) -> str:
+    """Seconds for people."""
+    for unit in ("s", "ms", "µs"):
+        if seconds >= 1 or unit == "µs":
+            return f"{seconds:.3g} {unit}" if seconds < 1000 else f"{seconds:.0f} {unit}"
+        seconds *= 1000
+    raise AssertionError("the last unit takes everything")
 
 
 def size_text(num_bytes: float) -> str:
@@ -108,12 +118,12 @@ def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
         name or "between operators",
         f"{strategy} *" if strategy and row.given else strategy,
         arrow,
-        "; ".join(_collective_texts(row)),
+        "; ".join(collective_texts(row)),
         f"{row.flops_share:.1%}",
     ]
 
 
-def _collective_texts(row: OperatorRow) -> Iterable[str]:
+def collective_texts(row: OperatorRow) -> Iterable[str]:
     """Collectives of one kind among as many ranks, with their bytes in all."""
     totals: dict[tuple[str, int], tuple[int, int]] = {}
     for each in row.collectives:
@@ -124,8 +134,9 @@ def _collective_texts(row: OperatorRow) -> Iterable[str]:
         yield f"{times}{kind} over {ranks}, {size_text(num_bytes)}"
 
 
-def _tensors(summary: Summary) -> Section:
-    shown = [row for row in summary.tensors if row.role in ("parameter", "data")]
+def tensors_section(summary: Summary, roles: Collection[str] = ("parameter", "data")) -> Section:
+    """Inputs of the step: what is whole and what a device keeps."""
+    shown = [row for row in summary.tensors if row.role in roles]
     rows = tuple(
         (
             row.name,
@@ -141,7 +152,8 @@ def _tensors(summary: Summary) -> Section:
     return Section("Parameters and inputs", columns, rows, right=(5,))
 
 
-def _totals(summary: Summary) -> Section:
+def totals_section(summary: Summary) -> Section:
+    """What each device holds, and what it communicates."""
     totals = summary.totals
     uses = ", ".join(f"{use} {size_text(size)}" for use, size in totals.peak_uses)
     rows = [
@@ -154,6 +166,26 @@ def _totals(summary: Summary) -> Section:
         (each.kind, f"{each.count} per step, {size_text(each.num_bytes)} of a rank in all") for each in totals.traffic
     ]
     return Section("Each device", ("", ""), tuple(rows))
+
+
+def search_section(summary: Summary) -> Section:
+    """How the plan was found; without rows where nothing was searched."""
+    search = summary.search
+    if search is None:
+        return Section("Search", ("", ""), ())
+    bound = "none" if search.bound_seconds is None else time_text(search.bound_seconds)
+    rows = (
+        ("method", search.method),
+        ("predicted time of a step", time_text(search.predicted_seconds)),
+        ("no plan of the menu is below", f"{bound} (this one is optimal)" if search.optimal else bound),
+        ("time of the search", time_text(search.search_seconds)),
+    )
+    return Section("Search", ("", ""), rows)
+
+
+def notes_section(summary: Summary) -> Section:
+    """What one should know."""
+    return Section("Notes", ("",), tuple((note,) for note in summary.notes))
 
 
 def _without_empty_columns(section: Section) -> Section:

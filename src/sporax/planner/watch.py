@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sporax.ir.graph import OperatorGraph
-from sporax.ir.plan import Plan
+from sporax.planner.planned import PlannedGraph
 
-Watcher = Callable[[OperatorGraph, Plan], None]
+Watcher = Callable[[PlannedGraph], None]
 
 watchers: list[Watcher] = []
 """Called in order with every plan of a step that this process makes."""
 
 
-def announce(graph: OperatorGraph, plan: Plan) -> None:
+def announce(planned: PlannedGraph) -> None:
     """Tell all watchers of a new plan. What they raise goes to whoever started the step."""
     for watcher in watchers:
-        watcher(graph, plan)
+        watcher(planned)

@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ir.graph import Role
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import load_profile
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, prime_mesh
@@ -27,30 +27,39 @@ from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
+from sporax.planner.planned import Answers
+from sporax.planner.search.blocks import repeated
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
 from sporax.planner.search.seeds import propagation
-from sporax.planner.summary import Summary, summarize
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 
-MODES = {"ilp": ilp, "dynamic": dynamic, "recursive": recursive, "propagation": propagation}
+MODES = {
+    "ilp": ilp,
+    "dynamic": dynamic,
+    "recursive": recursive,
+    "propagation": propagation,
+    "repeated_blocks": repeated,
+}
 
 
 @dataclass(frozen=True)
-class PlannedFunction:
+class PlannedFunction(Answers):
     """A function, and how to cut it over devices. Made by `plan`.
 
     Attributes:
         step: the traced function and its graph.
         search: how the plan was found: predicted seconds, lower bound, time of the search.
+        model: what priced it.
         in_tree, out_tree: structures of the arguments (a tuple) and of the result.
     """
 
     step: Ingested
     search: SearchResult
+    model: Roofline
     in_tree: Any
     out_tree: Any
 
@@ -59,9 +68,10 @@ class PlannedFunction:
         """Where everything lies."""
         return self.search.plan
 
-    def summary(self) -> Summary:
-        """The plan for people: ``print`` shows it as tables."""
-        return summarize(self.step.graph, self.plan)
+    @property
+    def graph(self) -> OperatorGraph:
+        """The operators of the function."""
+        return self.step.graph
 
     @cached_property
     def in_shardings(self) -> Any:
@@ -143,7 +153,8 @@ def plan(
         devices: how many; all that JAX sees by default. They need not be there to plan.
         hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on.
         mode: ``"dynamic"`` (exact where it says so), ``"ilp"`` (the optimum, or the best found with a bound),
-            ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`).
+            ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`), ``"repeated_blocks"`` (layers that look alike
+            are planned once, with a bound).
         fixed: how arguments are cut: position of the argument -> number of slices per dimension, for all its arrays (a
             tuple) or in its structure.
         memory: limit of one device, in bytes or as ``"80GB"``; needs ``mode="ilp"``.
@@ -180,7 +191,7 @@ def plan(
         memory_bytes=None if memory is None else parse_bytes(memory, "For 'plan', 'memory'"),
     )
     model = Roofline(profile, link_costs(profile, mesh))
-    return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), in_tree, out_tree[0])
+    return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), model, in_tree, out_tree[0])
 
 
 def _positions(tree: Any) -> list[range]:

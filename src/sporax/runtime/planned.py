@@ -16,21 +16,25 @@ from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK, OperatorGraph, Role
+from sporax.ir.hardware import load_profile
 from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelMode
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
+from sporax.ir.uneven import UnevenRows
 from sporax.lowering.again import gathered_again
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import auto_plan
+from sporax.planner.cost.links import link_costs
+from sporax.planner.cost.model import Roofline
 from sporax.planner.dataset_cuts import check_dataset_strategy
 from sporax.planner.lookup_cuts import check_splits
+from sporax.planner.planned import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
-from sporax.planner.summary import Summary, summarize
 from sporax.planner.watch import announce
 from sporax.runtime import joint, uneven
 from sporax.runtime.global_view import (
@@ -69,7 +73,7 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedStep:
+class PlannedStep(Answers):
     """A compiled step of the global view.
 
     Attributes:
@@ -97,9 +101,10 @@ class PlannedStep:
         """The operators of the step."""
         return self.step.graph
 
-    def summary(self) -> Summary:
-        """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
-        return summarize(self.graph, self.plan)
+    @property
+    def model(self) -> Roofline:
+        """What prices operators and links: the profile that the settings name, or that fits the devices at hand."""
+        return price_list(self.settings, self.plan.mesh)
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
         """Where the Parameters lie, as this process's first device sees it."""
@@ -232,13 +237,13 @@ def plan_step(
     )
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
-    check_splits(step.graph, mesh.num_devices, given)
+    tables = check_splits(step.graph, mesh.num_devices, given)
     step, blocked = in_blocks(step)
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
         step = gathered_again(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
-    plan = replace(plan, notes=(*plan.notes, *_blocks_said(step.graph, blocked)))
-    announce(step.graph, plan)
+    plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
+    announce(PlannedGraph(step.graph, plan, search, price_list(settings, mesh)))
     first = len(step.constants)
     program = rank_program(step, plan, axis_names(mesh))
     program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
@@ -258,13 +263,13 @@ def plan_step(
     return PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
 
 
-def _blocks_said(graph: OperatorGraph, blocked: Mapping[int, Blocked]) -> list[str]:
+def _said_of(tables: Mapping[int, UnevenRows], graph: OperatorGraph) -> list[str]:
     """For each table in uneven parts how it is kept."""
-    tables = [(each, blocked[number].rows) for number, each in enumerate(graph.inputs) if number in blocked]
+    names = {each.tensor: each.name for each in graph.inputs}
     return [
-        f"{each.name}: {rows.num_rows} rows in parts of {rows.rows}, kept in blocks of {rows.block}"
-        for each, rows in tables
-        if each.role is Role.PARAMETER
+        f"{names[tensor]}: {rows.num_rows} rows in parts of {rows.rows}, kept in blocks of {rows.block}"
+        for tensor, rows in tables.items()
+        if not rows.is_even
     ]
 
 
@@ -279,15 +284,17 @@ def make_plan(
     placed: dict[int, Placement] = {}
     position = 0
     learns = _learns(graph)
+    steps = settings.num_stacked
     fed = [each.array for each in arguments if each.role is Role.DATA and placement_of(each.array, mesh) is None]
     strategy = settings.parallel.dataset_strategy
     if fed and not isinstance(strategy, str):
-        check_dataset_strategy(strategy, [tuple(array.shape) for array in fed], mesh.num_devices)
+        check_dataset_strategy(strategy, [tuple(array.shape[steps:]) for array in fed], mesh.num_devices)
     for each, argument in zip(inputs, arguments, strict=True):
         here = placement_of(argument.array, mesh)
         if argument.role is Role.DATA:
             if here is None:
-                here = data_placement(tuple(argument.array.shape), position, settings.parallel, mesh)
+                batch = data_placement(tuple(argument.array.shape[steps:]), position, settings.parallel, mesh)
+                here = Placement((*((),) * steps, *batch.dims))
                 position += 1
             placed[each.tensor] = here
         elif here is not None and not learns:
@@ -296,6 +303,16 @@ def make_plan(
     if settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL:
         return auto_plan(graph, mesh, settings, placed, whole, kind_of_device())
     return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
+
+
+def price_list(settings: PlanSettings, mesh: DeviceMatrix) -> Roofline:
+    """What prices plans: the profile that the settings name, or that fits the devices at hand.
+
+    Raises:
+        SporaxValueError: no such profile.
+    """
+    profile = load_profile(settings.hardware or kind_of_device())
+    return Roofline(profile, link_costs(profile, mesh))
 
 
 def kind_of_device() -> str:
@@ -307,7 +324,7 @@ def _learns(graph: OperatorGraph) -> bool:
     """Whether gradients of parameters are computed."""
     return any(
         isinstance(operator.operation.params.get("mark"), GradientMark)
-        for operator in graph.operators
+        for operator in graph.walk()
         if operator.name == MARK
     )
 

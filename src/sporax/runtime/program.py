@@ -373,7 +373,8 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
         if global_view.lies_on_devices(array):
             described.append(array)
             continue
-        shape = global_view.whole_shape(tuple(array.shape), position, settings.parallel)
+        steps, batch = array.shape[: settings.num_stacked], array.shape[settings.num_stacked :]
+        shape = (*steps, *global_view.whole_shape(tuple(batch), position, settings.parallel))
         described.append(jax.ShapeDtypeStruct(shape, array.dtype))
         position += 1
     return described

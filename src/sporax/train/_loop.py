@@ -7,6 +7,7 @@ calling whoever does them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import jax
 from sporax import context, ops
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.plan_settings import PlanSettings
 from sporax.nn.cell import Cell
 from sporax.runtime.program import Program
 from sporax.train._feed import Batch, Feed, Group, groups, num_samples
@@ -34,7 +36,7 @@ class GroupedSteps:
     def __init__(self, network: Cell) -> None:
         self.network = network
         self._groupable: bool | None = None
-        self.program = Program(self._run_stacked, f"{type(network).__name__}_group", context.plan_settings)
+        self.program = Program(self._run_stacked, f"{type(network).__name__}_group", _plan_settings)
 
     def groupable(self, batch: Batch) -> bool:
         """Whether grouping pays, judged by the step for `batch`.
@@ -55,6 +57,12 @@ class GroupedSteps:
     def _run_stacked(self, inputs: Batch) -> Any:
         results: Any = ops.scan(lambda carry, batch: (carry, self.network(*batch)), (), inputs)
         return _last(results[1])
+
+
+def _plan_settings() -> PlanSettings | None:
+    """As of a single step; but the first dimension of what is fed counts the steps."""
+    settings = context.plan_settings()
+    return None if settings is None else replace(settings, num_stacked=1)
 
 
 def _last(outputs: Any) -> Any:

@@ -71,7 +71,9 @@ def test_operators_are_found_by_path():
 
     assert told
     assert all(graph.operators[each.operator].path == "layers.0.op" for each in told)
-    with pytest.raises(SporaxValueError, match=r"'path' must be one of the program's, such as \['layers.0.op'"):
+    assert explain(graph, PLAN, MODEL, "0.op") == told
+    assert str(told).count("\n\n") == len(told) - 1
+    with pytest.raises(SporaxValueError, match=r"'path' must be one of the program's, such as \['layers\.\d\.op'"):
         explain(graph, PLAN, MODEL, "layers.7")
 
 

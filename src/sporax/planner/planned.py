@@ -1,0 +1,109 @@
+"""What people can ask of something planned: its summary, why an operator is cut as it is, what another plan does otherwise.
+
+Steps of the facade and plain JAX functions are planned in different ways and answer the same questions; `Answers` is the part
+that they share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.plan import Plan
+from sporax.planner.cost.model import CostModel
+from sporax.planner.explain import Explanations, diff, explain
+from sporax.planner.report import report
+from sporax.planner.search.result import SearchResult
+from sporax.planner.summary import Summary, summarize
+
+
+class Planned(Protocol):
+    """A graph with its plan."""
+
+    @property
+    def graph(self) -> OperatorGraph:
+        """The operators."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """Where everything lies."""
+        ...
+
+    @property
+    def search(self) -> SearchResult | None:
+        """How the plan was found, if it was searched."""
+        ...
+
+    @property
+    def model(self) -> CostModel:
+        """What prices operators and links."""
+        ...
+
+
+class Answers:
+    """Questions to a `Planned`, for its class to inherit."""
+
+    __slots__ = ()
+
+    def summary(self: Planned) -> Summary:
+        """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
+        return summarize(self.graph, self.plan, self.search)
+
+    def explain(self: Planned, path: str, most: int = 8) -> Explanations:
+        """Why operators are cut as they are: their alternatives, what these would cost, and why they lost.
+
+        Args:
+            path: where the operators stand, or a part of it (``"layers.3.attn.q"``), or ``"#7"`` for number 7.
+            most: how many alternatives of each are told.
+
+        Raises:
+            SporaxValueError: no operator stands there.
+        """
+        return explain(self.graph, self.plan, self.model, path, most=most)
+
+    def diff(self: Planned, other: Planned | Plan, every: bool = False) -> str:
+        """Where another plan of the same step differs, line by line; "" where it does not.
+
+        Args:
+            other: the other one, planned or a `Plan` alone.
+            every: also tell of operators that follow others.
+
+        Raises:
+            SporaxValueError: it is a plan of another step, or for other devices.
+        """
+        plan = other if isinstance(other, Plan) else other.plan
+        mine, theirs = self.graph.fingerprint(), plan.graph
+        if theirs not in ("", mine):
+            raise SporaxValueError(
+                f"For 'diff', 'other' must be a plan of the same step, {mine}, but got a plan of {theirs}."
+            )
+        return diff(self.graph, self.plan, plan, every)
+
+    def report(self: Planned, path: str | Path) -> None:
+        """Write a page for a browser: totals, a picture of the operators, tables of layouts and costs, memory over time.
+
+        Args:
+            path: the HTML file; it needs nothing but itself.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        Path(path).write_text(report(self.graph, self.plan, self.model, self.search), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGraph(Answers):
+    """A graph with its plan, before there is a program.
+
+    Attributes:
+        graph, plan, search, model: as in `Planned`.
+    """
+
+    graph: OperatorGraph
+    plan: Plan
+    search: SearchResult | None
+    model: CostModel

@@ -1,0 +1,178 @@
+"""What the picture of a plan shows: boxes for operators, arrows for tensors, and the bytes that travel along them.
+
+A step of the facade has one box per operator that the user wrote, in each phase. Where nobody marked operators (plain JAX)
+every operator with a cut of its own is a box, and the light ones that follow it belong to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.marks import OperatorMark
+from sporax.ir.plan import Plan
+from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.model import CostModel
+from sporax.planner.operator_groups import OperatorGroup, Phase, operator_groups
+from sporax.planner.rules import local_flops, rule_for
+from sporax.planner.search.operators import is_identity, is_light
+from sporax.planner.summary import OperatorRow, Summarizer
+from sporax.planner.transfers import Together, Transfer, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One operator of the picture.
+
+    Attributes:
+        row: what is known of it.
+        seconds: predicted time, transfers that it asks for included.
+        moved_bytes: what a rank brings into collectives on tensors without an arrow: those inside of it, and the step's
+            inputs and results.
+    """
+
+    row: OperatorRow
+    seconds: float
+    moved_bytes: int
+
+
+@dataclass(slots=True)
+class Arrow:
+    """Tensors that go from one box to another.
+
+    Attributes:
+        num_tensors: how many.
+        moved: bytes that a rank brings into collectives on them, by kind.
+    """
+
+    num_tensors: int = 0
+    moved: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Of all kinds."""
+        return sum(self.moved.values())
+
+
+def boxes_of(
+    graph: OperatorGraph, plan: Plan, model: CostModel
+) -> tuple[tuple[Box, ...], Mapping[tuple[int, int], Arrow]]:
+    """The boxes of a plan, in the order in which they run, and the arrows between them by their positions."""
+    groups = operator_groups(graph, plan)
+    if not _is_marked(graph):
+        groups = _heavy_groups(graph, plan)
+    cost = cost_of(graph, plan, model)
+    arrows, loose = _arrows(graph, plan, groups)
+    rows = Summarizer(graph, plan).rows(groups)
+    boxes = [
+        Box(row, sum(cost.operator_seconds[n] + cost.transfer_seconds[n] for n in group.operators), moved)
+        for row, group, moved in zip(rows, groups, loose, strict=True)
+    ]
+    return tuple(boxes), arrows
+
+
+def _is_marked(graph: OperatorGraph) -> bool:
+    return any(isinstance(each.operation.params["mark"], OperatorMark) for each in graph.operators if each.name == MARK)
+
+
+def _heavy_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
+    """A group for each operator that is not light, with the light ones that work on its result."""
+    groups: list[OperatorGroup] = []
+    made_by: dict[int, int] = {}
+    transfers = schedule(graph, plan)
+    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+        known = [made_by[each] for each in operator.operands if each in made_by]
+        if not is_light(operator):
+            phase = Phase.BACKWARD if operator.backward else Phase.FORWARD
+            known.append(len(groups))
+            groups.append(OperatorGroup(operator.path, operator.name, phase, False, planned.operands, planned.results))
+        if known:
+            group = groups[max(known)]
+            made_by.update(dict.fromkeys(operator.results, max(known)))
+            group.operators.append(number)
+            group.transfers += [(each, 1) for each in (*transfers.before[number], *transfers.after[number])]
+            if not operator.bodies and operator.name != MARK:
+                group.flops += local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
+    return tuple(groups)
+
+
+def _arrows(
+    graph: OperatorGraph, plan: Plan, groups: Sequence[OperatorGroup]
+) -> tuple[dict[tuple[int, int], Arrow], list[int]]:
+    """The arrows, and per box the bytes that travel on no arrow."""
+    lines = _Lines(graph, groups)
+    loose = [0] * len(groups)
+    for number, transfer in _transfers(graph, plan):
+        ends = lines.ends(transfer.tensor, number if transfer.settlement is None else -1)
+        arrow = lines.arrows.get(ends)
+        box = next((each for each in reversed(ends) if each >= 0), -1)
+        for move in transfer.redistribution.moves:
+            if move.collective and arrow is not None:
+                arrow.moved[move.collective] = arrow.moved.get(move.collective, 0) + move.local_bytes
+            elif move.collective and box >= 0:
+                loose[box] += move.local_bytes
+    return lines.arrows, loose
+
+
+class _Lines:
+    """Which boxes a tensor joins. A tensor that passes a mark has another number behind it."""
+
+    def __init__(self, graph: OperatorGraph, groups: Sequence[OperatorGroup]) -> None:
+        self.graph = graph
+        self.box = {number: box for box, group in enumerate(groups) for number in group.operators}
+        self.maker = {tensor: number for number, each in enumerate(graph.operators) for tensor in each.results}
+        self.readers = graph.consumers()
+        self.arrows: dict[tuple[int, int], Arrow] = {}
+        for tensor, numbers in self.readers.items():
+            source = self.box.get(self.maker.get(tensor, -1))
+            targets = {self.box[number] for number in numbers if number in self.box} - {source}
+            for target in targets if source is not None else ():
+                self.arrows.setdefault((source, target), Arrow()).num_tensors += 1
+
+    def ends(self, tensor: int, reader: int) -> tuple[int, int]:
+        """The boxes between which a tensor is moved, for one reader or, with -1, for all; -1 stands for no box.
+
+        What is moved inside of a box comes to it from outside, or is what the box hands on.
+        """
+        source = self.box.get(self.maker.get(tensor, -1), -1)
+        target = self.box.get(reader, -1)
+        if source >= 0 and target in (source, -1):
+            before = self._before(tensor, source)
+            if self.box.get(self.maker.get(before, -1), -1) != source:
+                return self.box.get(self.maker.get(before, -1), -1), source
+        if target in (source, -1):
+            target = self._after(tensor, source)
+        return source, target
+
+    def _before(self, tensor: int, box: int) -> int:
+        """What a tensor was called before it passed marks at the entrance of a box."""
+        while True:
+            number = self.maker.get(tensor, -1)
+            if self.box.get(number) != box or not is_identity(self.graph.operators[number]):
+                return tensor
+            operator = self.graph.operators[number]
+            tensor = operator.operands[operator.results.index(tensor)]
+
+    def _after(self, tensor: int, box: int) -> int:
+        """The first box to which a tensor goes from this one, through marks at its exit; -1 for none."""
+        waiting = [tensor]
+        for each in waiting:
+            for number in self.readers.get(each, ()):
+                if self.box.get(number, box) != box:
+                    return self.box[number]
+                operator = self.graph.operators[number]
+                if is_identity(operator):
+                    waiting.append(operator.results[operator.operands.index(each)])
+        return -1
+
+
+def _transfers(graph: OperatorGraph, plan: Plan) -> Iterable[tuple[int, Transfer]]:
+    """Every transfer with the operator at which it happens; -1 at the start and at the end."""
+    moved = schedule(graph, plan)
+    places: list[tuple[int, Sequence[Together]]] = [(-1, moved.at_start), (-1, moved.at_end)]
+    places += [(n, (*moved.before[n], *moved.after[n])) for n in range(len(graph.operators))]
+    for number, togethers in places:
+        for together in togethers:
+            for transfer in together:
+                yield number, transfer

@@ -1,0 +1,158 @@
+"""What transfers do to memory: every tensor is there once per placement, each copy as long as somebody reads that one.
+
+Three things that compilers do with collectives and replaced arguments are part of it, as seen in XLA's buffer assignment:
+
+* Operand and result of a collective are there at the same time.
+* Reductions over the same devices that do not wait for each other become one all-reduce (XLA's combiner). It runs when the
+  last operand is there, so all operands, and then all results, are there together: twice the gradients of whole parameters
+  in data parallel training.
+* An argument that a result replaces is copied at the start, unless what depends on what makes all its other readers come
+  before the result. Copies take turns in each other's places, so there must be room for the largest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
+from sporax.planner.moves import NATIVE_REDUCTIONS, MoveKind
+from sporax.planner.transfers import Together, schedule
+
+Value = tuple[int, Placement | None]
+"""A tensor at one placement; None for wherever it may be."""
+
+_MOST_TOGETHER = 256
+"""Arrays in one combined all-reduce."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An operator runs, a tensor is moved, or results are handed out.
+
+    Attributes:
+        position: of the operator at which this happens.
+        reads, writes: values.
+        operator: what runs; None for a move and for the end.
+        combines: equal for reductions that may become one all-reduce; () for everything else.
+        sends: whether devices communicate.
+    """
+
+    position: int
+    reads: tuple[Value, ...]
+    writes: tuple[Value, ...]
+    operator: Operator | None = None
+    combines: tuple[object, ...] = ()
+    sends: bool = False
+
+
+class Timeline:
+    """The events of one step in order, and what follows from them.
+
+    Args:
+        graph: the step.
+        plan: how it is cut; without one nothing is moved, and every tensor is there once.
+
+    Attributes:
+        inputs, outputs: the arguments as values, and the results.
+        events: in the order of the graph; the last one hands out the results.
+        times: numbers of events: when each of them happens. Those of one combined all-reduce wait for the last of them.
+    """
+
+    def __init__(self, graph: OperatorGraph, plan: Plan | None = None) -> None:
+        self.graph = graph
+        places: Sequence[Placement | None] = plan.inputs if plan else [None] * len(graph.inputs)
+        self.inputs = [(each.tensor, place) for each, place in zip(graph.inputs, places, strict=True)]
+        places = plan.outputs if plan else [None] * len(graph.outputs)
+        self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
+        self.events = list(_events(graph, plan) if plan else _bare_events(graph))
+        self.events.append(Event(len(graph.operators), tuple(each for each in self.outputs if each[0] != LITERAL), ()))
+        self.groups = self._groups()
+        self.times = list(range(len(self.events)))
+        for members in self.groups:
+            for member in members:
+                self.times[member] = members[-1]
+
+    def copied_arguments(self) -> list[Value]:
+        """The arguments that are copied, since a result that replaces them might come before a reader."""
+        replaced = {self.inputs[argument]: self.outputs[result] for result, argument in self.graph.aliases}
+        readers = dict.fromkeys(replaced, 0)
+        bits: dict[int, int] = {}
+        for number, event in enumerate(self.events[:-1]):
+            for value in event.reads:
+                if value in replaced:
+                    bits.setdefault(number, 1 << len(bits))
+                    readers[value] |= bits[number]
+        before = self._behind(bits, {})
+        joined = {}
+        for members in self.groups:
+            mask = 0
+            for member in members:
+                for value in self.events[member].reads:
+                    mask |= before[value]
+            joined.update(dict.fromkeys(members, mask))
+        before = self._behind(bits, joined)
+        return [value for value, result in replaced.items() if readers[value] & ~before.get(result, 0)]
+
+    def _behind(self, bits: Mapping[int, int], joined: Mapping[int, int]) -> dict[Value, int]:
+        """For every value the events it waits for, as a sum of `bits`; `joined` is what an event waits for besides."""
+        found: dict[Value, int] = dict.fromkeys(self.inputs, 0)
+        for number, event in enumerate(self.events):
+            mask = bits.get(number, 0) | joined.get(number, 0)
+            for value in event.reads:
+                mask |= found[value]
+            found.update(dict.fromkeys(event.writes, mask))
+        return found
+
+    def _groups(self) -> list[list[int]]:
+        bits = {number: 1 << number for number, event in enumerate(self.events) if event.combines}
+        before = self._behind(bits, {})
+        groups: dict[tuple[object, ...], list[tuple[list[int], int]]] = {}
+        for number in bits:
+            event = self.events[number]
+            known = groups.setdefault(event.combines, [])
+            waits = before[event.writes[0]]
+            for place, (members, mask) in enumerate(known):
+                if not waits & mask and len(members) < _MOST_TOGETHER:
+                    known[place] = [*members, number], mask | bits[number]
+                    break
+            else:
+                known.append(([number], bits[number]))
+        return [members for known in groups.values() for members, _ in known]
+
+
+def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
+    for number, operator in enumerate(graph.operators):
+        reads = tuple((tensor, None) for tensor in operator.operands if tensor != LITERAL)
+        yield Event(number, reads, tuple((tensor, None) for tensor in operator.results), operator)
+
+
+def _events(graph: OperatorGraph, plan: Plan) -> Iterator[Event]:
+    found = schedule(graph, plan)
+    yield from _moved(graph, 0, found.at_start)
+    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+        yield from _moved(graph, number, found.before[number])
+        operands = zip(operator.operands, planned.operands, strict=True)
+        reads = tuple(value for value in operands if value[0] != LITERAL)
+        yield Event(number, reads, tuple(zip(operator.results, planned.results, strict=True)), operator)
+        yield from _moved(graph, number, found.after[number])
+    yield from _moved(graph, len(graph.operators), found.at_end)
+
+
+def _moved(graph: OperatorGraph, position: int, transfers: tuple[Together, ...]) -> Iterator[Event]:
+    for together in transfers:
+        ways = [(each.tensor, each.redistribution) for each in together]
+        combines: tuple[object, ...] = ()
+        moves = ways[0][1].moves
+        if len(moves) == 1 and moves[0].kind is MoveKind.ALL_REDUCE and moves[0].reduction in NATIVE_REDUCTIONS:
+            combines = (*sorted(moves[0].axes), moves[0].reduction, graph.tensors[ways[0][0]].dtype)
+        yield Event(
+            position,
+            tuple((tensor, way.source) for tensor, way in ways),
+            tuple((tensor, way.target) for tensor, way in ways),
+            None,
+            combines,
+            any(move.collective for _, way in ways for move in way.moves),
+        )

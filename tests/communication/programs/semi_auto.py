@@ -1,0 +1,117 @@
+"""Semi-automatic training over processes equals that of one process with as many devices.
+
+The same program runs in every process, in one or in several. Process 0 writes losses and a checkpoint of the last network to
+the directory in the first argument, under the name in the second; the others say how to train.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import sporax as ms
+import sporax.dataset as ds
+from sporax import Tensor, nn, ops
+from sporax.common.initializer import initializer
+from sporax.communication import init
+from sporax.runtime import distributed
+from sporax.train.callback import Callback
+
+init()
+OUT, NAME = Path(sys.argv[1]), sys.argv[2]
+WORLD = distributed.world()
+NUM, RANK = (1, 0) if WORLD is None else (len(WORLD.devices), WORLD.rank)
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(32, 16)).astype(np.float32), RNG.integers(0, 8, 32).astype(np.int32)
+SHARDED = {"enable_parallel_optimizer": True, "parallel_optimizer_config": {"parallel_optimizer_threshold": 0}}
+FUSED = {
+    "comm_fusion": {kind: {"mode": "auto", "config": None} for kind in ("allgather", "reducescatter", "allreduce")}
+}
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.up = ms.Parameter(initializer("normal", [16, 32], ms.float32), name="up")
+        self.down = ms.Parameter(initializer("normal", [32, 8], ms.float32), name="down")
+        self.product1 = ops.MatMul().shard(((2, 1), (1, 2)))
+        self.product2 = ops.MatMul().shard(((2, 2), (2, 1)))
+        self.dropout = nn.Dropout(p=0.1)
+
+    def construct(self, x):
+        return self.product2(self.dropout(ops.relu(self.product1(x, self.up))), self.down)
+
+
+class Losses(Callback):
+    def __init__(self):
+        self.losses = []
+
+    def on_train_step_end(self, run_context):
+        self.losses.append(float(run_context.original_args().net_outputs))
+
+
+def start(**settings):
+    """A network and its optimizer."""
+    ms.reset_auto_parallel_context()
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **settings)
+    ms.set_seed(1)
+    net = Net()
+    net.set_train()
+    return net, nn.Adam(net.trainable_params(), 0.01)
+
+
+def share(array, settings):
+    """What this process feeds of a batch."""
+    if settings["dataset_strategy"] == "full_batch":
+        return array
+    rows = len(array) // NUM
+    return array[RANK * rows : (RANK + 1) * rows]
+
+
+def by_step(**settings):
+    net, optimizer = start(**settings)
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
+    return [float(step(Tensor(share(X[:8], settings)), Tensor(share(Y[:8], settings)))) for _ in range(4)], net
+
+
+def by_functions(**settings):
+    net, optimizer = start(**settings)
+    loss_fn = nn.CrossEntropyLoss()
+    value_and_grad = ms.value_and_grad(lambda x, y: loss_fn(net(x), y), None, net.trainable_params())
+    losses = []
+    for _ in range(4):
+        loss, grads = value_and_grad(Tensor(share(X[:8], settings)), Tensor(share(Y[:8], settings)))
+        optimizer(grads)
+        losses.append(float(loss))
+    return losses, net
+
+
+def by_model(sink, **settings):
+    """Every process reads its rows of each batch."""
+    net, optimizer = start(**settings)
+    whole = settings["dataset_strategy"] == "full_batch"
+    rows = np.arange(32).reshape(4, 8)
+    own = rows if whole else rows[:, RANK * 8 // NUM : (RANK + 1) * 8 // NUM]
+    data = ds.NumpySlicesDataset({"x": X[own.ravel()], "y": Y[own.ravel()]}, shuffle=False).batch(own.shape[1])
+    seen = Losses()
+    ms.Model(net, nn.CrossEntropyLoss(), optimizer).train(2, data, callbacks=[seen], dataset_sink_mode=sink)
+    return seen.losses, net
+
+
+WAYS = {
+    "data_parallel": lambda: by_step(dataset_strategy="data_parallel", **SHARDED, **FUSED),
+    "full_batch": lambda: by_step(dataset_strategy="full_batch", **SHARDED),
+    "cuts": lambda: by_step(dataset_strategy=((4, 1), (4,))),
+    "functions": lambda: by_functions(dataset_strategy="data_parallel", **SHARDED),
+    "model": lambda: by_model(False, dataset_strategy="data_parallel", **SHARDED),
+    "sink": lambda: by_model(True, dataset_strategy="data_parallel", **SHARDED),
+}
+ms.set_context(mode=ms.GRAPH_MODE)
+results = {}
+for way in sys.argv[3:]:
+    results[way], net = WAYS[way]()
+ms.save_checkpoint(net, str(OUT / (f"{NAME}.ckpt" if RANK == 0 else f"{NAME}_of_{RANK}.ckpt")))
+if RANK == 0:
+    (OUT / f"{NAME}.json").write_text(json.dumps(results))
+print("all is well")
