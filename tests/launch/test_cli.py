@@ -33,6 +33,7 @@ PLAN_FLAGS = {
     "module": False,
     "devices": None,
     "json": None,
+    "html": None,
     "hardware": None,
     "mode": None,
     "memory": None,

@@ -121,6 +121,15 @@ def test_a_cut_table_finds_what_a_whole_one_does(name):
     assert [each.kind for each in row.collectives] == ([] if combined is None else [combined])
 
 
+def test_a_lookup_may_count_from_an_offset():
+    lookup = ops.EmbeddingLookup()
+    value, gradient, _ = slopes(lambda table, ids: lookup(table, ids, 3))
+    on_devices()
+    found, slope, _ = slopes(lambda table, ids: lookup.shard(BY_ROW)(table, ids, 3))
+    np.testing.assert_allclose(found, value, rtol=1e-5)
+    np.testing.assert_allclose(slope, gradient, rtol=1e-5)
+
+
 def test_rows_are_all_reduced_where_the_batch_does_not_divide():
     ids = IDS[:6]
     value, gradient, _ = slopes(lambda table, ids: ops.gather(table, ids, 0), ids)

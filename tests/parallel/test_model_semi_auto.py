@@ -99,6 +99,24 @@ def test_training_evaluation_and_prediction_are_those_of_one_device(sink, settin
     assert weight.addressable_shards[0].data.shape == ((8, 16) if "dataset_strategy" in settings else (4, 16))
 
 
+def test_groups_of_steps_are_cut_like_single_steps():
+    rules = {kind: {"mode": "auto", "config": None} for kind in ("allgather", "reducescatter", "allreduce")}
+    threshold = {"parallel_optimizer_threshold": 0}
+    found = {}
+    for level in ("level1", "level3"):
+        config = {**threshold, "optimizer_level": level}
+        expected = run(make(semi_auto=False), True)[0]
+        model = make(enable_parallel_optimizer=True, parallel_optimizer_config=config, comm_fusion=rules)
+        np.testing.assert_allclose(run(model, True)[0], expected, rtol=5e-5)
+        context.set_auto_parallel_context(dataset_strategy="data_parallel")
+        batches = tuple(Tensor(np.stack([array[:16], array[16:]])) for array in (X, Y))
+        planned = model._steps.program.plan(batches)
+        summary = planned.summary()
+        found[level] = {each.kind: each.count for each in summary.totals.traffic}
+        assert {row.name: row.slice_shape for row in summary.tensors}["input 0"] == (2, 2, 16)
+    assert found["level3"]["all_gather"] > found["level1"]["all_gather"]
+
+
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
 def test_mixed_precision(level):
     manager = None if level != "O3" else lambda: FixedLossScaleManager(128.0)

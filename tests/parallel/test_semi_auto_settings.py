@@ -127,6 +127,16 @@ def test_weights_and_gradients_travel_in_buffers(fusion, gathers, scatters):
     assert program_text.planned_bytes(plan_of(step)) == program_text.collective_bytes(lowered(step))
 
 
+def test_buffers_may_be_closed_at_sizes_given_one_by_one():
+    context.reset_auto_parallel_context()
+    step = make_step(chain, dataset_strategy="data_parallel", all_reduce_fusion_sizes=[600, 1024])
+    scalars = 2  # the loss: sum and number of labels
+    # Backwards: the last layer has 32 + 512 bytes, then come 1024 and 1024.
+    assert count(step, "all-reduce") == 2 + scalars
+    step = make_step(chain, dataset_strategy="data_parallel", all_reduce_fusion_sizes=[500, 1024])
+    assert count(step, "all-reduce") == 3 + scalars
+
+
 def test_gradients_that_are_reduced_and_scattered_follow_rules_of_their_own():
     config = {"parallel_optimizer_threshold": 1}  # biases stay whole
     step = make_step(

@@ -188,7 +188,15 @@ def test_sizes(size, text):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 µs"), (2.5e-7, "0.25 µs"), (1.234e-4, "123 µs"), (0.0456, "45.6 ms"), (3.0, "3 s"), (4321.0, "4321 s")],
+    [
+        (0.0, "0 µs"),
+        (9e-13, "0 µs"),
+        (2.5e-7, "0.25 µs"),
+        (1.234e-4, "123 µs"),
+        (0.0456, "45.6 ms"),
+        (3.0, "3 s"),
+        (4321.0, "4321 s"),
+    ],
 )
 def test_times(seconds, text):
     assert time_text(seconds) == text

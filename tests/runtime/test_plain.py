@@ -9,6 +9,7 @@ import pytest
 
 import sporax
 from sporax.ir.errors import SporaxValueError
+from sporax.planner.cost import cost_of
 
 RNG = np.random.default_rng(0)
 
@@ -85,6 +86,21 @@ def test_plans_answer_questions():
         best.diff(other)
 
 
+def test_other_plans_are_dearer_and_run():
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", carry={0: 0})
+    others = planned.alternatives(2)
+    assert len(others) == 2
+    costs = [each.search.cost_seconds for each in (planned, *others)]
+    assert costs == sorted(costs)
+    assert planned.diff(others[0])
+    assert others[0].diff(others[1])
+    params, batch = jax.device_put((PARAMS, BATCH), others[1].in_shardings)
+    _, value = others[1].function()(params, batch)
+    np.testing.assert_allclose(value, train_step(PARAMS, BATCH)[1], rtol=1e-5)
+    with pytest.raises(SporaxValueError, match="'count' must be at least 1, but got 0"):
+        planned.alternatives(0)
+
+
 def test_arguments_can_be_fixed():
     cut = {"up": (1, 8), "down": (8, 1)}
     planned = sporax.plan(
@@ -92,6 +108,16 @@ def test_arguments_can_be_fixed():
     )
     places = [each.parts(planned.plan.mesh) for each in planned.plan.inputs]
     assert places == [(8, 1), (1, 8), (1, 1), (1, 1)]  # leaves stand in the order of their names
+
+
+def test_what_hides_behind_computing_is_not_counted():
+    """Whole parameters and cut data: only gradients travel, and with full overlap they cost nothing."""
+    told = {"devices": 8, "hardware": "h100", "fixed": {0: (1, 1), 1: (8, 1)}, "carry": {0: 0}}
+    batch = dict.fromkeys(("x", "y"), jax.ShapeDtypeStruct((16384, 512), jnp.float32))
+    none, half, full = (sporax.plan(train_step, PARAMS, batch, **told, overlap=share) for share in (0.0, 0.5, 1.0))
+    costs = [each.search.cost_seconds for each in (none, half, full)]
+    assert costs[0] > costs[1] > costs[2]
+    assert costs[2] >= cost_of(full.graph, full.plan, full.model).compute_seconds * (1 - 1e-9)
 
 
 def test_memory_is_a_limit():
@@ -114,6 +140,7 @@ def test_memory_is_a_limit():
         ({"carry": {5: 0}}, "'carry' must name one of 2 results"),
         ({"carry": {1: 0}}, "structure of argument 0"),
         ({"memory": "lots", "mode": "ilp"}, "a text like '80GB'"),
+        ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
     ],
 )
 def test_bad_input_says_what_is_wrong(options, words):

@@ -34,3 +34,21 @@ def ids_by_size(sizes: Sequence[int], threshold_bytes: int) -> list[int]:
             current, total = current + 1, 0
         ids.append(current)
     return ids
+
+
+def ids_by_sizes(sizes: Sequence[int], limits: Sequence[int]) -> list[int]:
+    """Ids for arrays of these sizes in bytes: the first buffer is closed when it holds `limits[0]` bytes, the second when it
+    holds `limits[1]`, and so on; the last one, for which no limit is left, takes the rest.
+
+    Example:
+        >>> ids_by_sizes([4, 4, 4, 4, 4], [4, 8])
+        [1, 2, 2, 3, 3]
+    """
+    ids: list[int] = []
+    current, total = 0, 0
+    for size in sizes:
+        ids.append(current + 1)
+        total += size
+        if current < len(limits) and total >= limits[current]:
+            current, total = current + 1, 0
+    return ids

@@ -60,7 +60,9 @@ class _Rewriter:
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
             if operator.backward and number < last:
                 operator = replace(operator, operands=self._with_copies(operator))
-                self.cotangents.update(dict.fromkeys(each for each in operator.results if self._is_float(each)))
+                self.cotangents.update(
+                    dict.fromkeys(each for each in operator.results if self._may_be_waited_for(each))
+                )
             else:
                 self._note_ways(number, operator)
             if operator.bodies:
@@ -123,8 +125,10 @@ class _Rewriter:
         self._add(Operator(operation, (root, late), results, "", True), Equation(mark_p, {"mark": mark}))
         return results[0]
 
-    def _is_float(self, tensor: int) -> bool:
-        return self.tensors[tensor].dtype in ("float16", "bfloat16", "float32", "float64")
+    def _may_be_waited_for(self, tensor: int) -> bool:
+        """Whether `late_copy` can look at an element of it: only floats can be NaN."""
+        spec = self.tensors[tensor]
+        return spec.dtype in ("float16", "bfloat16", "float32", "float64") and spec.num_bytes > 0
 
     def _tensor(self, spec: TensorSpec) -> int:
         self.tensors.append(spec)

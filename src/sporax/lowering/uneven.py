@@ -87,7 +87,7 @@ class _Spreading:
         for operator in self.graph.operators:
             for tensor, how in _tables(operator).items():
                 self._mark(tensor, how)
-        before = -1
+        before = 0
         while before != len(self.blocked):
             before = len(self.blocked)
             for operator in self.graph.operators:
@@ -137,20 +137,18 @@ class Branches:
         """What follows inside from what is in blocks outside; None if there is nothing."""
         if blocked.keys().isdisjoint((*operator.operands, *operator.results)):
             return None
-        inner: list[dict[int, Blocked]] = []
         operands = [blocked.get(tensor) for tensor in operator.operands[1:]]
         results = [blocked.get(tensor) for tensor in operator.results]
-        for graph in operator.bodies:
-            num_constants = len(graph.inputs) - len(operands)
-            arguments = [each.tensor for each in graph.inputs[num_constants:]]
-            ends = [*zip(arguments, operands, strict=True), *zip(graph.outputs, results, strict=True)]
-            fixed = frozenset(each.tensor for each in graph.inputs[:num_constants])
-            seeds = {tensor: how for tensor, how in ends if how and tensor not in fixed and tensor != LITERAL}
-            found = _Spreading(graph, fixed, seeds).run()
-            operands = [how or found.get(tensor) for tensor, how in zip(arguments, operands, strict=True)]
-            results = [how or found.get(tensor) for tensor, how in zip(graph.outputs, results, strict=True)]
-            inner.append(found)
-        return cls(tuple(inner), tuple(operands), tuple(results))
+        while True:  # until no branch wants more than those before it knew of
+            inner: list[dict[int, Blocked]] = []
+            before = operands, results
+            for graph in operator.bodies:
+                inner.append(_inside(graph, operands, results))
+                arguments = [each.tensor for each in graph.inputs[len(graph.inputs) - len(operands) :]]
+                operands = [how or inner[-1].get(tensor) for tensor, how in zip(arguments, operands, strict=True)]
+                results = [how or inner[-1].get(tensor) for tensor, how in zip(graph.outputs, results, strict=True)]
+            if before == (operands, results):
+                return cls(tuple(inner), tuple(operands), tuple(results))
 
     def shared(self, operator: Operator) -> dict[int, Blocked]:
         """Tensors outside that shall be in blocks, too."""
@@ -159,6 +157,18 @@ class Branches:
             *zip(operator.results, self.results, strict=True),
         )
         return {tensor: how for tensor, how in pairs if how is not None and tensor != LITERAL}
+
+
+def _inside(
+    graph: OperatorGraph, operands: Sequence[Blocked | None], results: Sequence[Blocked | None]
+) -> dict[int, Blocked]:
+    """What is in blocks in one branch whose arguments and results are so where that is said."""
+    num_constants = len(graph.inputs) - len(operands)
+    arguments = [each.tensor for each in graph.inputs[num_constants:]]
+    ends = [*zip(arguments, operands, strict=True), *zip(graph.outputs, results, strict=True)]
+    fixed = frozenset(each.tensor for each in graph.inputs[:num_constants])
+    seeds = {tensor: how for tensor, how in ends if how and tensor not in fixed and tensor != LITERAL}
+    return _Spreading(graph, fixed, seeds).run()
 
 
 def _tables(operator: Operator) -> dict[int, Blocked]:
@@ -177,8 +187,10 @@ def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int,
     """
     if operator.name in _OWN:
         return _tables(operator)
-    rule = rule_for(operator.operation) if not operator.bodies else None
-    if rule is None or rule.opaque:
+    if operator.bodies or blocked.keys().isdisjoint((*operator.operands, *operator.results)):
+        return None
+    rule = rule_for(operator.operation)
+    if rule.opaque:
         return None
     tensors = [*zip(operator.operands, rule.operands, strict=True), *zip(operator.results, rule.results, strict=True)]
     factors = {dims[blocked[tensor].dim] for tensor, dims in tensors if tensor in blocked}

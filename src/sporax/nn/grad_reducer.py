@@ -10,6 +10,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.fusion import ids_by_sizes
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.nn.cell import Cell
 from sporax.runtime import distributed, fusion, groups, state
@@ -143,9 +144,11 @@ def fusion_ids(
         ids = fusion.ids_by_position(count, split_after)
         return [ids[position] for position in positions]
     rule = config.comm_fusion.in_force("allreduce")
+    sizes = [parameter.size * fusion.travelling_dtype(parameter.dtype.np_dtype).itemsize for parameter in parameters]
+    if rule is None and config.all_reduce_fusion_sizes and fusion_type == 1:
+        return ids_by_sizes(sizes[::-1], config.all_reduce_fusion_sizes)[::-1]
     if rule is None or rule.threshold_megabytes is None:
         return [fusion_type] * len(own)
-    sizes = [parameter.size * fusion.travelling_dtype(parameter.dtype.np_dtype).itemsize for parameter in parameters]
     backwards = fusion.ids_by_size(sizes[::-1], rule.threshold_megabytes * fusion.BYTES_PER_MEGABYTE)
     return backwards[::-1]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size
+from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size, ids_by_sizes
 from sporax.ir.graph import MARK, OperatorGraph
 from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelConfig
@@ -65,6 +65,8 @@ def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelCon
         numbers = ids_by_position(len(members), rule.config)
     elif positions:
         numbers = ids_by_position(len(members), positions)
+    elif kind == "allreduce" and config.all_reduce_fusion_sizes:
+        numbers = ids_by_sizes([size for _, _, size in members], config.all_reduce_fusion_sizes)
     else:
         return {}
     return {

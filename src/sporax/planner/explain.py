@@ -11,6 +11,7 @@ from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.lateness import late_operators, late_tensors
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory import memory_of
 from sporax.planner.redistribution import redistribute
@@ -168,6 +169,7 @@ def _stands_at(number: int, operator: Operator, path: str) -> bool:
 class _Questioner:
     def __init__(self, graph: OperatorGraph, plan: Plan, model: CostModel, units: Units) -> None:
         self.graph, self.plan, self.model, self.units = graph, plan, model, units
+        self.late, self.made_late = late_operators(graph), late_tensors(graph)
         self.lies: dict[int, Placement] = dict(zip((each.tensor for each in graph.inputs), plan.inputs, strict=True))
         self.wanted: dict[int, dict[Placement, None]] = {}
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
@@ -183,18 +185,20 @@ class _Questioner:
     def explanation(self, number: int, most: int) -> Explanation:
         operator, planned = self.graph.operators[number], self.plan.operators[number]
         rule = rule_for(operator.operation)
-        own = self._alternative(operator, rule, planned.assignment, chosen=True)
+        own = self._alternative(number, rule, planned.assignment, chosen=True)
         found = {(own.operands, own.results): own}
         for assignment in cuts_of(rule, self.plan.mesh, self.units):
-            each = self._alternative(operator, rule, assignment)
+            each = self._alternative(number, rule, assignment)
             found.setdefault((each.operands, each.results), each)
         ordered = sorted(found.values(), key=lambda each: (each.seconds, not each.chosen))
         told = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
         return Explanation(number, f"operator {number}: {operator}", str(rule), tuple(told))
 
-    def _alternative(self, operator: Operator, rule: Rule, assignment: Assignment, chosen: bool = False) -> Alternative:
+    def _alternative(self, number: int, rule: Rule, assignment: Assignment, chosen: bool = False) -> Alternative:
+        operator = self.graph.operators[number]
         operands, results = placements(rule, assignment)
-        seconds = self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
+        weight = self.model.late_computing if self.late[number] else 1.0
+        seconds = weight * self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
         fetch = {
             (tensor, where): self._move(tensor, self.lies[tensor], where)
             for tensor, where in zip(operator.operands, operands, strict=True)
@@ -212,7 +216,7 @@ class _Questioner:
         way = redistribute(
             spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, self.model.links
         )
-        return way.seconds
+        return way.seconds * (self.model.late_communication if tensor in self.made_late else 1.0)
 
 
 def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -> str:

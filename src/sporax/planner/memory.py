@@ -172,10 +172,20 @@ def _slice_bytes(graph: OperatorGraph, plan: Plan) -> Callable[[Value], int]:
 def _blocks(timeline: Timeline, plan: Plan) -> Iterator[_Block]:
     """What takes memory: tensors at every placement, and copies of arguments that are replaced."""
     size = _slice_bytes(timeline.graph, plan)
-    found = _Lives(timeline, size).run()
-    for value, life in found.items():
-        yield life.begin, life.end, life.use, size(value)
+    alive = _Lives(timeline, size)
+    found = alive.run()
+    received = {value for event in timeline.events if event.sends for value in event.writes}
     copied = timeline.copied_arguments()
+    housed = {
+        gradient
+        for argument, result in copied.items()
+        for gradient in alive.melted.get(result, frozenset()) - received
+        if size(gradient) == size(argument) and alive.begin[gradient] >= 0
+    }
+    freed = {result: found[argument].end + 1 for argument, result in copied.items()}
+    for value, life in found.items():
+        if value not in housed:  # gradients and results of copied arguments lie where the arguments lay
+            yield max(life.begin, min(freed.get(value, -1), life.end)), life.end, life.use, size(value)
     if copied:
         yield 0, max(found[value].end for value in copied), Use.TRANSIENTS, max(map(size, copied))
 

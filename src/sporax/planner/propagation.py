@@ -497,9 +497,7 @@ class _Propagation:
         plan = _CONTROL[operator.name](self, operator, [None if each is None else each.complete() for each in known])
         self._finish(number, operator, plan)
 
-    def _body(
-        self, body: OperatorGraph, arguments: Known, outputs: Known = ()
-    ) -> tuple[Plan, tuple[Placement, ...]]:
+    def _body(self, body: OperatorGraph, arguments: Known, outputs: Known = ()) -> tuple[Plan, tuple[Placement, ...]]:
         """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
         Beside it, where operators inside have the arguments; parameters may be kept elsewhere.
@@ -591,7 +589,11 @@ class _Propagation:
         """For state that no operator touched (a momentum of 0): where the parameter is kept whose name ends its own."""
         spec = self.graph.tensors[each.tensor]
         for tensor, name in self.trainable.items():
-            if each.name.endswith(f".{name}") and self.graph.tensors[tensor].shape == spec.shape and tensor in self.lies:
+            if (
+                each.name.endswith(f".{name}")
+                and self.graph.tensors[tensor].shape == spec.shape
+                and tensor in self.lies
+            ):
                 return self.homes.get(tensor, self.lies[tensor])
         return Placement.replicated(spec.num_dims)
 

@@ -58,7 +58,10 @@ class Arrow:
 def boxes_of(
     graph: OperatorGraph, plan: Plan, model: CostModel
 ) -> tuple[tuple[Box, ...], Mapping[tuple[int, int], Arrow]]:
-    """The boxes of a plan, in the order in which they run, and the arrows between them by their positions."""
+    """The boxes of a plan, in the order in which they run, and the arrows between them by their positions.
+
+    What is moved inside of loops and branches is told in the rows of their boxes and is on no arrow.
+    """
     groups = operator_groups(graph, plan)
     if not _is_marked(graph):
         groups = _heavy_groups(graph, plan)
@@ -125,9 +128,9 @@ class _Lines:
         self.readers = graph.consumers()
         self.arrows: dict[tuple[int, int], Arrow] = {}
         for tensor, numbers in self.readers.items():
-            source = self.box.get(self.maker.get(tensor, -1))
+            source = self.box.get(self.maker.get(tensor, -1), -1)
             targets = {self.box[number] for number in numbers if number in self.box} - {source}
-            for target in targets if source is not None else ():
+            for target in sorted(targets) if source >= 0 else ():
                 self.arrows.setdefault((source, target), Arrow()).num_tensors += 1
 
     def ends(self, tensor: int, reader: int) -> tuple[int, int]:

@@ -254,4 +254,3 @@ def _gathered_for_nd(mark: OperatorMark, wanted: list[Placement | None]) -> list
 _WITH_OUT_STRATEGY = frozenset(
     {"MatMul", "BatchMatMul", "Gather", "SparseGatherV2", "EmbeddingLookup", "embedding", "Tile"}
 )
-

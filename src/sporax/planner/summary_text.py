@@ -70,7 +70,8 @@ def plain_text(summary: Summary, width: int = WIDTH) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """Seconds for people."""
+    """Seconds for people; what is shorter than a picosecond is nothing."""
+    seconds = seconds if seconds >= 1e-12 else 0.0
     for unit in ("s", "ms", "µs"):
         if seconds >= 1 or unit == "µs":
             return f"{seconds:.3g} {unit}" if seconds < 1000 else f"{seconds:.0f} {unit}"

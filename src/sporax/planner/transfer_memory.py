@@ -7,7 +7,8 @@ Three things that compilers do with collectives and replaced arguments are part 
   last operand is there, so all operands, and then all results, are there together: twice the gradients of whole parameters
   in data parallel training.
 * An argument that a result replaces is copied at the start, unless what depends on what makes all its other readers come
-  before the result. Copies take turns in each other's places, so there must be room for the largest one.
+  before the result. Copies take turns in each other's places, so there must be room for the largest one; and a gradient
+  that is computed rather than received is written to the place that its argument left.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class Timeline:
             for member in members:
                 self.times[member] = members[-1]
 
-    def copied_arguments(self) -> list[Value]:
-        """The arguments that are copied, since a result that replaces them might come before a reader."""
+    def copied_arguments(self) -> dict[Value, Value]:
+        """The arguments that are copied, since a result that replaces them might come before a reader; and that result."""
         replaced = {self.inputs[argument]: self.outputs[result] for result, argument in self.graph.aliases}
         readers = dict.fromkeys(replaced, 0)
         bits: dict[int, int] = {}
@@ -94,7 +95,7 @@ class Timeline:
                     mask |= before[value]
             joined.update(dict.fromkeys(members, mask))
         before = self._behind(bits, joined)
-        return [value for value, result in replaced.items() if readers[value] & ~before.get(result, 0)]
+        return {value: result for value, result in replaced.items() if readers[value] & ~before.get(result, 0)}
 
     def _behind(self, bits: Mapping[int, int], joined: Mapping[int, int]) -> dict[Value, int]:
         """For every value the events it waits for, as a sum of `bits`; `joined` is what an event waits for besides."""

@@ -8,7 +8,7 @@ step = planned.function()                   on the devices themselves
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
 from sporax.planner.planned import Answers
+from sporax.planner.search.alternatives import alternatives
 from sporax.planner.search.blocks import repeated
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
@@ -54,12 +55,14 @@ class PlannedFunction(Answers):
         step: the traced function and its graph.
         search: how the plan was found: predicted seconds, lower bound, time of the search.
         model: what priced it.
+        options: what the search was told.
         in_tree, out_tree: structures of the arguments (a tuple) and of the result.
     """
 
     step: Ingested
     search: SearchResult
     model: Roofline
+    options: SearchOptions
     in_tree: Any
     out_tree: Any
 
@@ -72,6 +75,24 @@ class PlannedFunction(Answers):
     def graph(self) -> OperatorGraph:
         """The operators of the function."""
         return self.step.graph
+
+    def alternatives(self, count: int = 3, seconds: float = 60.0) -> tuple[PlannedFunction, ...]:
+        """The best other plans, the cheapest first: each cuts the heaviest operators in a way of its own.
+
+        Args:
+            count: how many; there may be fewer.
+            seconds: time in which to prove that nothing cheaper was left out (`search.statistics["proven"]`); what is found
+                later is good, and no more.
+
+        Raises:
+            SporaxValueError: a count below 1, or the plan was made under a memory limit, which these would not keep.
+        """
+        if count < 1:
+            raise SporaxValueError(f"For 'alternatives', 'count' must be at least 1, but got {count}.")
+        mine = self.plan.operators
+        best = alternatives(self.graph, self.plan.mesh, self.model, self.options, count=count + 1, seconds=seconds)
+        others = [each for each in best if each.plan.operators != mine]
+        return tuple(replace(self, search=each) for each in others[:count])
 
     @cached_property
     def in_shardings(self) -> Any:
@@ -144,6 +165,7 @@ def plan(
     fixed: Mapping[int, Any] | None = None,
     memory: int | str | None = None,
     carry: Mapping[int, int] | None = None,
+    overlap: float = 0.0,
 ) -> PlannedFunction:
     """Search for the fastest way to cut a JAX function over devices.
 
@@ -160,13 +182,18 @@ def plan(
         memory: limit of one device, in bytes or as ``"80GB"``; needs ``mode="ilp"``.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
             as updated parameters; both are then cut alike.
+        overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
+            that hides behind computing and is not counted; 0 to 1.
 
     Raises:
-        SporaxValueError: an unknown mode or profile, a cut that does not fit, or a memory limit that cannot be read.
+        SporaxValueError: an unknown mode or profile, a cut that does not fit, a memory limit that cannot be read, or a share
+            that is none.
         SporaxRuntimeError: nothing fits the memory.
     """
     if mode not in MODES:
         raise SporaxValueError(f"For 'plan', 'mode' must be one of {list(MODES)}, but got {mode!r}.")
+    if not 0.0 <= overlap <= 1.0:
+        raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap}.")
     leaves, in_tree = jax.tree.flatten(args)
     structs = [
         jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves
@@ -190,8 +217,8 @@ def plan(
         fixed=_fixed(fixed or {}, args, step, mesh),
         memory_bytes=None if memory is None else parse_bytes(memory, "For 'plan', 'memory'"),
     )
-    model = Roofline(profile, link_costs(profile, mesh))
-    return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), model, in_tree, out_tree[0])
+    model = Roofline(profile, link_costs(profile, mesh), late_communication=1.0 - overlap)
+    return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), model, options, in_tree, out_tree[0])
 
 
 def _positions(tree: Any) -> list[range]:

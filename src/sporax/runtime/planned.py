@@ -136,11 +136,11 @@ class PlannedStep(Answers):
 
     def keep(self, variables: Sequence[Any], arrays: Sequence[jax.Array]) -> None:
         """Give updated variables their new values."""
-        for number, (variable, array) in enumerate(zip(variables, arrays, strict=False)):
-            if number in self.blocked:
-                uneven.keep(variable, array, self.blocked[number])
-            else:
-                variable.raw = array
+        for variable, array in zip(variables, arrays, strict=False):
+            variable.raw = array
+        for number, how in self.blocked.items():
+            if number < len(variables):
+                uneven.keep(variables[number], arrays[number], how)
 
     def bring(self, variables: Sequence[Any]) -> None:
         """Bring variables to where they must lie; lazy ones are made there, each device its own slices.

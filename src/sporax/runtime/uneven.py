@@ -43,6 +43,7 @@ class Parts:
 def stored(variable: Any, how: Blocked, sharding: Sharding) -> jax.Array:
     """The blocks of a variable, each on its device; it takes this form if it has another."""
     parts: Parts | None = joint.slot(variable, "parts")
+    array: jax.Array
     if parts is not None and parts.how == how:
         return parts.array if parts.array.sharding == sharding else joint.place(parts.array, sharding)
     if getattr(variable, "unmade", None) is not None:

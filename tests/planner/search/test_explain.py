@@ -65,6 +65,19 @@ def test_the_chosen_way_is_told_even_when_others_look_better():
     assert not any(told.chosen.assignment)
 
 
+def test_alternatives_are_priced_as_the_search_prices_them():
+    """What the model gives less weight to in the backward pass has less weight here."""
+    last = max(n for n, each in enumerate(GRAPH.operators) if each.name == "dot_general")
+    (full,), (free,) = (
+        explain(GRAPH, PLAN, model, f"#{last}") for model in (MODEL, replace(MODEL, late_computing=0.5))
+    )
+
+    assert free.chosen.operator_seconds == pytest.approx(full.chosen.operator_seconds / 2)
+    hidden = explain(GRAPH, PLAN, replace(MODEL, late_communication=0.0), f"#{last}")[0]
+    assert hidden.chosen.deliver_seconds == 0.0
+    assert any(each.deliver_seconds for each in full.alternatives)
+
+
 def test_operators_are_found_by_path():
     graph = with_paths(GRAPH)
     told = explain(graph, PLAN, MODEL, "layers.0")

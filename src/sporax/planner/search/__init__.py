@@ -2,7 +2,8 @@
 
 The story, file by file: `operators` and `menu` say what can be cut and how; `bundles` finds the decisions of a graph, `choices`
 what each can choose, `moving` what moves cost, and `problem` puts them together; `ilp`, `dynamic`, `recursive`, `seeds` and
-`blocks` search (`deciding`, `elimination`, `limit` are their tools); `assemble` makes the plan and `result` says what is known.
+`blocks` search (`deciding`, `elimination`, `limit` are their tools) and `alternatives` goes on to the next best; `assemble` makes
+the plan and `result` says what is known.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
+from sporax.planner.search.alternatives import alternatives
 from sporax.planner.search.assemble import whole_plan
 from sporax.planner.search.blocks import repeated
 from sporax.planner.search.dynamic import dynamic
@@ -24,6 +26,7 @@ __all__ = [
     "MODES",
     "SearchOptions",
     "SearchResult",
+    "alternatives",
     "dynamic",
     "ilp",
     "propagation",

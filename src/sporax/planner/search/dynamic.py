@@ -16,8 +16,9 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.elimination import eliminate
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions, refuse_memory
 from sporax.planner.search.result import SearchResult
+from sporax.planner.solver import CostGraph
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.exact import solve_exactly
 from sporax.planner.solver.graph import Ints
@@ -56,7 +57,7 @@ def dynamic(
     options = options or SearchOptions()
     refuse_memory("dynamic", options)
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    core = _reduced(problem)
+    core = _reduced(problem.cost_graph())
     positions, optimal, largest = _decide(core, seconds, largest_table)
     chosen = [int(each) for each in core.expand(positions)]
     cost = problem.seconds(chosen)
@@ -77,8 +78,22 @@ def dynamic(
     )
 
 
-def _reduced(problem: Problem) -> Core:
-    graph = problem.cost_graph()
+def decided(graph: CostGraph, seconds: float) -> tuple[list[int], bool] | None:
+    """One candidate per decision, and whether nothing is better; None where the time was not enough.
+
+    Args:
+        graph: the decisions, without memory.
+        seconds: time for what elimination leaves over.
+    """
+    core = _reduced(graph)
+    try:
+        positions, optimal, _ = _decide(core, seconds, LARGEST_TABLE)
+    except SporaxRuntimeError:
+        return None
+    return [int(each) for each in core.expand(positions)], optimal
+
+
+def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
 
 

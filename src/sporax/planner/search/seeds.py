@@ -107,7 +107,7 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
     yield _by_batch(problem)
     yield {}
     tried: set[object] = set()
-    for number in _heaviest_first(problem):
+    for number in heaviest_first(problem):
         choices = problem.choices[number]
         kind = id(choices.steps)
         if kind in tried:
@@ -133,7 +133,7 @@ def _by_batch(problem: Problem) -> Seeding:
     return seeding
 
 
-def _heaviest_first(problem: Problem) -> list[int]:
+def heaviest_first(problem: Problem) -> list[int]:
     """Decisions of heavy operators by their arithmetic."""
 
     def flops(number: int) -> float:
