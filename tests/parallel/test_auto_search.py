@@ -59,8 +59,11 @@ def planned(step):
 
 @pytest.fixture(scope="module")
 def alone():
+    mode = context.get_context("mode")
     context.set_context(mode=context.GRAPH_MODE)
-    return train()[0]
+    losses = train()[0]
+    context.set_context(mode=mode)
+    return losses
 
 
 @pytest.mark.parametrize("mode", ["ilp", "repeated_blocks"])

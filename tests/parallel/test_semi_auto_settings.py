@@ -72,8 +72,11 @@ def count(step, kind):
 
 @pytest.fixture(scope="module")
 def alone():
+    mode = context.get_context("mode")
     context.set_context(mode=context.GRAPH_MODE)
-    return run(make_step())
+    losses = run(make_step())
+    context.set_context(mode=mode)
+    return losses
 
 
 # ------------------------------------------------------------------------------------------------- optimizer parallelism

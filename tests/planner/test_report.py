@@ -58,6 +58,7 @@ class Net(nn.Cell):
 @pytest.fixture(scope="module")
 def trained():
     """The planned training step of a small network."""
+    mode = context.get_context("mode")
     context.set_context(mode=ms.GRAPH_MODE)
     init()
     context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
@@ -66,6 +67,7 @@ def trained():
     planned = plan_of(step, Tensor(np.ones((8, 16), np.float32)), Tensor(np.zeros(8, np.int32)))
     yield planned
     release()
+    context.set_context(mode=mode)
     context.reset_auto_parallel_context()
 
 

@@ -97,10 +97,10 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
         split = check_split(mark, shapes, num_devices)
         table = _source(graph, producers, operands[0])
         if table is None or table in given:
+            found = "a Tensor" if table is None else "one made of values"
             raise SporaxRuntimeError(
                 f"For '{mark.where}', a table with '{_name(mark)}' must be a Parameter made by an initializer, as in "
-                f"Parameter(initializer('normal', {shapes[0]})), but got {'one made of values' if table else 'a Tensor'}: "
-                "only even cuts are possible then."
+                f"Parameter(initializer('normal', {shapes[0]})), but got {found}: only even cuts are possible then."
             )
         before = rows.setdefault(table, (split.rows, mark.where))
         if before[0] != split.rows:

@@ -3,9 +3,10 @@
 A tensor lives from the operator that makes it to the last one that reads it; arguments of the step live throughout, unless
 a result takes their place. What compilers do not keep does not count: an elementwise operator whose readers are elementwise
 too is melted into them, so that they read what it read; a reshape is its operand under another name. Cheap operators run as
-soon as their operands are there, updates of variables above all. Slices that transfers make are tensors of their own.
+soon as their operands are there, updates of variables above all. A tensor is there once for every placement it is brought to;
+cutting without communication is melted like an elementwise operator (`transfer_memory` says what collectives need).
 
-What a compiler does beyond that (buffers of collectives, workspace of kernels, recomputation) is not known here.
+What a compiler does beyond that (rearranged operands of convolutions, workspace of kernels, recomputation) is not known here.
 """
 
 from __future__ import annotations
@@ -247,8 +248,12 @@ class _Lives:
         return _TICKS * (len(self.timeline.events) - 1)
 
     def _reuse(self) -> None:
-        """A cheap operator writes over an operand of the same size that nobody else reads later."""
-        taken: set[Value] = set()
+        """A cheap operator writes over an operand of the same size that nobody else reads later.
+
+        Not over one that was gathered or traded: collectives leave it in another shape than it is read in.
+        """
+        events = self.timeline.events
+        taken = {value for event in events if event.sends and not event.combines for value in event.writes}
         given = {*self.timeline.inputs}
         given -= {self.timeline.inputs[argument] for _, argument in self.timeline.graph.aliases}
         for value, sources in self.melted.items():

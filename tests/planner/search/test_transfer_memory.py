@@ -1,0 +1,94 @@
+"""What collectives and replaced arguments do to the predicted memory of plans, beside what XLA says."""
+
+import jax
+import networks
+import pytest
+from running import arguments_of, compiled
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.ir.placement import Placement
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory import memory_of, memory_over_time
+from sporax.planner.search.assemble import whole_plan
+from sporax.planner.search.dynamic import dynamic
+from sporax.planner.search.problem import SearchOptions
+from sporax.planner.transfer_memory import Timeline
+
+LAYERS, BATCH, WIDTH = 4, 64, 256
+PARAMETER = WIDTH * WIDTH * 4
+MESH = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
+WHOLE, BY_BATCH, BY_ROWS = Placement(((), ())), Placement(((0, 1, 2), ())), Placement(((0, 1, 2), ()))
+
+
+@pytest.fixture
+def _optimized():
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+def cut(step, parameters, data):
+    inputs = [each.tensor for each in step.graph.inputs][len(step.constants) :]
+    fixed = {tensor: parameters if number < LAYERS else data for number, tensor in enumerate(inputs)}
+    return dynamic(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True, fixed=fixed)).plan
+
+
+def compiled_bytes(step, plan):
+    donated = tuple(argument - len(step.constants) for _, argument in step.graph.aliases)
+    program = jax.jit(compiled(step, plan), donate_argnums=donated).lower(*arguments_of(step)).compile()
+    used = program.memory_analysis()
+    return used.argument_size_in_bytes + used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
+
+
+@pytest.mark.usefixtures("_optimized")
+@pytest.mark.parametrize(("parameters", "data"), [(WHOLE, BY_BATCH), (BY_ROWS, BY_BATCH), (WHOLE, WHOLE)])
+def test_prediction_is_near_the_compiled_program(parameters, data):
+    step = networks.mlp(LAYERS, BATCH, WIDTH)
+    plan = cut(step, parameters, data)
+    assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.1)
+
+
+def test_gradients_that_are_reduced_together_are_all_there_twice():
+    step = networks.mlp(LAYERS, BATCH, WIDTH)
+    plan = cut(step, WHOLE, BY_BATCH)
+    timeline = Timeline(step.graph, plan)
+
+    assert [len(members) for members in timeline.groups if len(members) > 1] == [LAYERS + 1]  # and the loss
+    assert memory_of(step.graph, plan).peak_bytes >= (LAYERS + 2 * LAYERS) * PARAMETER
+    assert not timeline.copied_arguments()  # the one collective makes all readers come before the updates
+
+
+def test_reductions_that_need_each_other_stay_apart():
+    step = networks.mlp(LAYERS, BATCH, WIDTH)
+    columns, rows = Placement(((), (0, 1, 2))), BY_ROWS
+    inputs = [each.tensor for each in step.graph.inputs][len(step.constants) :]
+    fixed = dict(zip(inputs, [columns, rows, columns, rows, WHOLE, WHOLE], strict=True))
+    plan = dynamic(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True, fixed=fixed)).plan
+
+    timeline = Timeline(step.graph, plan)
+    reductions = [event for event in timeline.events if event.combines]
+    assert len(reductions) >= 3
+    assert len(timeline.groups) == len(reductions)
+
+
+def test_arguments_that_are_read_beside_their_update_are_copied():
+    step = networks.mlp(LAYERS, BATCH, WIDTH)
+    plan = whole_plan(step.graph, MESH)
+    copied = Timeline(step.graph, plan).copied_arguments()
+
+    first, *others = [each.tensor for each in step.graph.inputs][len(step.constants) :][:LAYERS]
+    assert {tensor for tensor, _ in copied} == {*others}  # nobody needs a gradient of the data, so `first` is read once
+    assert first not in {tensor for tensor, _ in copied}
+
+
+def test_memory_over_time_has_one_figure_per_position():
+    step = networks.mlp(LAYERS, BATCH, WIDTH)
+    plan = cut(step, WHOLE, BY_BATCH)
+    told = memory_over_time(step.graph, plan)
+
+    positions = [position for position, _ in told]
+    assert positions == sorted({*positions})
+    assert positions[0] == -1
+    assert max(sum(uses.values()) for _, uses in told) == memory_of(step.graph, plan).peak_bytes
