@@ -10,7 +10,7 @@ import zlib
 import jax
 import numpy as np
 import pytest
-from operator_cases import CASES, NUM_DEVICES, splits
+from cut_cases import CASES, NUM_DEVICES, splits
 from program_text import collective_bytes, planned_bytes
 
 import sporax as ms

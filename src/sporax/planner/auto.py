@@ -23,7 +23,8 @@ from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.lookup_cuts import is_split
 from sporax.planner.memory import memory_of
-from sporax.planner.propagation import Known, plan_by_propagation
+from sporax.planner.policy import Known
+from sporax.planner.propagation import plan_by_propagation
 from sporax.planner.rules import Assignment
 from sporax.planner.search.blocks import repeated
 from sporax.planner.search.dynamic import dynamic

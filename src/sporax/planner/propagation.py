@@ -15,84 +15,17 @@ import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
-from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.bodies import SCALAR, plan_control_flow
+from sporax.planner.policy import Known, NoPolicy, Policy
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import Assignment, Rule, nothing_cut, placements, propagate, rule_for
-
-SCALAR = Placement(())
-
-Known = Sequence["Placement | None"]
-"""Where tensors lie, as far as it is decided."""
-
-
-class Policy(Protocol):
-    """Decides what marks mean."""
-
-    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
-        """Where an operator's tensors shall lie; None to leave one as it is."""
-        ...
-
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
-        """Where tensors shall lie because the user says so."""
-        ...
-
-    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
-        """How the gradient of a parameter is combined.
-
-        Args:
-            name: of the parameter.
-            spec: its shape.
-            home, used: where it is kept, and where operators have it.
-        """
-        ...
-
-    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
-        """Where a trainable parameter is kept, given where operators want it."""
-        ...
-
-    def weight(self, name: str, used: Placement) -> Settlement:
-        """How a parameter that is kept elsewhere is brought to where operators want it."""
-        ...
-
-    def loss_scale(self, placement: Placement) -> float:
-        """How often the derivative of a loss counts that lies like this."""
-        ...
-
-
-class NoPolicy:
-    """Takes no notice of operators; gradients are combined as their parameters lie."""
-
-    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
-        """Leave all tensors as they are."""
-        return [None] * len(specs)
-
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
-        """Leave all tensors as they are."""
-        return [None] * len(specs)
-
-    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
-        """As the parameter lies."""
-        return Settlement(home, f"gradient of {name}")
-
-    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
-        """Where operators want it."""
-        return used
-
-    def weight(self, name: str, used: Placement) -> Settlement:
-        """By itself."""
-        return Settlement(used, "weight for use")
-
-    def loss_scale(self, placement: Placement) -> float:
-        """Once."""
-        return 1.0
 
 
 def plan_by_propagation(
@@ -494,7 +427,8 @@ class _Propagation:
     # ------------------------------------------------------------------------------------------------- control flow
 
     def _control(self, number: int, operator: Operator, known: Sequence[Placement | None]) -> None:
-        plan = _CONTROL[operator.name](self, operator, [None if each is None else each.complete() for each in known])
+        complete = [None if each is None else each.complete() for each in known]
+        plan = plan_control_flow(operator, complete, self._body)
         self._finish(number, operator, plan)
 
     def _body(self, body: OperatorGraph, arguments: Known, outputs: Known = ()) -> tuple[Plan, tuple[Placement, ...]]:
@@ -514,54 +448,6 @@ class _Propagation:
         plan = inner.run()
         self.notes.update(inner.notes)
         return plan, tuple(inner.lies[each.tensor] for each in body.inputs[first:])
-
-    def _scan(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
-        params = operator.operation.params
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
-        specs = operator.operation.operands
-        body = operator.bodies[0]
-        consts = known[:num_consts]
-        carry = list(known[num_consts : num_consts + num_carry])
-        rows = [None if each is None else Placement(each.dims[1:]) for each in known[num_consts + num_carry :]]
-        first, used = self._body(body, [*consts, *carry, *rows])
-        found = first.inputs[len(body.inputs) - len(specs) :]
-        plan, _ = self._body(
-            body, used, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)]
-        )
-        carried = found[num_consts : num_consts + num_carry]
-        wanted = (
-            *found[: num_consts + num_carry],
-            *(Placement(((), *each.dims)) for each in found[num_consts + num_carry :]),
-        )
-        stacked = tuple(Placement(((), *each.dims)) for each in plan.outputs[num_carry:])
-        return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
-
-    def _while(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
-        num_cond = operator.operation.params["cond_nconsts"]
-        num_body = operator.operation.params["body_nconsts"]
-        condition, body = operator.bodies
-        carry = known[num_cond + num_body :]
-        first, _ = self._body(body, [*known[num_cond : num_cond + num_body], *carry])
-        found = first.inputs[len(body.inputs) - num_body - len(carry) :]
-        carried = found[num_body:]
-        plan, _ = self._body(body, found, carried)
-        test, _ = self._body(condition, [*known[:num_cond], *carried])
-        consts = test.inputs[len(condition.inputs) - num_cond - len(carry) :][:num_cond]
-        return OperatorPlan((), (*consts, *found), tuple(carried), (test, plan))
-
-    def _cond(self, operator: Operator, known: Sequence[Placement | None]) -> OperatorPlan:
-        arguments: Sequence[Placement | None] = known[1:]
-        plans: list[Plan] = []
-        outputs: Known = ()
-        for body in operator.bodies:
-            plan, _ = self._body(body, arguments, outputs)
-            arguments = plan.inputs[len(body.inputs) - len(arguments) :]
-            outputs = plan.outputs
-            plans.append(plan)
-        decided = tuple(each or SCALAR for each in arguments)
-        if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
-            plans = [self._body(body, decided, outputs)[0] for body in operator.bodies]
-        return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))
 
     # ------------------------------------------------------------------------------------------------------- the end
 
@@ -618,6 +504,3 @@ def _without(placement: Placement | None, taken: frozenset[int]) -> Placement | 
         return placement
     dims = (tuple(itertools.takewhile(lambda axis: axis not in taken, axes)) for axes in placement.dims)
     return Placement(tuple(dims), tuple(axis for axis in placement.partial if axis not in taken), placement.reduction)
-
-
-_CONTROL = {"scan": _Propagation._scan, "while": _Propagation._while, "cond": _Propagation._cond}

@@ -26,7 +26,8 @@ from sporax.ir.plan import Plan, Settlement
 from sporax.planner.buffers import Buffers, buffers_for
 from sporax.planner.lookup_cuts import READERS
 from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for, result_placement
-from sporax.planner.propagation import Known, plan_by_propagation
+from sporax.planner.policy import Known
+from sporax.planner.propagation import plan_by_propagation
 
 FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
 """Operators that take their inputs as they come."""
@@ -62,7 +63,7 @@ def semi_auto_plan(
 
 @dataclass(frozen=True, slots=True)
 class SemiAuto:
-    """Decides what marks mean (`propagation.Policy`).
+    """Decides what marks mean (`policy.Policy`).
 
     Attributes:
         mesh: the devices.

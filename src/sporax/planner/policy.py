@@ -1,0 +1,76 @@
+"""What a plan by propagation asks of the mode it is made for: what marks mean, and how parameters and gradients are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sporax.ir.marks import LayoutMark, OperatorMark
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Settlement
+
+Known = Sequence["Placement | None"]
+"""Where tensors lie, as far as it is decided."""
+
+
+class Policy(Protocol):
+    """Decides what marks mean."""
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """Where an operator's tensors shall lie; None to leave one as it is."""
+        ...
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+        """Where tensors shall lie because the user says so."""
+        ...
+
+    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+        """How the gradient of a parameter is combined.
+
+        Args:
+            name: of the parameter.
+            spec: its shape.
+            home, used: where it is kept, and where operators have it.
+        """
+        ...
+
+    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where a trainable parameter is kept, given where operators want it."""
+        ...
+
+    def weight(self, name: str, used: Placement) -> Settlement:
+        """How a parameter that is kept elsewhere is brought to where operators want it."""
+        ...
+
+    def loss_scale(self, placement: Placement) -> float:
+        """How often the derivative of a loss counts that lies like this."""
+        ...
+
+
+class NoPolicy:
+    """Takes no notice of operators; gradients are combined as their parameters lie."""
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """Leave all tensors as they are."""
+        return [None] * len(specs)
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+        """Leave all tensors as they are."""
+        return [None] * len(specs)
+
+    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+        """As the parameter lies."""
+        return Settlement(home, f"gradient of {name}")
+
+    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where operators want it."""
+        return used
+
+    def weight(self, name: str, used: Placement) -> Settlement:
+        """By itself."""
+        return Settlement(used, "weight for use")
+
+    def loss_scale(self, placement: Placement) -> float:
+        """Once."""
+        return 1.0
