@@ -1,11 +1,7 @@
 """Measuring the devices at hand: a hardware profile from a few seconds of matrix products, copies and collectives.
 
 All devices work at the same time, as they do in a step: simulated devices share the cores of one machine, and what counts
-is what each gets. A rate is the best of several rounds, since everything else that runs can only make a round slower. What it
-takes to start a program is measured too and taken off everything: a step starts one program, not one per operator.
-
-Sizes are those of tensors in programs that one would run on such devices. On CPUs these fit the caches; arrays of many
-megabytes get fresh pages from the system at every step there, which is slower by an order of magnitude.
+is what each gets. A rate is the best of several rounds, since everything else that runs can only make a round slower.
 """
 
 from __future__ import annotations
@@ -22,12 +18,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from sporax.ir.hardware import HardwareProfile, Link, load_profile
 
 _AXIS = "devices"
-_ROUNDS = 11
+_ROUNDS = 7
 _MATRIX = {"cpu": 512, "gpu": 8192, "tpu": 8192}
 _VECTOR = {"cpu": 1 << 22, "gpu": 1 << 27, "tpu": 1 << 26}
 _CHAIN = 64
 _DTYPES = ("float32", "bfloat16", "float16")
-_SLICES = {"cpu": (1 << 10, 1 << 15, 1 << 20), "gpu": (1 << 12, 1 << 18, 1 << 24), "tpu": (1 << 12, 1 << 18, 1 << 22)}
+_SMALL, _LARGE = 1 << 10, 1 << 20
 """Elements per device of the collectives that are timed."""
 
 Report = Callable[[str], None]
@@ -47,16 +43,14 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
     devices = jax.devices()
     platform = devices[0].platform
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
-    start = _everywhere(mesh, lambda x: x + 1, ((8,), "float32"))
-    report(f"starting a program: {start * 1e6:.3g} us")
-    flops = {dtype: _matrix_rate(mesh, platform, dtype, start) for dtype in _DTYPES}
+    flops = {dtype: _matrix_rate(mesh, platform, dtype) for dtype in _DTYPES}
     for dtype, rate in flops.items():
         report(f"matrix product in {dtype}: {rate / 1e9:.4g} GFLOP/s per device")
-    bandwidth = _memory_rate(mesh, platform, start)
+    bandwidth = _memory_rate(mesh, platform)
     report(f"memory: {bandwidth / 1e9:.4g} GB/s per device")
     launch = _launch_seconds(mesh)
     report(f"one small operator: {launch * 1e6:.3g} us")
-    link, collective = _link(mesh, platform, start) if len(devices) > 1 else _known_link(platform)
+    link, collective = _link(mesh) if len(devices) > 1 else _known_link(platform)
     report(
         f"link: {link.alpha_seconds * 1e6:.3g} us a step, {link.bandwidth / 1e9:.4g} GB/s; collective {collective * 1e6:.3g} us"
     )
@@ -89,23 +83,18 @@ def _everywhere(mesh: Mesh, function: Callable[..., Any], *shapes: tuple[tuple[i
     return best
 
 
-def _beyond(seconds: float, start: float) -> float:
-    """What a program takes beyond its start; a part of it at least, should the start have been measured too long."""
-    return max(seconds - start, seconds / 10)
-
-
-def _matrix_rate(mesh: Mesh, platform: str, dtype: str, start: float) -> float:
+def _matrix_rate(mesh: Mesh, platform: str, dtype: str) -> float:
     size = _MATRIX.get(platform, 1024)
     numpy_dtype = jnp.dtype(dtype).name
     seconds = _everywhere(mesh, lambda a: a @ a, ((size, size), numpy_dtype))
-    return float(2 * size**3 / _beyond(seconds, start))
+    return float(2 * size**3 / seconds)
 
 
-def _memory_rate(mesh: Mesh, platform: str, start: float) -> float:
+def _memory_rate(mesh: Mesh, platform: str) -> float:
     """Reading two vectors and writing one."""
     count = _VECTOR.get(platform, 1 << 22)
     seconds = _everywhere(mesh, lambda a, b: a + b, ((count,), "float32"), ((count,), "float32"))
-    return float(3 * 4 * count / _beyond(seconds, start))
+    return float(3 * 4 * count / seconds)
 
 
 def _launch_seconds(mesh: Mesh) -> float:
@@ -124,12 +113,11 @@ def _launch_seconds(mesh: Mesh) -> float:
     return max((long - short) / (2 * (_CHAIN - 1)), 1e-9)
 
 
-def _link(mesh: Mesh, platform: str, start: float) -> tuple[Link, float]:
+def _link(mesh: Mesh) -> tuple[Link, float]:
     """Latency and bandwidth of a ring of all devices, and the fixed time of a collective.
 
-    The time of an all-gather is ``fixed + (n - 1) * (alpha + bytes / bandwidth)``. The line through several sizes is the one
-    with the least relative errors, so that small sizes count as much as large ones. What does not depend on the size is
-    shared out between the fixed time and the steps by comparing with rings of two devices.
+    The time of an all-gather is ``fixed + (n - 1) * (alpha + bytes / bandwidth)``. Two sizes give the bandwidth. What is left
+    is shared out between the fixed time and the steps by comparing with a ring of two devices.
     """
     count = mesh.size
 
@@ -140,26 +128,16 @@ def _link(mesh: Mesh, platform: str, start: float) -> tuple[Link, float]:
 
         return run
 
-    def seconds(groups: Sequence[Sequence[int]] | None, size: int) -> float:
-        return _beyond(_everywhere(mesh, gather(groups), ((size,), "float32")), start)
-
-    sizes = _SLICES.get(platform, _SLICES["gpu"])
-    left, seconds_per_byte = _line([4 * (count - 1) * size for size in sizes], [seconds(None, size) for size in sizes])
+    small, large = (_everywhere(mesh, gather(None), ((size,), "float32")) for size in (_SMALL, _LARGE))
+    seconds_per_byte = max((large - small) / ((count - 1) * 4 * (_LARGE - _SMALL)), 1e-13)
+    left = max(small - (count - 1) * seconds_per_byte * 4 * _SMALL, 1e-7)
     alpha, fixed = left / count, left / count
     if count > 2 and count % 2 == 0:
         pairs = [[2 * pair, 2 * pair + 1] for pair in range(count // 2)]
-        two = seconds(pairs, sizes[0])
-        alpha = min(max((left - two) / (count - 2), 1e-9), left / count)
+        two = _everywhere(mesh, gather(pairs), ((_SMALL,), "float32"))
+        alpha = min(max((small - two) / (count - 2), 1e-9), left / count)
         fixed = max(left - (count - 1) * alpha, 1e-7)
     return Link("measured", 1 << 20, alpha, 1 / seconds_per_byte), fixed
-
-
-def _line(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """Start and slope, both above 0, of the line with the least sum of squared relative errors."""
-    measured = np.array(seconds)
-    terms = np.stack([np.ones(len(sizes)), np.array(sizes)], axis=1) / measured[:, None]
-    (first, slope), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)))
-    return max(float(first), 1e-7), max(float(slope), 1e-13)
 
 
 def _known_link(platform: str) -> tuple[Link, float]:
