@@ -162,10 +162,11 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
 
     def _sparse(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Through the primitives that plans were told of; through one operator when they were told of none."""
-        if self.reduction == "mean" and argument.configured(self.sparse_softmax_cross_entropy):
+        dense = argument.configured(self.one_hot, self.softmax_cross_entropy)
+        if self.reduction == "mean" and (argument.configured(self.sparse_softmax_cross_entropy) or not dense):
             mean: Tensor = self.sparse_softmax_cross_entropy(logits, labels)
             return mean
-        if not argument.configured(self.one_hot, self.softmax_cross_entropy):
+        if not dense:
             return self.get_loss(ops.cross_entropy(logits, labels, reduction="none"))
         on, off = (Tensor(value, logits.dtype) for value in (1.0, 0.0))
         hot = self.one_hot(labels, logits.shape[-1], on, off)
