@@ -218,7 +218,9 @@ def by_hand(net: nn.Cell, forward: Forward, x: Any, y: Any) -> Step:
 def on_sporax(net: nn.Cell, x: Any, y: Any) -> Step:
     """The step in MindSpore's names."""
     optimizer = nn.Momentum(net.trainable_params(), RATE, MOMENTUM)
-    train = nn.TrainOneStepCell(nn.WithLossCell(net, nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")), optimizer)
+    train = nn.TrainOneStepCell(
+        nn.WithLossCell(net, nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")), optimizer
+    )
     x_tensor, y_tensor = Tensor(x), Tensor(y)
     return lambda: train(x_tensor, y_tensor).array
 
