@@ -88,7 +88,7 @@ def test_the_network_is_cut_over_all_devices(net, parallel, call):
     context.set_world(8, 0)
     cut = call(parallel, x)
     assert len(cut.array.sharding.device_set) == 8
-    np.testing.assert_allclose(cut.asnumpy(), alone.asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(cut.asnumpy(), alone.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_stages_are_not_offered_yet(parallel):
