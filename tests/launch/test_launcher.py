@@ -274,11 +274,13 @@ else:
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
-def test_mpirun(write, environ):
-    script = write("script.py", JOIN + "print(me.rank, me.size, me.local_rank, me.local_size, me.coordinator_address)")
+def test_mpirun(write, environ, tmp_path):
+    report = "open(f'rank{me.rank}', 'w').write(f'{me.size} {me.local_rank} {me.local_size} {me.coordinator_address}')"
+    script = write("script.py", JOIN + report)
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m", "sporax", "run"]
-    done = subprocess.run([*command, script], env=environ, capture_output=True, text=True, timeout=60)
-    first, second = sorted(done.stdout.splitlines())
-    assert first.startswith("0 2 0 2 127.0.0.1:")
-    assert second.startswith("1 2 1 2 127.0.0.1:")
-    assert first.split()[4] == second.split()[4]
+    subprocess.run([*command, script], env=environ, cwd=tmp_path, check=True, timeout=60)
+    first, second = ((tmp_path / f"rank{rank}").read_text().split() for rank in (0, 1))
+    assert first[:3] == ["2", "0", "2"]
+    assert second[:3] == ["2", "1", "2"]
+    assert first[3] == second[3]
+    assert first[3].startswith("127.0.0.1:")

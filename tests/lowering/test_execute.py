@@ -118,7 +118,13 @@ def test_scan(devices, rows):
         value, gradient = jax.value_and_grad(loss)(w)
         return value, w - 0.1 * gradient
 
-    cut(devices, function, (floats(3, 16, 16), floats(8, 16)), {1: P(((0, 1), ())), 0: P(((), (), rows))})
+    graph, plan, _ = cut(
+        devices, function, (floats(3, 16, 16), floats(8, 16)), {1: P(((0, 1), ())), 0: P(((), (), rows))}
+    )
+    loops = [planned for each, planned in zip(graph.operators, plan.operators, strict=True) if each.name == "scan"]
+    assert len(loops) == 2  # forward and backward
+    assert all(any(any(each.assignment) for each in loop.bodies[0].operators) for loop in loops)  # cut inside, too
+    assert plan.outputs[1] == P(((), (), rows))
 
 
 def test_while_and_cond(devices):
@@ -130,7 +136,8 @@ def test_while_and_cond(devices):
         value, _ = jax.lax.while_loop(lambda carry: carry[1] < 5, body, (x, 0))
         return jax.lax.cond(value.sum() > 0, lambda v: v * 2, lambda v: v + v.sum(), value)
 
-    cut(devices, function, (floats(8, 16),), {0: P(((0, 1), (2,)))})
+    _, plan, _ = cut(devices, function, (floats(8, 16),), {0: P(((0, 1), (2,)))})
+    assert plan.outputs == (P(((0, 1), (2,))),)  # never brought together on the way
 
 
 def test_random_numbers_and_recomputation(devices):
@@ -156,4 +163,5 @@ def test_what_cannot_be_cut_runs_whole_and_is_noted(devices):
 
 
 def test_results_that_are_arguments_and_literals(devices):
-    cut(devices, lambda x: (x, 2.0, x.T), (floats(8, 16),), {0: P(((0,), (1, 2)))})
+    _, plan, _ = cut(devices, lambda x: (x, 2.0, x.T), (floats(8, 16),), {0: P(((0,), (1, 2)))})
+    assert plan.outputs == (P(((0,), (1, 2))), P(()), P(((1, 2), (0,))))

@@ -44,6 +44,13 @@ def test_shard_returns_the_cell_and_checks_its_strategies():
         net.shard(((1, 1),), level=3)
 
 
+def test_a_level_of_mindspores_search_changes_nothing_and_says_so():
+    net = Net()
+    with pytest.warns(UserWarning, match="level=1 changes nothing"):
+        net.shard(((1, 1),), level=1)
+    assert net.marks["shard"][0] == ((1, 1),)
+
+
 def test_recompute_settings_are_checked_and_set_once():
     net = Net()
     net.recompute(mp_comm_recompute=False)

@@ -57,7 +57,7 @@ def test_case(name):
     check(CASES[name])
 
 
-def adjoint(forward, backward, x, weight):
+def assert_adjoint(forward, backward, x, weight):
     """A transposed convolution is the adjoint of the convolution: <forward(x), y> = <x, backward(y)>."""
     image = forward(x)
     y = numbers(*image.shape, seed=5)
@@ -75,7 +75,7 @@ def test_conv_transpose2d_is_the_adjoint(size, stride, pad, dilation, groups):
     extra = tuple(each % stride for each in outs)
     if max(extra) >= max(stride, dilation):
         return
-    adjoint(
+    assert_adjoint(
         lambda x: convolved(x, weight, stride, edges, dilation, groups),
         lambda y, w: ops.conv_transpose2d(Tensor(y), Tensor(w), None, stride, pad, extra, groups, dilation),
         x, weight,
@@ -88,7 +88,7 @@ def test_conv2d_transpose_is_the_adjoint(mode, pad, stride, name):
     x, weight = numbers(1, 4, 6, 6), numbers(2, 4, 3, 3)
     edges = {"valid": [(0, 0)] * 2, "same": [(0, 1)] * 2, "pad": [(1, 1)] * 2}[mode]
     operator = getattr(ops, name)(2, 3, pad_mode=mode, pad=pad, stride=stride)
-    adjoint(
+    assert_adjoint(
         lambda x: convolved(x, weight, stride, edges), lambda y, w: operator(Tensor(y), Tensor(w), x.shape), x, weight
     )
 
@@ -99,7 +99,7 @@ def test_conv3d_transpose_is_the_adjoint():
         lambda y, w: ops.conv3d_transpose(Tensor(y), Tensor(w), stride=2),
         lambda y, w: ops.Conv3DTranspose(3, 2, 2, stride=2)(Tensor(y), Tensor(w)),
     ):
-        adjoint(lambda x: convolved(x, weight, 2, [(0, 0)] * 3), call, x, weight)
+        assert_adjoint(lambda x: convolved(x, weight, 2, [(0, 0)] * 3), call, x, weight)
 
 
 def test_gradients_of_transposes():

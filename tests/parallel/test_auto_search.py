@@ -1,11 +1,14 @@
 """Automatic parallelism on eight devices: every search's plan trains to the losses of one device."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import sporax as ms
 from sporax import Tensor, context, nn, ops
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.memory import memory_of
 
@@ -115,6 +118,31 @@ def test_a_plan_fits_the_memory_that_there_is():
     context.set_cost_model_context(device_memory_capacity=1e5)
     with pytest.raises(SporaxRuntimeError, match="memory"):
         train(steps=1, search_mode="dynamic_programming")
+
+
+def test_without_a_word_the_memory_is_that_of_the_hardware(monkeypatch, tmp_path):
+    small = dataclasses.replace(load_profile("cpu"), name="small", memory_bytes=1000)
+    path = tmp_path / "small.json"
+    path.write_text(small.to_json())
+    monkeypatch.setenv("SPORAX_HARDWARE", str(path))
+    with pytest.raises(SporaxRuntimeError, match="memory"):
+        train(steps=1, search_mode="recursive_programming")
+    context.set_cost_model_context(device_memory_capacity=1e9)
+    losses, _ = train(steps=1, search_mode="recursive_programming")
+    assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize(
+    ("function", "settings"),
+    [
+        (context.set_algo_parameters, {"tensor_slice_align_enable": True}),
+        (context.set_cost_model_context, {"costmodel_beta": 300.0}),
+    ],
+)
+def test_settings_that_change_nothing_say_so(function, settings):
+    function(**settings)
+    with pytest.warns(UserWarning, match=f"'{next(iter(settings))}' has no effect"):
+        train(steps=1, search_mode="recursive_programming")
 
 
 def test_changed_search_settings_make_a_new_plan():

@@ -446,11 +446,17 @@ def test_parallel_settings_that_contradict_each_other(
 )
 def test_parallel_settings_that_fit(make_data: Any, make_model: Any, settings: dict[str, Any]) -> None:
     ms.set_auto_parallel_context(**settings)
-    make_model().train(1, make_data())
+    model = make_model()
+    before = [parameter.asnumpy() for parameter in model.train_network.get_parameters()]
+    model.train(1, make_data())
+    after = [parameter.asnumpy() for parameter in model.train_network.get_parameters()]
+    assert any((new != old).any() for new, old in zip(after, before, strict=True))
 
 
 def test_a_network_with_settings_of_its_own_does_not_ask_the_context(make_data: Any) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     net = AutoParallel(nn.Dense(2, 3))
     net.dataset_strategy("full_batch")
+    before = [parameter.asnumpy() for parameter in net.trainable_params()]
     Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9)).train(1, make_data())
+    assert all((new.asnumpy() != old).any() for new, old in zip(net.trainable_params(), before, strict=True))

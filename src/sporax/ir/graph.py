@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from sporax.ir.marks import Mark
 from sporax.ir.operation import Operation, TensorSpec
 
 LITERAL = -1
@@ -79,6 +80,11 @@ class Operator:
     def name(self) -> str:
         """Name of the primitive."""
         return self.operation.name
+
+    @property
+    def mark(self) -> Mark | None:
+        """What it says, if it is a mark."""
+        return self.operation.params["mark"] if self.name == MARK else None
 
     def __str__(self) -> str:
         where = f" at {self.path}" if self.path else ""

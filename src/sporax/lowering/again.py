@@ -78,7 +78,7 @@ class _Rewriter:
         names: set[str] = set()
         last = 0
         for number, operator in enumerate(self.step.graph.operators):
-            mark = operator.operation.params.get("mark") if operator.name == MARK else None
+            mark = operator.mark
             if isinstance(mark, GradientMark):
                 names.update(mark.parameters)
                 last = number

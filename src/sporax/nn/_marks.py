@@ -9,6 +9,7 @@ from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ops._primitive import Primitive, strategy_form
+from sporax.ops._sharded import check_options
 from sporax.runtime import state
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class PlacementMarks:
             out_strategy: likewise for the outputs, or None.
             parameter_plan: cuts of Parameters by name, ``{"fc.weight": (8, 1)}``.
             device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``.
-            level: what the search looks at first: 0 speed, 1 memory, 2 search time.
+            level: 0, 1 or 2; of MindSpore's search, so others than 0 are accepted with a warning.
 
         Raises:
             SporaxTypeError: an argument of the wrong kind.
@@ -84,10 +85,7 @@ class PlacementMarks:
             raise SporaxTypeError(
                 f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."
             )
-        if device not in ("Ascend", "GPU", "CPU"):
-            raise SporaxTypeError(f"For '{name}.shard', 'device' must be 'Ascend', 'GPU' or 'CPU', but got {device!r}.")
-        if level not in (0, 1, 2) or isinstance(level, bool):
-            raise SporaxTypeError(f"For '{name}.shard', 'level' must be 0, 1 or 2, but got {level!r}.")
+        check_options(f"{name}.shard", device, level)
         self._mark("shard", (in_strategy, out_strategy, parameter_plan or {}, device, level))
         return self
 

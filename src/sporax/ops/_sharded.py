@@ -56,6 +56,23 @@ def sharded_call(
     return _marked(name, "out_strategy", result, cuts_of(out_strategy))
 
 
+def check_options(where: str, device: Any, level: Any) -> None:
+    """Check the settings of `shard` that are about MindSpore's devices and search.
+
+    Raises:
+        SporaxTypeError: neither of those that there are.
+    """
+    if device not in ("Ascend", "GPU", "CPU"):
+        raise SporaxTypeError(f"For '{where}', 'device' must be 'Ascend', 'GPU' or 'CPU', but got {device!r}.")
+    if level not in (0, 1, 2) or isinstance(level, bool):
+        raise SporaxTypeError(f"For '{where}', 'level' must be 0, 1 or 2, but got {level!r}.")
+    if level:
+        warnings.warn(
+            f"For '{where}', level={level} changes nothing: operators inside follow their inputs, there is no search to steer.",
+            stacklevel=4,
+        )
+
+
 def is_operator(function: Any) -> bool:
     """Whether `function` is one operator, so that a strategy is the operator's own."""
     return isinstance(function, Operator) or any(function is each for each in MINT.values())

@@ -10,7 +10,7 @@ from sporax.common.jit import Compiled
 from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.ops._primitive import strategy_form
-from sporax.ops._sharded import parameters_by_plan, sharded_call
+from sporax.ops._sharded import check_options, sharded_call
 from sporax.runtime import state
 
 
@@ -32,7 +32,7 @@ def shard(
         out_strategy: likewise for the outputs, or None.
         parameter_plan: cuts of a Cell's Parameters by name, ``{"fc.weight": (8, 1)}``.
         device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``; the devices at hand are used, whatever is said.
-        level: what a search looks at first: 0 speed, 1 memory, 2 search time.
+        level: 0, 1 or 2; of MindSpore's search, so others than 0 are accepted with a warning.
 
     Raises:
         SporaxTypeError: an argument of the wrong kind, or a `parameter_plan` for something that is not a Cell.
@@ -54,7 +54,7 @@ def shard(
     name = getattr(fn, "__name__", type(fn).__name__)
 
     def inside(*args: Any, **kwargs: Any) -> Any:
-        return sharded_call(name, fn, args, kwargs, in_strategy, out_strategy, parameters_by_plan(None, {}))
+        return sharded_call(name, fn, args, kwargs, in_strategy, out_strategy, {})
 
     inside.__name__ = name
     compiled = Compiled(inside)
@@ -72,7 +72,4 @@ def _check(in_strategy: Any, out_strategy: Any, device: Any, level: Any) -> None
     strategy_form("shard", "in_strategy", tuple(entry for entry in in_strategy if entry is not None))
     if out_strategy is not None:
         strategy_form("shard", "out_strategy", out_strategy)
-    if device not in ("Ascend", "GPU", "CPU"):
-        raise SporaxTypeError(f"For 'shard', 'device' must be 'Ascend', 'GPU' or 'CPU', but got {device!r}.")
-    if level not in (0, 1, 2) or isinstance(level, bool):
-        raise SporaxTypeError(f"For 'shard', 'level' must be 0, 1 or 2, but got {level!r}.")
+    check_options("shard", device, level)

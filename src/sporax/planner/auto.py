@@ -7,17 +7,19 @@ combined, fused and scattered, and parameters kept, by the same rules as in semi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import MARK, OperatorGraph, Role
-from sporax.ir.hardware import HardwareProfile, load_profile
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import GradientMark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan, Settlement
 from sporax.ir.plan_settings import PlanSettings
+from sporax.ir.search_config import CostModelConfig
 from sporax.planner.buffers import buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
@@ -26,23 +28,8 @@ from sporax.planner.memory import memory_of
 from sporax.planner.policy import Known
 from sporax.planner.propagation import plan_by_propagation
 from sporax.planner.rules import Assignment
-from sporax.planner.search.blocks import repeated
-from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import SearchOptions
-from sporax.planner.search.recursive import recursive
-from sporax.planner.search.result import SearchResult
-from sporax.planner.search.seeds import propagation
+from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.semi_auto import SemiAuto
-
-SEARCHES = {
-    "recursive_programming": recursive,
-    "dynamic_programming": dynamic,
-    "sharding_propagation": propagation,
-    "ilp": ilp,
-    "repeated_blocks": repeated,
-}
-"""The searches of `search_mode`, and those beyond MindSpore's that only ``SPORAX_PLAN_MODE`` and `sporax plan` name."""
 
 
 def auto_plan(
@@ -50,8 +37,8 @@ def auto_plan(
     mesh: DeviceMatrix,
     settings: PlanSettings,
     data: Mapping[int, Placement],
-    whole_parameters: frozenset[str] = frozenset(),
-    hardware: str = "cpu",
+    whole_parameters: frozenset[str],
+    profile: HardwareProfile,
 ) -> tuple[Plan, SearchResult]:
     """The plan of AUTO_PARALLEL, and what the search says of it.
 
@@ -61,13 +48,13 @@ def auto_plan(
         settings: the user's.
         data: where inputs lie that hold data, by number of the tensor.
         whole_parameters: names of those that optimizer parallelism shall not cut.
-        hardware: profile to use when the settings name none.
+        profile: the devices' hardware.
 
     Raises:
         SporaxRuntimeError: a strategy of the user that does not fit, or no plan fits the memory.
     """
     config = settings.parallel
-    profile = load_profile(settings.hardware or hardware)
+    _warn_of_ignored(settings)
     policy = AutoPolicy(mesh, config, whole_parameters, buffers_for(graph, config))
     found = _search(graph, mesh, settings, profile, {**data, **_users_cuts(graph, policy)})
     plan = plan_by_propagation(
@@ -86,11 +73,33 @@ def _search(
     """The plan of the search that the user chose; where it does not fit the memory, the best one that does."""
     model: CostModel = Roofline(profile, link_costs(profile, mesh))
     options = SearchOptions(fully_use_devices=settings.search.fully_use_devices, fixed=fixed)
-    found = SEARCHES[settings.parallel.search_mode](graph, mesh, model, options)
-    capacity = int(settings.cost.device_memory_capacity)
+    found = search(graph, mesh, model, settings.parallel.search_mode, options)
+    capacity = _capacity(settings, profile)
     if memory_of(graph, found.plan).peak_bytes <= capacity:
         return found
-    return ilp(graph, mesh, model, replace(options, memory_bytes=capacity))
+    return search(graph, mesh, model, "ilp", replace(options, memory_bytes=capacity))
+
+
+def _capacity(settings: PlanSettings, profile: HardwareProfile) -> int:
+    """Memory of one device: what the user said, or the profile's."""
+    said = settings.cost.device_memory_capacity
+    return profile.memory_bytes if said == CostModelConfig().device_memory_capacity else int(said)
+
+
+def _warn_of_ignored(settings: PlanSettings) -> None:
+    """Say which settings of MindSpore's own searches change nothing here."""
+    for function, config, read in (
+        ("set_algo_parameters", settings.search, {"fully_use_devices"}),
+        ("set_cost_model_context", settings.cost, {"device_memory_capacity"}),
+    ):
+        default = type(config)()
+        for each in fields(config):
+            if each.name not in read and getattr(config, each.name) != getattr(default, each.name):
+                warnings.warn(
+                    f"For '{function}', '{each.name}' has no effect: the searches price plans in seconds, by a hardware profile "
+                    "(docs/automatic_parallel.md).",
+                    stacklevel=2,
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ def _users_cuts(graph: OperatorGraph, policy: AutoPolicy) -> dict[int, Placement
     """Where the user's strategies put tensors."""
     found: dict[int, Placement] = {}
     for operator in graph.operators:
-        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        mark = operator.mark
         if isinstance(mark, OperatorMark) and mark.side is Side.IN and policy.keeps(mark):
             specs = operator.operation.operands
             wanted = policy.at_operator(replace(mark, path=operator.path), specs, [None] * len(specs))
@@ -134,7 +143,7 @@ def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> dict[int, Ass
     last = len(graph.operators)
     kept: int | None = None
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        mark = operator.mark
         if isinstance(mark, GradientMark):
             last = number
         elif isinstance(mark, OperatorMark):

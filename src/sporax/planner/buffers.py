@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sporax.ir.fusion import BYTES_PER_MEGABYTE, ids_by_position, ids_by_size, ids_by_sizes
-from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelConfig
 
@@ -40,7 +40,7 @@ def buffers_for(graph: OperatorGraph, config: ParallelConfig) -> Buffers:
     """The buffers of a step's parameters."""
     found: tuple[dict[str, int], ...] = ({}, {}, {})
     for operator in graph.walk():
-        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        mark = operator.mark
         if isinstance(mark, GradientMark):
             specs = operator.operation.operands
             members = [

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
-from sporax.ir.graph import IDENTITIES, MARK, OperatorGraph, Role
+from sporax.ir.graph import IDENTITIES, OperatorGraph, Role
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import Shape
 from sporax.ir.uneven import UnevenRows
@@ -197,7 +197,7 @@ def _splits(graph: OperatorGraph) -> Iterator[tuple[OperatorMark, tuple[Shape, .
     """The entrances of lookups with parts: mark with path, shapes and numbers of the tensors."""
     outside = {id(operator) for operator in graph.operators}
     for operator in graph.walk():
-        mark = operator.operation.params.get("mark") if operator.name == MARK else None
+        mark = operator.mark
         if not isinstance(mark, OperatorMark) or mark.side is not Side.IN or not is_split(mark):
             continue
         mark = replace(mark, path=operator.path)

@@ -73,7 +73,7 @@ class _Walk:
         learnt = _last_gradients(graph)
         self._moved(transfers.at_start, "weights for use", Phase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-            mark = operator.operation.params["mark"] if operator.name == MARK else None
+            mark = operator.mark
             self.updates = self.updates or number == learnt
             group = self._enter(operator, mark)
             if outermost:
@@ -156,19 +156,14 @@ def _is_backward(mark: Mark) -> bool:
 
 def _gradients(graph: OperatorGraph) -> frozenset[int]:
     """Tensors that are finished gradients."""
-    marked = (each for each in graph.operators if each.name == MARK)
     return frozenset(
-        tensor for each in marked if isinstance(each.operation.params["mark"], GradientMark) for tensor in each.results
+        tensor for each in graph.operators if isinstance(each.mark, GradientMark) for tensor in each.results
     )
 
 
 def _last_gradients(graph: OperatorGraph) -> int:
     """Where the last gradients are finished and the update starts; -1 where nothing is learnt."""
-    found = (
-        number
-        for number, each in enumerate(graph.operators)
-        if each.name == MARK and isinstance(each.operation.params["mark"], GradientMark)
-    )
+    found = (number for number, each in enumerate(graph.operators) if isinstance(each.mark, GradientMark))
     return max(found, default=-1)
 
 

@@ -103,7 +103,7 @@ class _Propagation:
         by_name = {each.name: each.tensor for each in self.graph.inputs if each.role is Role.PARAMETER}
         self.update_from = len(self.graph.operators)
         for number, operator in enumerate(self.graph.operators):
-            mark = operator.operation.params.get("mark") if operator.name == MARK else None
+            mark = operator.mark
             if isinstance(mark, GradientMark):
                 self.trainable.update({by_name[name]: name for name in mark.parameters if name in by_name})
                 self.update_from = number + 1

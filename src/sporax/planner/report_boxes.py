@@ -76,7 +76,7 @@ def boxes_of(
 
 
 def _is_marked(graph: OperatorGraph) -> bool:
-    return any(isinstance(each.operation.params["mark"], OperatorMark) for each in graph.operators if each.name == MARK)
+    return any(isinstance(each.mark, OperatorMark) for each in graph.operators)
 
 
 def _heavy_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:

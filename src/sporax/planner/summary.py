@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import MARK, OperatorGraph, Role
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan
@@ -357,7 +357,7 @@ def _letters(count: int) -> list[str]:
 
 def _trained(graph: OperatorGraph) -> frozenset[str]:
     """Names of the parameters whose gradients are computed."""
-    marks = (each.operation.params["mark"] for each in graph.walk() if each.name == MARK)
+    marks = (each.mark for each in graph.walk())
     return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.hardware import HardwareProfile, Link, load_profile
+from sporax.runtime.global_view import fitting_hardware
 
 _AXIS = "devices"
 _ROUNDS = 7
@@ -141,7 +142,7 @@ def _link(mesh: Mesh) -> tuple[Link, float]:
 
 
 def _known_link(platform: str) -> tuple[Link, float]:
-    known = load_profile({"gpu": "h100", "tpu": "tpu-v5e"}.get(platform, "cpu"))
+    known = load_profile(fitting_hardware(platform))
     return known.links[0], known.collective_seconds
 
 

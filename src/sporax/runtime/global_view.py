@@ -22,6 +22,11 @@ from sporax.ir.placement import Placement, axes_index, prime_mesh
 from sporax.runtime import joint
 
 
+def fitting_hardware(platform: str) -> str:
+    """The hardware profile that fits devices of a kind best: ``"cpu"``, ``"gpu"``, ``"tpu"``."""
+    return {"gpu": "h100", "tpu": "tpu-v5e"}.get(platform, "cpu")
+
+
 def num_devices() -> int:
     """How many devices all processes have together."""
     return jax.device_count()

@@ -23,28 +23,13 @@ from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.ir.units import parse_bytes
-from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
 from sporax.planner.planned import Answers
-from sporax.planner.search.alternatives import alternatives
-from sporax.planner.search.blocks import repeated
-from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import SearchOptions
-from sporax.planner.search.recursive import recursive
-from sporax.planner.search.result import SearchResult
-from sporax.planner.search.seeds import propagation
-from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
-
-MODES = {
-    "ilp": ilp,
-    "dynamic": dynamic,
-    "recursive": recursive,
-    "propagation": propagation,
-    "repeated_blocks": repeated,
-}
+from sporax.planner.search import SearchOptions, SearchResult, alternatives, search
+from sporax.runtime.device_program import device_program
+from sporax.runtime.global_view import fitting_hardware, sharding_of
 
 
 @dataclass(frozen=True)
@@ -117,16 +102,8 @@ class PlannedFunction(Answers):
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
         """
-        mesh = self.plan.mesh
         self._check_devices()
-        program = rank_program(self.step, self.plan, axis_names(mesh))
-        mapped = jax.shard_map(
-            program,
-            mesh=jax_mesh(mesh),
-            in_specs=tuple(partition_spec(each, mesh) for each in self._argument_places),
-            out_specs=[partition_spec(each, mesh) for each in self.plan.outputs],
-            check_vma=False,
-        )
+        mapped = device_program(self.step, self.plan, "planned")
 
         def call(*args: Any) -> Any:
             leaves, tree = jax.tree.flatten(args)
@@ -190,8 +167,6 @@ def plan(
             that is none.
         SporaxRuntimeError: nothing fits the memory.
     """
-    if mode not in MODES:
-        raise SporaxValueError(f"For 'plan', 'mode' must be one of {list(MODES)}, but got {mode!r}.")
     if not 0.0 <= overlap <= 1.0:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap}.")
     leaves, in_tree = jax.tree.flatten(args)
@@ -212,13 +187,13 @@ def plan(
     roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
     step = ingest(jaxpr, roles, aliases)
     mesh = prime_mesh(DeviceMatrix((devices or jax.device_count(),)))
-    profile = load_profile(hardware or {"gpu": "h100", "tpu": "tpu-v5e"}.get(jax.default_backend(), "cpu"))
+    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     options = SearchOptions(
         fixed=_fixed(fixed or {}, args, step, mesh),
         memory_bytes=None if memory is None else parse_bytes(memory, "For 'plan', 'memory'"),
     )
     model = Roofline(profile, link_costs(profile, mesh), late_communication=1.0 - overlap)
-    return PlannedFunction(step, MODES[mode](step.graph, mesh, model, options), model, options, in_tree, out_tree[0])
+    return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree[0])
 
 
 def _positions(tree: Any) -> list[range]:

@@ -15,8 +15,8 @@ import jax
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import MARK, OperatorGraph, Role
-from sporax.ir.hardware import load_profile
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelMode
 from sporax.ir.placement import Placement
@@ -24,7 +24,6 @@ from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.again import gathered_again
-from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import auto_plan
@@ -37,12 +36,11 @@ from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
 from sporax.planner.watch import announce
 from sporax.runtime import joint, uneven
+from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (
-    axis_names,
     data_placement,
-    jax_mesh,
+    fitting_hardware,
     mesh_of,
-    partition_spec,
     place_data,
     placement_of,
     sharding_of,
@@ -245,15 +243,7 @@ def plan_step(
     plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
     announce(PlannedGraph(step.graph, plan, search, price_list(settings, mesh)))
     first = len(step.constants)
-    program = rank_program(step, plan, axis_names(mesh))
-    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-    mapped = jax.shard_map(
-        program,
-        mesh=jax_mesh(mesh),
-        in_specs=tuple(partition_spec(each, mesh) for each in plan.inputs[first:]),
-        out_specs=[partition_spec(each, mesh) for each in plan.outputs],
-        check_vma=False,
-    )
+    mapped = device_program(step, plan, getattr(function, "__name__", "step"))
     options = _OPTIONS if jax.default_backend() == "cpu" else {}
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
@@ -301,32 +291,28 @@ def make_plan(
             placed[each.tensor] = here
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     if settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL:
-        return auto_plan(graph, mesh, settings, placed, whole, kind_of_device())
+        return auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
     return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
 
 
-def price_list(settings: PlanSettings, mesh: DeviceMatrix) -> Roofline:
-    """What prices plans: the profile that the settings name, or that fits the devices at hand.
+def profile_of(settings: PlanSettings) -> HardwareProfile:
+    """The hardware that the settings name, or that fits the devices at hand.
 
     Raises:
         SporaxValueError: no such profile.
     """
-    profile = load_profile(settings.hardware or kind_of_device())
+    return load_profile(settings.hardware or fitting_hardware(jax.default_backend()))
+
+
+def price_list(settings: PlanSettings, mesh: DeviceMatrix) -> Roofline:
+    """What prices plans. Raises as `profile_of`."""
+    profile = profile_of(settings)
     return Roofline(profile, link_costs(profile, mesh))
-
-
-def kind_of_device() -> str:
-    """The hardware profile that fits the devices at hand best."""
-    return {"gpu": "h100", "tpu": "tpu-v5e"}.get(jax.default_backend(), "cpu")
 
 
 def _learns(graph: OperatorGraph) -> bool:
     """Whether gradients of parameters are computed."""
-    return any(
-        isinstance(operator.operation.params.get("mark"), GradientMark)
-        for operator in graph.walk()
-        if operator.name == MARK
-    )
+    return any(isinstance(operator.mark, GradientMark) for operator in graph.walk())
 
 
 def _started(outputs: list[jax.Array]) -> list[jax.Array]:

@@ -24,6 +24,7 @@ from sporax.planner.search.seeds import propagation
 
 __all__ = [
     "MODES",
+    "SHORT_NAMES",
     "SearchOptions",
     "SearchResult",
     "alternatives",
@@ -47,6 +48,13 @@ MODES: Mapping[str, Search] = {
 }
 """Searches by the names of `search_mode`; the first three are MindSpore's."""
 
+SHORT_NAMES: Mapping[str, str] = {
+    "dynamic": "dynamic_programming",
+    "recursive": "recursive_programming",
+    "propagation": "sharding_propagation",
+}
+"""What MindSpore's three are called for short."""
+
 
 def search(
     graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, mode: str, options: SearchOptions | None = None
@@ -57,12 +65,13 @@ def search(
         graph: the step.
         mesh: the devices.
         model: prices operators and links.
-        mode: one of `MODES`.
+        mode: one of `MODES`, or of `SHORT_NAMES`.
         options: what the search may do.
 
     Raises:
         SporaxValueError: there is no such mode, or the options do not fit.
     """
-    if mode not in MODES:
-        raise SporaxValueError(f"For 'search', 'mode' must be one of {tuple(MODES)}, but got '{mode}'.")
-    return MODES[mode](graph, mesh, model, options)
+    name = SHORT_NAMES.get(mode, mode)
+    if name not in MODES:
+        raise SporaxValueError(f"For 'search', 'mode' must be one of {(*SHORT_NAMES, *MODES)}, but got '{mode}'.")
+    return MODES[name](graph, mesh, model, options)

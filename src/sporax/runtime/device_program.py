@@ -1,0 +1,34 @@
+"""A plan as one program of all devices, on arrays that are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from sporax.ir.plan import Plan
+from sporax.lowering.execute import rank_program
+from sporax.lowering.ingest import Ingested
+from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec
+
+
+def device_program(step: Ingested, plan: Plan, name: str) -> Callable[..., Any]:
+    """The step by its plan: from its arguments, one after another, to the list of its results.
+
+    Args:
+        step: the program, as ingested.
+        plan: how it is cut.
+        name: what it is called in the compiled module.
+    """
+    mesh = plan.mesh
+    program = rank_program(step, plan, axis_names(mesh))
+    program.__name__ = program.__qualname__ = name
+    mapped: Callable[..., Any] = jax.shard_map(
+        program,
+        mesh=jax_mesh(mesh),
+        in_specs=tuple(partition_spec(each, mesh) for each in plan.inputs[len(step.constants) :]),
+        out_specs=[partition_spec(each, mesh) for each in plan.outputs],
+        check_vma=False,
+    )
+    return mapped
