@@ -2,7 +2,20 @@
 
 import os
 
+import pytest
+
 _FLAG = "--xla_force_host_platform_device_count"
 _flags = os.environ.get("XLA_FLAGS", "")
 if _FLAG not in _flags:
     os.environ["XLA_FLAGS"] = f"{_flags} {_FLAG}=8".strip()
+
+
+@pytest.fixture(params=["graph", "pynative"])
+def mode(request):
+    """Run in both modes."""
+    import sporax as ms  # not before the devices are set
+
+    before = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
+    yield request.param
+    ms.set_context(mode=before)

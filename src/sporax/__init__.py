@@ -9,11 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from sporax import _module_paths
 from sporax._version import __version__
 from sporax.ir.missing import missing_name
 
+_module_paths.install()
+
 _SUBMODULES = frozenset(
-    "common communication context dataset ir mint nn ops parallel planner runtime train".split()  # noqa: SIM905
+    "common communication context dataset ir log mint nn ops parallel planner runtime train".split()  # noqa: SIM905
 )
 
 # Which module each top-level name lives in.
@@ -26,14 +29,15 @@ _MODULES = {
         int_type uint_type float_type complex_type number_type
         dtype_to_nptype dtype_to_pytype pytype_to_dtype DType
     """,
-    "sporax.common.tensor": "Tensor",
+    "sporax.common.tensor": "Tensor tensor",
     "sporax.common.parameter": "Parameter ParameterTuple",
     "sporax.common.sparse_tensor": "RowTensor",
     "sporax.common.symbol": "Symbol",
     "sporax.common.seed": "set_seed get_seed",
-    "sporax.common.jit": "jit jit_class recompilations lazy_inline no_inline",
+    "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
-    "sporax.common.toplevel": "tensor from_numpy is_tensor",
+    "sporax.common.vectorize": "vmap jacfwd jacrev",
+    "sporax.common.toplevel": "from_numpy is_tensor mutable",
     "sporax.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
@@ -58,7 +62,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 
 # Names that hand out Tensors, which are complete only together with their operators.
 _WITH_OPERATORS = frozenset(
-    ["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "load_checkpoint"]
+    ["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "mutable", "load_checkpoint"]
 )
 
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]

@@ -15,13 +15,6 @@ def _mode():
     ms.set_context(mode=before)
 
 
-@pytest.fixture(params=["graph", "pynative"])
-def mode(request):
-    """Run in both modes."""
-    ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
-    return request.param
-
-
 @pytest.fixture
 def tensor():
     """Makes float32 Tensors of reproducible normal numbers: ``tensor(2, 3)``."""

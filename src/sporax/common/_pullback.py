@@ -86,7 +86,7 @@ class Call:
         # Taken apart inside the frame, where a Parameter among the results has its value.
         (first, rest), updates = state.isolate(lambda: self._results(self.fn(*values[:split], **kwargs)), frame)
         arrays, structure = first
-        return arrays, (_Updates(updates), structure, rest)
+        return arrays, (Updates(updates), structure, rest)
 
     def _results(self, result: Any) -> tuple[Any, Any]:
         """The outputs that are differentiated and the others, each taken apart."""
@@ -126,16 +126,16 @@ def take_apart(result: Any) -> tuple[list[jax.Array], Structure]:
     return arrays, Structure(tree, marked)
 
 
-class _Updates(dict[Any, Any]):
+class Updates(dict[Any, Any]):
     """Written variables and their values; a pytree whose structure keeps the order of writing."""
 
 
 # Both pass a JAX transformation untouched: as structure, not as data.
 jax.tree_util.register_pytree_node(Structure, lambda structure: ((), structure), lambda structure, _: structure)
 jax.tree_util.register_pytree_node(
-    _Updates,
+    Updates,
     lambda updates: (tuple(updates.values()), tuple(updates)),
-    lambda keys, values: _Updates(zip(keys, values, strict=True)),
+    lambda keys, values: Updates(zip(keys, values, strict=True)),
 )
 
 

@@ -436,6 +436,18 @@ def _concrete(array: jax.Array, what: str) -> Any:
     return array if array.is_fully_addressable else joint.whole(array)
 
 
+def tensor(
+    input_data: Any = None,
+    dtype: DType | None = None,
+    shape: Any = None,
+    init: Any = None,
+    const_arg: bool = False,
+    device: str | None = None,
+) -> Tensor:
+    """Same as `Tensor`."""
+    return Tensor(input_data, dtype, shape, init, const_arg, device)
+
+
 _new = Tensor.__new__
 
 jax.tree_util.register_pytree_node(

@@ -6,20 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
-
-
-def tensor(
-    input_data: Any = None,
-    dtype: DType | None = None,
-    shape: Any = None,
-    init: Any = None,
-    const_arg: bool = False,
-    device: str | None = None,
-) -> Tensor:
-    """Same as `Tensor`."""
-    return Tensor(input_data, dtype, shape, init, const_arg, device)
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -34,3 +22,34 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 def is_tensor(obj: Any) -> bool:
     """Whether `obj` is a Tensor."""
     return isinstance(obj, Tensor)
+
+
+def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
+    """Arguments of a compiled function that may change without a new compilation.
+
+    Tensors may anyway, wherever they are; numbers are constants of a compiled step, so they become Tensors of no dimension.
+
+    Args:
+        input_data: a number, a Tensor, or tuples, lists and dicts of these.
+        dynamic_len: the length of a tuple or list may change as well: not here, since shapes are fixed in a compiled step.
+
+    Raises:
+        SporaxTypeError: something else in it, or `dynamic_len` is not a bool.
+        SporaxNotImplementedError: `dynamic_len` is True.
+    """
+    if not isinstance(dynamic_len, bool):
+        raise SporaxTypeError(f"For 'mutable', 'dynamic_len' must be a bool, but got {type(dynamic_len).__name__}.")
+    if dynamic_len:
+        raise SporaxNotImplementedError("For 'mutable', 'dynamic_len' must be False, but got True.")
+    if isinstance(input_data, tuple | list):
+        return type(input_data)(mutable(each) for each in input_data)
+    if isinstance(input_data, dict):
+        return {key: mutable(each) for key, each in input_data.items()}
+    if isinstance(input_data, Tensor):
+        return input_data
+    if isinstance(input_data, bool | int | float):
+        return Tensor(input_data)
+    raise SporaxTypeError(
+        "For 'mutable', 'input_data' must be a bool, int, float, Tensor, or tuples, lists and dicts of these, but got "
+        f"{type(input_data).__name__}."
+    )

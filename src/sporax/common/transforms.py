@@ -6,17 +6,14 @@ are not scalars are differentiated as their sum, as MindSpore does.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sporax import context
 from sporax.common._pullback import Call, Pullback, pushforward, zeros_like
-from sporax.common.jit import Compiled
+from sporax.common.jit import compiled_in_graph_mode
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import state
 
 Positions = tuple[int, ...]
 Position = int | tuple[int, ...] | None
@@ -138,7 +135,7 @@ class GradOperation:
             weighted = _shaped_weights(by_weight, chosen, single, False)
             return (shaped, weighted) if self.get_all else weighted
 
-        return _compiled_in_graph_mode(gradients, fn)
+        return compiled_in_graph_mode("grad", gradients, fn)
 
 
 def jvp(fn: Callable[..., Any], inputs: Any, v: Any, has_aux: bool = False) -> tuple[Any, ...]:
@@ -228,7 +225,7 @@ def _differentiated(
             return answer(outputs, by_weight)
         return answer(outputs, by_input if chosen is None else (by_input, by_weight))
 
-    return _compiled_in_graph_mode(differentiate, fn)
+    return compiled_in_graph_mode("grad", differentiate, fn)
 
 
 def _without_sens(args: tuple[Any, ...], present: bool) -> tuple[tuple[Any, ...], Any]:
@@ -287,23 +284,3 @@ def _tensor_tuple(what: str, values: Any) -> tuple[Tensor, ...]:
     if any(not isinstance(item, Tensor) for item in items):
         raise SporaxTypeError(f"For '{what}', the inputs must be a Tensor, or a tuple or list of Tensors.")
     return items
-
-
-def _compiled_in_graph_mode(differentiate: Callable[..., Any], fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile the whole gradient in GRAPH_MODE, or when `fn` is compiled; run it eagerly otherwise."""
-    if not callable(fn):
-        raise SporaxTypeError(f"For 'grad', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
-    differentiate.__name__ = f"grad_of_{getattr(fn, '__name__', type(fn).__name__)}"
-    compiled = Compiled(differentiate)
-    always = isinstance(fn, Compiled) or getattr(fn, "always_compiled", False)
-
-    @functools.wraps(differentiate)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if state.current_frame() is None:
-            if always or context.graph_mode():
-                return compiled(*args, **kwargs)
-            context.refuse_eager("grad")
-        return differentiate(*args, **kwargs)
-
-    call.program = compiled.program  # type: ignore[attr-defined]
-    return call

@@ -15,6 +15,8 @@ from sporax.dataset._rows import Array, Column
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 __all__ = [
     "Compose",
     "Concatenate",

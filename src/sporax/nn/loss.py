@@ -12,6 +12,8 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 _REDUCTIONS = ("mean", "sum", "none")
 
 

@@ -13,6 +13,8 @@ from sporax.nn.cell import Cell
 from sporax.nn.grad_reducer import broadcast_parameters, broadcast_wanted, reducer_for
 from sporax.runtime import state
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 
 class WithLossCell(Cell):
     """Network and loss as one Cell: ``loss_fn(backbone(data), label)``.

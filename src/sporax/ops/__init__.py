@@ -4,7 +4,9 @@ Importing this package casts all operators (see `_operator`) and gives their for
 `ops.matmul` and primitive classes such as `ops.MatMul`.
 """
 
+from sporax.common.jit import constexpr
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
+from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
 from sporax.ops import (
     _collectives,
@@ -15,14 +17,19 @@ from sporax.ops import (
     arithmetic,
     array,
     assign,
+    banded,
     boxes,
+    candidates,
+    colours,
     composing,
     control,
     convolution,
     criteria,
     debug,
     elementwise,
+    factors,
     filling,
+    fractional_pooling,
     gathering,
     image,
     linalg,
@@ -41,11 +48,14 @@ from sporax.ops import (
     sampling,
     scattering,
     segment,
+    sequences,
     shaping,
+    signal,
     sorting,
     spatial,
     special,
     statistics,
+    updates,
 )
 from sporax.ops._operator import FUNCTIONS, PRIMITIVES, Primitive
 
@@ -55,7 +65,19 @@ from sporax.ops import composite, functional, operations  # isort: skip
 globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
 
-_OTHERS = ("GradOperation", "get_grad", "grad", "jvp", "value_and_grad", "vjp", "Primitive")
+_OTHERS = (
+    "constexpr",
+    "GradOperation",
+    "get_grad",
+    "grad",
+    "jacfwd",
+    "jacrev",
+    "jvp",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "Primitive",
+)
 
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 

@@ -4,6 +4,8 @@ from sporax.common.transforms import GradOperation
 from sporax.ir.missing import missing_names
 from sporax.ops._operator import FUNCTIONS, PRIMITIVES
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 __all__ = [
     "GradOperation",
     *("HyperMap", "Map", "MultitypeFuncGraph"),

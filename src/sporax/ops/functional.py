@@ -1,11 +1,12 @@
 """`mindspore.ops.functional`, which scripts import as ``F``: the functions of `sporax.ops` and what makes gradients."""
 
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
+from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
 from sporax.ops._operator import FUNCTIONS
 
 globals().update(FUNCTIONS)
 
-__all__ = ["GradOperation", "get_grad", "grad", "jvp", "value_and_grad", "vjp", *FUNCTIONS]
+__all__ = ["GradOperation", "get_grad", "grad", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp", "vmap", *FUNCTIONS]
 
 __getattr__ = missing_names(__name__)

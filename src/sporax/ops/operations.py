@@ -3,6 +3,8 @@
 from sporax.ir.missing import missing_names
 from sporax.ops._operator import PRIMITIVES
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 globals().update(PRIMITIVES)
 
 __all__ = [*PRIMITIVES]

@@ -63,7 +63,9 @@ class _Draw(Primitive):
         return super().__call__(wrap(self._stream.next_key()), *values)
 
 
-def _class(name: str, kernel: Operator, attributes: str, defaults: dict[str, Any], shape_first: bool = True) -> None:
+def class_form(
+    name: str, kernel: Operator, attributes: str, defaults: dict[str, Any], shape_first: bool = True
+) -> None:
     """Register the class form of a random operator.
 
     Args:
@@ -147,15 +149,15 @@ def _random_poisson(key: Array, shape: tuple[int, ...], rate: Array, dtype: DTyp
     return jax.random.poisson(key, rate, (*shape, *rate.shape), jnp.int32).astype(dtype.np_dtype)
 
 
-_class("StandardNormal", _standard_normal, "seed seed2", _SEEDS)
-_class("StandardLaplace", _standard_laplace, "seed seed2", _SEEDS)
-_class("UniformReal", _uniform_real, "seed seed2", _SEEDS)
-_class("UniformInt", _uniform_int, "seed seed2", _SEEDS)
-_class("TruncatedNormal", _truncated_normal, "dtype seed seed2", {"dtype": dtypes.float32, **_SEEDS})
-_class("Gamma", _gamma, "seed seed2", _SEEDS)
-_class("RandomGamma", _random_gamma, "seed seed2", _SEEDS)
-_class("Poisson", _poisson_draw, "seed seed2", _SEEDS)
-_class("RandomPoisson", _random_poisson, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int64})
+class_form("StandardNormal", _standard_normal, "seed seed2", _SEEDS)
+class_form("StandardLaplace", _standard_laplace, "seed seed2", _SEEDS)
+class_form("UniformReal", _uniform_real, "seed seed2", _SEEDS)
+class_form("UniformInt", _uniform_int, "seed seed2", _SEEDS)
+class_form("TruncatedNormal", _truncated_normal, "dtype seed seed2", {"dtype": dtypes.float32, **_SEEDS})
+class_form("Gamma", _gamma, "seed seed2", _SEEDS)
+class_form("RandomGamma", _random_gamma, "seed seed2", _SEEDS)
+class_form("Poisson", _poisson_draw, "seed seed2", _SEEDS)
+class_form("RandomPoisson", _random_poisson, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int64})
 
 
 @operator(function="gamma", composed=True)
@@ -262,7 +264,7 @@ def _shuffled(key: Array, x: Array) -> Array:
     return jax.random.permutation(key, x, 0) if x.ndim else x
 
 
-_class("RandomShuffle", _shuffled, "seed seed2", _SEEDS, shape_first=False)
+class_form("RandomShuffle", _shuffled, "seed seed2", _SEEDS, shape_first=False)
 
 
 @operator(function="shuffle", composed=True)
@@ -304,7 +306,7 @@ def _multinomial_class(key: Array, x: Array, num_samples: int, dtype: DType = dt
     return _multinomial.kernel(key, x, num_samples, True, dtype)
 
 
-_class("Multinomial", _multinomial_class, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int32}, shape_first=False)
+class_form("Multinomial", _multinomial_class, "seed seed2 dtype", {**_SEEDS, "dtype": dtypes.int32}, shape_first=False)
 
 
 @operator(function="")
@@ -341,7 +343,7 @@ def _true_positions(key: Array, input_x: Array, count: int = 256) -> tuple[Array
     return jnp.where(valid[:, None], places, 0).astype(jnp.int32), valid
 
 
-_class("RandomChoiceWithMask", _true_positions, "count seed seed2", {"count": 256, **_SEEDS}, shape_first=False)
+class_form("RandomChoiceWithMask", _true_positions, "count seed seed2", {"count": 256, **_SEEDS}, shape_first=False)
 
 
 @operator(function="choice_with_mask", composed=True)
@@ -399,7 +401,7 @@ def _dropout_class(dims: int) -> None:
         check.rank(name, dims + 2, x=x)
         return _channel_dropout.kernel(key, x, keep_prob, dims)
 
-    _class(name, kernel, "keep_prob", {"keep_prob": 0.5}, shape_first=False)
+    class_form(name, kernel, "keep_prob", {"keep_prob": 0.5}, shape_first=False)
 
 
 _dropout_class(2)

@@ -17,6 +17,8 @@ from sporax.ir.errors import SporaxImportError, SporaxNotImplementedError, Spora
 from sporax.ir.missing import missing_names
 from sporax.train._checks import check_integer, check_text
 
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
+
 __all__ = ["SummaryRecord"]
 __getattr__ = missing_names(__name__)
 

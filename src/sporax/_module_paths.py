@@ -1,0 +1,106 @@
+"""Modules inside MindSpore's packages, such as `mindspore.nn.wrap.cell_wrapper`, from which scripts import public names.
+
+MindSpore's own files are cut in other ways than ours, and over its releases in several. Scripts know these paths, so each of
+them is a module here as well: one without contents of its own that hands out the names of the package whose part it is. A
+finder at the end of `sys.meta_path` makes them, so a path that is a file of ours never gets here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from sporax.ir.missing import missing_name
+
+_PACKAGE = "sporax"
+
+_PATHS_OF = {
+    "sporax": "common.api common.recompute common.mutable",
+    "sporax.common": "common.generator",
+    "sporax.context": "parallel.algo_parameter_config",
+    "sporax.parallel": "parallel.parameter_broadcast parallel.checkpoint_transform",
+    "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
+    "sporax.ops": """
+        ops.primitive ops.functional_overload ops.auto_generate ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim
+        ops.function ops.function.array_func ops.function.clip_func ops.function.comm_func ops.function.debug_func
+        ops.function.image_func ops.function.linalg_func ops.function.math_func
+        ops.function.nn_func ops.function.other_func ops.function.parameter_func ops.function.random_func
+        ops.function.spectral_func ops.function.vmap_func
+        ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops ops.deprecated
+        ops.operations.manually_defined ops.operations.manually_defined.ops_def
+    """,
+    "sporax.ops.operations": """
+        ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.debug_ops
+        ops.operations.image_ops ops.operations.inner_ops ops.operations.linalg_ops ops.operations.math_ops
+        ops.operations.nn_ops ops.operations.other_ops
+        ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops
+    """,
+    "sporax.nn": """
+        nn.layer nn.layer.activation nn.layer.basic nn.layer.channel_shuffle nn.layer.combined nn.layer.container nn.layer.conv
+        nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
+        nn.layer.rnn_cells nn.layer.rnns nn.layer.timedistributed nn.layer.transformer
+        nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.cell_wrapper nn.wrap.grad_reducer nn.wrap.loss_scale
+        nn.optim.ada_grad nn.optim.lazyadam nn.optim.optimizer nn.optim.proximal_ada_grad nn.optim.sgd nn.transformer
+    """,
+    "sporax.nn.utils": "nn.utils.init",
+    "sporax.mint.nn": """
+        mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization
+        mint.nn.layer.padding
+        mint.nn.layer.pooling
+    """,
+    "sporax.mint.optim": "mint.optim.adam mint.optim.adamw mint.optim.fused_adamw mint.optim.sgd",
+    "sporax.dataset": """
+        dataset.engine dataset.engine.datasets dataset.engine.datasets_standard_format dataset.engine.datasets_text
+        dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
+    """,
+    "sporax.dataset.transforms": "dataset.transforms.transforms dataset.transforms.c_transforms dataset.transforms.py_transforms",
+    "sporax.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
+    "sporax.dataset.text": "dataset.text.transforms dataset.text.utils",
+    "sporax.train": """
+        nn.metrics train.dataset_helper train.summary.summary_record
+        train.callback._backup_and_restore train.callback._checkpoint train.callback._early_stop train.callback._history
+        train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
+        train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
+    """,
+    "sporax.train.metrics": """
+        train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix
+        train.metrics.cosine_similarity train.metrics.dice train.metrics.error train.metrics.fbeta
+        train.metrics.hausdorff_distance train.metrics.loss train.metrics.mean_surface_distance train.metrics.metric
+        train.metrics.occlusion_sensitivity train.metrics.perplexity train.metrics.precision train.metrics.recall
+        train.metrics.roc train.metrics.root_mean_square_surface_distance train.metrics.topk
+    """,
+}
+HOMES = {f"{_PACKAGE}.{path}": home for home, paths in _PATHS_OF.items() for path in paths.split()}
+"""Full name of a path -> full name of the package that has its names."""
+
+
+class PathFinder(MetaPathFinder, Loader):
+    """Finds and loads the modules of `HOMES`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The spec of such a module; None for all others."""
+        return ModuleSpec(fullname, self, is_package=True) if fullname in HOMES else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Let the module hand out the names of its home."""
+        home = importlib.import_module(HOMES[module.__name__])
+
+        def hand_out(name: str) -> Any:
+            if name.startswith("__") or not hasattr(home, name):
+                raise missing_name(module.__name__, name)
+            return getattr(home, name)
+
+        module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
+        vars(module).update(__getattr__=hand_out, __all__=list(getattr(home, "__all__", ())))
+
+
+def install() -> None:
+    """Make the paths importable in this process."""
+    sys.meta_path.append(PathFinder())

@@ -1,0 +1,141 @@
+"""Functions over a further dimension, and whole Jacobians: `vmap`, `jacfwd`, `jacrev`.
+
+Like the gradients of `transforms`, they run the user's function in a frame of its own as a pure function, and hand that to
+JAX's transformation of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from sporax.common._pullback import Call, Updates
+from sporax.common.jit import compiled_in_graph_mode, returning_values
+from sporax.common.tensor import wrap
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import state
+
+
+def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+    """A function that applies `fn` to every member along one dimension of its arguments, as one computation.
+
+    Args:
+        fn: function or Cell of Tensors.
+        in_axes: which dimension of the arguments is mapped: an int for all, or a tuple with, per argument, an int, None (the
+            argument is the same for every member) or such a tuple again.
+        out_axes: at which dimension results are stacked: likewise. None: the result is the same for every member.
+
+    Raises:
+        SporaxTypeError: `fn` is not callable, or axes are neither ints, None nor tuples of them.
+        SporaxNotImplementedError: `fn` is a CellList (MindSpore's way to map over networks).
+        SporaxRuntimeError: when called: axes that do not fit the arguments or results, members of different number, nothing
+            that is mapped, or a Parameter that would get one value per member.
+
+    Example:
+        >>> vmap(lambda x, y: (x * y).sum(), in_axes=(0, None))(matrix, vector)
+    """
+    if type(fn).__name__ == "CellList":
+        raise SporaxNotImplementedError("For 'vmap', 'fn' must be one function or Cell, but got a CellList.")
+    _check_axes("in_axes", in_axes)
+    _check_axes("out_axes", out_axes)
+
+    values = returning_values(fn)
+
+    def pure(*args: Any) -> tuple[Any, Updates]:
+        result, updates = state.isolate(lambda: values(*args))
+        return result, Updates(updates)
+
+    mapped = jax.vmap(pure, in_axes=in_axes, out_axes=(out_axes, None))
+
+    def over_members(*args: Any) -> Any:
+        try:
+            result, updates = mapped(*args)
+        except ValueError as error:
+            if not str(error).startswith(("vmap ", "at vmap ", "axis ")):
+                raise
+            raise SporaxRuntimeError(
+                f"For 'vmap', 'in_axes' {in_axes} and 'out_axes' {out_axes} must fit the arguments and results of the function, "
+                f"and a Parameter must get one value for all members, but: {error}"
+            ) from None
+        state.commit(updates)
+        return result
+
+    return compiled_in_graph_mode("vmap", over_members, fn)
+
+
+def jacfwd(
+    fn: Callable[..., Any], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the Jacobian of `fn`, computed forwards: cheap when inputs are smaller than outputs.
+
+    Args:
+        fn: function or Cell of Tensors.
+        grad_position: which arguments to differentiate: one or several.
+        has_aux: only the first output is differentiated; the others come back as they are.
+
+    Returns:
+        A function with the arguments of `fn`. A Jacobian has the shape of the output followed by that of the input. Several
+        inputs give a tuple, several outputs a tuple of that; with `has_aux` the pair of this and the further outputs.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: wrong kinds of arguments.
+        SporaxIndexError: when called: `grad_position` is beyond the arguments.
+    """
+    return _jacobian("jacfwd", jax.jacfwd, fn, grad_position, has_aux)
+
+
+def jacrev(
+    fn: Callable[..., Any], grad_position: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that returns the Jacobian of `fn`, computed backwards: cheap when outputs are smaller than inputs.
+
+    Arguments, results and errors as `jacfwd`.
+    """
+    return _jacobian("jacrev", jax.jacrev, fn, grad_position, has_aux)
+
+
+def _jacobian(
+    what: str, transform: Callable[..., Any], fn: Callable[..., Any], grad_position: Any, has_aux: Any
+) -> Callable[..., Any]:
+    positions = grad_position if isinstance(grad_position, tuple) else (grad_position,)
+    if any(isinstance(each, bool) or not isinstance(each, int) for each in positions):
+        raise SporaxTypeError(f"For '{what}', 'grad_position' must be int or tuple of ints, but got {grad_position!r}.")
+    if not positions or any(each < 0 for each in positions) or len(set(positions)) < len(positions):
+        raise SporaxValueError(
+            f"For '{what}', 'grad_position' must hold distinct numbers >= 0, but got {grad_position}."
+        )
+    if not isinstance(has_aux, bool):
+        raise SporaxTypeError(f"For '{what}', 'has_aux' must be a bool, but got {type(has_aux).__name__}.")
+
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        call = Call(fn, args, kwargs, positions, has_aux=has_aux)
+        if len(call.positions) < len(positions):
+            wrong = next(each for each in positions if each not in call.positions)
+            raise SporaxTypeError(
+                f"For '{what}', the argument {wrong} must be a Tensor, but got {type(call.values[wrong]).__name__}."
+            )
+        numbers = tuple(range(len(positions)))
+        slopes = transform(lambda *inputs: call.pure(inputs, []), argnums=numbers, has_aux=True)
+        by_output, (updates, _, rest) = slopes(*call.inputs)
+        state.commit(updates)
+        found = _shaped([_shaped([wrap(each) for each in by_input]) for by_input in by_output])
+        return (found, _shaped(rest[1].fill(rest[0]))) if has_aux else found
+
+    return compiled_in_graph_mode(what, jacobian, fn)
+
+
+def _shaped(values: Any) -> Any:
+    """One value itself, several as a tuple."""
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _check_axes(what: str, axes: Any) -> None:
+    if isinstance(axes, tuple):
+        for each in axes:
+            _check_axes(what, each)
+    elif isinstance(axes, bool) or not (axes is None or isinstance(axes, int)):
+        raise SporaxTypeError(
+            f"For 'vmap', '{what}' must be an int, None or a tuple of these, but got {type(axes).__name__}."
+        )

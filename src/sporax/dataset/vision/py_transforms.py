@@ -1,0 +1,25 @@
+"""Vision transforms that work on PIL images and on (C, H, W) arrays: `mindspore.dataset.vision.py_transforms`, before 2.0.
+
+Since then the same names work on both kinds; only `Normalize` has to be told the layout, which was (C, H, W) here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sporax.dataset import vision
+from sporax.ir.missing import missing_name
+
+
+class Normalize(vision.Normalize):
+    """Subtract mean and divide by standard deviation, per channel of a (C, H, W) array. Errors as `vision.Normalize`."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__(mean, std, is_hwc=False)
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__") or not hasattr(vision, name):
+        raise missing_name(__name__, name)
+    return getattr(vision, name)

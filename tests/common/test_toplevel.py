@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Tensor, ops
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
+
+
+def test_mutable_numbers_do_not_compile_again():
+    scaled = ms.jit(lambda x, factor: x * factor["by"][0])
+    x = Tensor(np.ones(2, np.float32))
+    for factor in (2.0, 3.0, 4.0):
+        np.testing.assert_array_equal(scaled(x, ms.mutable({"by": [factor]})).asnumpy(), [factor, factor])
+    assert len(ms.recompilations(scaled)) == 1
+
+
+def test_mutable_keeps_tensors_and_containers():
+    x = Tensor([1.0])
+    found = ms.mutable((x, [True]))
+    assert found[0] is x
+    assert isinstance(found, tuple)
+    assert found[1][0].dtype == ms.bool_
+
+
+def test_what_cannot_be_mutable():
+    with pytest.raises(SporaxTypeError, match="but got str"):
+        ms.mutable((1, "a"))
+    with pytest.raises(SporaxTypeError, match="'dynamic_len' must be a bool"):
+        ms.mutable((1,), 1)
+    with pytest.raises(SporaxNotImplementedError, match="'dynamic_len' must be False"):
+        ms.mutable((1,), True)
+
+
+def test_constexpr_runs_while_compiling():
+    runs = []
+
+    @ops.constexpr
+    def half(number):
+        runs.append(number)
+        return number // 2
+
+    first_half = ms.jit(lambda x: x[: half(x.shape[0])])
+    for _ in range(2):
+        assert first_half(Tensor(np.arange(4))).shape == (2,)
+    assert set(runs) == {4}
+    assert ops.constexpr(name="other")(lambda: 1).__name__ == "other"
+    assert ops.constexpr(get_instance=False)(lambda: 1)()() == 1
+    with pytest.raises(SporaxTypeError, match="'fn' must be a function, but got int"):
+        ops.constexpr(3)
+
+
+def test_the_old_name_of_jit():
+    @ms.ms_function
+    def double(x):
+        return x * 2
+
+    assert int(double(Tensor(3))) == 6
+    assert ms.recompilations(double)
