@@ -23,7 +23,7 @@ PLACES = {
     "dataset.text": "sporax.dataset.text", "communication": "sporax.communication",
     "communication.comm_func": "sporax.communication.comm_func", "context": "sporax.context", "parallel": "sporax.parallel",
     "parallel.auto_parallel": "sporax.parallel.auto_parallel", "parallel.nn": "sporax.parallel.nn",
-    "runtime": "sporax.runtime",
+    "runtime": "sporax.runtime", "numpy": "sporax.numpy", "log": "sporax.log",
 }  # fmt: skip
 
 

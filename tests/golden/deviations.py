@@ -10,6 +10,40 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 FACTS: dict[str, tuple[str, ...]] = {
+    "`numpy`: numbers, lists and mixed dtypes are accepted wherever Tensors are": (
+        "mnp.asarray(np.ones(2))",
+        "mnp.multiply(I, 2)",
+        "mnp.float_power(I, 2)",
+        "mnp.exp(I)",
+        "mnp.less_equal(A, 0.5)",
+        "mnp.logical_xor(B, True)",
+        "mnp.outer(P, J)",
+        "mnp.correlate(P, J, 'full')",
+        "mnp.atleast_1d(3.0)",
+        "mnp.take(P, [0, 2])",
+        "mnp.take(A, 1, axis=1)",
+        "mnp.take(P, [5], mode='clip')",
+        "mnp.take(P, [-1, 4], mode='wrap')",
+    ),
+    "`numpy`: several results are a tuple": (
+        "mnp.meshgrid(P, J)",
+        "mnp.meshgrid(P, J, indexing='ij', sparse=True)",
+        "mnp.atleast_1d(P, A)",
+        "mnp.split(P, [1])",
+        "mnp.broadcast_arrays(P, A)",
+    ),
+    "`numpy`: the mean of integers is not cut off, signs and positions stay integers, pieces have the dtype of what they are of": (
+        "mnp.mean(I)",
+        "mnp.std(I)",
+        "mnp.sign(I)",
+        "mnp.ravel_multi_index((1, 2), (2, 3))",
+        "mnp.piecewise(P, [P < 0.5, P >= 0.5], [-1, 1])",
+    ),
+    "the cube root of 0 is 0": ("mnp.cbrt(A)",),
+    "`numpy`: shapes that do not fit are a ValueError; only dims of size 1 can be squeezed out": (
+        "mnp.matmul(P, mnp.ones((2, 2)))",
+        "mnp.squeeze(A, axis=0)",
+    ),
     "along a dim of size 1 L2Normalize gives ±1, so its gradient is zero; MindSpore's CPU kernel says otherwise": (
         "g(lambda x: ops.L2Normalize()(x), P(1, 3))",
     ),

@@ -1,0 +1,252 @@
+"""Mathematics, logic, and what changes shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.dtype import DType, from_numpy, to_dtype
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxTypeError
+from sporax.numpy._mould import by_value, mould, offer
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+
+_UNARY = """
+    abs absolute arccosh arcsin arcsinh arctan arctanh bitwise_not cbrt ceil cos cosh deg2rad exp exp2 expm1 fabs floor invert
+    isfinite isinf isnan log log10 log1p log2 rad2deg radians reciprocal rint sign signbit sin sinh sqrt square tan tanh trunc
+"""
+_BINARY = """
+    add arctan2 bitwise_and bitwise_or bitwise_xor copysign divide divmod equal float_power floor_divide fmod gcd greater
+    greater_equal heaviside hypot lcm less less_equal logaddexp logaddexp2 logical_and logical_or logical_xor matmul maximum
+    minimum mod multiply not_equal power remainder subtract true_divide
+"""
+_LINES = """
+    amax(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    amin(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    append(arr, values, axis=None)
+    arccos(input, dtype=None)
+    argmax(a, axis=None)
+    argmin(a, axis=None)
+    array_equal(a1, a2, equal_nan=False)
+    array_equiv(a1, a2)
+    array_split(x, indices_or_sections, axis=0)
+    atleast_1d(*arys)
+    atleast_2d(*arys)
+    atleast_3d(*arys)
+    average(x, axis=None, weights=None, returned=False)
+    broadcast_arrays(*args)
+    broadcast_to(array, shape)
+    choose(a, choices, mode='clip')
+    clip(x, xmin, xmax, dtype=None)
+    column_stack(tup)
+    concatenate(arrays, axis=0)
+    convolve(a, v, mode='full')
+    corrcoef(x, y=None, rowvar=True, dtype=None)
+    correlate(a, v, mode='valid')
+    count_nonzero(x, axis=None, keepdims=False)
+    cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None)
+    cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None)
+    cumprod(a, axis=None, dtype=None)
+    cumsum(a, axis=None, dtype=None)
+    diag(v, k=0)
+    diagflat(v, k=0)
+    diagonal(a, offset=0, axis1=0, axis2=1)
+    diff(a, n=1, axis=-1, prepend=None, append=None)
+    digitize(x, bins, right=False)
+    dot(a, b)
+    dsplit(x, indices_or_sections)
+    dstack(tup)
+    ediff1d(ary, to_end=None, to_begin=None)
+    expand_dims(a, axis)
+    fix = trunc(x)
+    flip(m, axis=None)
+    fliplr(m)
+    flipud(m)
+    gradient(f, *varargs, axis=None, edge_order=1)
+    histogram(a, bins=10, range=None, weights=None, density=False)
+    histogram_bin_edges(a, bins=10, range=None, weights=None)
+    hsplit(x, indices_or_sections)
+    hstack(tup)
+    in1d = isin(ar1, ar2, invert=False)
+    inner(a, b)
+    interp(x, xp, fp, left=None, right=None)
+    isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False)
+    isin(element, test_elements, invert=False)
+    isneginf(x)
+    isposinf(x)
+    ix_(*args)
+    kron(a, b)
+    logical_not(a, dtype=None)
+    max(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    mean(a, axis=None, keepdims=False, dtype=None)
+    meshgrid(*xi, sparse=False, indexing='xy')
+    min(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    moveaxis(a, source, destination)
+    nancumsum(a, axis=None, dtype=None)
+    nanmax(a, axis=None, dtype=None, keepdims=False)
+    nanmean(a, axis=None, dtype=None, keepdims=False)
+    nanmin(a, axis=None, dtype=None, keepdims=False)
+    nanstd(a, axis=None, dtype=None, ddof=0, keepdims=False)
+    nansum(a, axis=None, dtype=None, keepdims=False)
+    nanvar(a, axis=None, dtype=None, ddof=0, keepdims=False)
+    negative(a, dtype=None)
+    outer(a, b)
+    pad(arr, pad_width, mode='constant', stat_length=None, constant_values=0, end_values=0, reflect_type='even')
+    polyadd(a1, a2)
+    polyder(p, m=1)
+    polyint(p, m=1, k=None)
+    polymul(a1, a2)
+    polysub(a1, a2)
+    polyval(p, x: Operand)
+    positive(a, dtype=None)
+    ptp(x, axis=None, keepdims=False)
+    ravel(x)
+    ravel_multi_index(multi_index, dims, mode='clip', order='C')
+    reshape(x, new_shape)
+    roll(a, shift, axis=None)
+    rollaxis(x, axis, start=0)
+    rot90(a, k=1, axes=(0, 1))
+    searchsorted(a, v, side='left', sorter=None)
+    select(condlist, choicelist, default=0)
+    sometrue = any(a, axis=None, keepdims=False)
+    split(x, indices_or_sections, axis=0)
+    squeeze(a, axis=None)
+    stack(arrays, axis=0)
+    std(x, axis=None, ddof=0, keepdims=False)
+    sum(a, axis=None, dtype=None, keepdims=False, initial=None)
+    swapaxes(x, axis1, axis2)
+    take(a, indices, axis=None, mode='clip')
+    take_along_axis(arr, indices, axis)
+    tensordot(a, b, axes=2)
+    tile(a, reps)
+    trace(a, offset=0, axis1=0, axis2=1, dtype=None)
+    transpose(a, axes=None)
+    trapz = trapezoid(y, x=None, dx=1.0, axis=-1)
+    tril(m, k=0)
+    triu(m, k=0)
+    unravel_index(indices, shape, order='C')
+    unwrap(p, discont=3.141592653589793, axis=-1)
+    vander(x, N=None, increasing=False)
+    var(x, axis=None, ddof=0, keepdims=False)
+    vsplit(x, indices_or_sections)
+    vstack(tup)
+    where(condition, x: Operand=None, y: Operand=None)
+"""
+
+FUNCTIONS |= {
+    name: each
+    for names, parameters in ((_UNARY, "(x, dtype=None)"), (_BINARY, "(x1, x2, dtype=None)"))
+    for name, each in offer("\n".join(name + parameters for name in names.split()))
+}
+FUNCTIONS |= dict(offer(_LINES))
+
+
+def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    return jnp.repeat(a, np.asarray(repeats), axis)
+
+
+FUNCTIONS["repeat"] = mould("repeat", "(a, repeats, axis=None)", _repeat)
+FUNCTIONS |= dict(offer("norm(x, ord=None, axis=None, keepdims=False)\nmulti_dot(arrays)", jnp.linalg))
+FUNCTIONS |= {
+    name: by_value(name, parameters, getattr(np, name))
+    for name, parameters in {
+        "argwhere": "(a)",
+        "intersect1d": "(ar1, ar2, assume_unique=False, return_indices=False)",
+        "setdiff1d": "(ar1, ar2, assume_unique=False)",
+    }.items()
+}
+
+
+def _bincount(x: Any, weights: Any = None, minlength: int = 0, length: int | None = None) -> Any:
+    counts = np.bincount(x, weights, minlength).astype(np.float32)
+    return counts if length is None else np.pad(counts, (0, max(0, length - counts.size)))[:length]
+
+
+def _unique(x: Any, return_inverse: bool = False) -> Any:
+    """In the order of their first places, as MindSpore gives them."""
+    values, places, inverse = np.unique(x, return_index=True, return_inverse=True)
+    order = np.argsort(places)
+    return (values[order], np.argsort(order)[inverse]) if return_inverse else values[order]
+
+
+def _histogram2d(*args: Any) -> Any:
+    return tuple(np.asarray(each, np.float32) for each in np.histogram2d(*args))
+
+
+def _histogramdd(*args: Any) -> Any:
+    counts, edges = np.histogramdd(*args)
+    return counts.astype(np.float32), tuple(np.asarray(each, np.float32) for each in edges)
+
+
+FUNCTIONS |= {
+    "bincount": by_value("bincount", "(x, weights=None, minlength=0, length=None)", _bincount),
+    "unique": by_value("unique", "(x, return_inverse=False)", _unique),
+    "histogram2d": by_value("histogram2d", "(x, y, bins=10, range=None, weights=None, density=False)", _histogram2d),
+    "histogramdd": by_value("histogramdd", "(sample, bins=10, range=None, weights=None, density=False)", _histogramdd),
+}
+
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`func1d`, from a Tensor of one dimension to a Tensor, of every slice of `arr` along `axis`."""
+
+    def on_array(values: Any) -> Any:
+        return func1d(wrap(values), *args, **kwargs).array
+
+    return wrap(jnp.apply_along_axis(on_array, axis, arr.array))
+
+
+def apply_over_axes(func: Callable[..., Any], a: Tensor, axes: int | tuple[int, ...]) -> Tensor:
+    """``func(a, axis)`` for one axis after another; dimensions that it removes stay, with size 1."""
+    for axis in axes if isinstance(axes, tuple | list) else (axes,):
+        result = func(a, axis)
+        a = result if result.ndim == a.ndim else result.expand_dims(axis)
+    return a
+
+
+def piecewise(x: Tensor, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Tensor:
+    """Each element by the function (or number) whose condition holds, the last one where none does."""
+
+    def on_array(function: Any) -> Any:
+        return (lambda values: function(wrap(values), *args, **kw).array) if callable(function) else function
+
+    conditions = [each.array if isinstance(each, Tensor) else each for each in condlist]
+    return wrap(jnp.piecewise(x.array, conditions, list(map(on_array, funclist))))
+
+
+def isscalar(element: Any) -> bool:
+    """Whether `element` is a number or a string, and not a Tensor."""
+    return bool(np.isscalar(element))
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """The number of elements, of all or along `axis`."""
+    shape = np.shape(a) if not isinstance(a, Tensor) else a.shape
+    return int(np.prod(shape)) if axis is None else shape[axis]
+
+
+def array_str(a: Tensor) -> str:
+    """The elements as text."""
+    return np.array_str(a.asnumpy())
+
+
+def result_type(*arrays_and_dtypes: Any) -> DType:
+    """The dtype that an operation on these Tensors, numbers and dtypes would have."""
+    if not arrays_and_dtypes:
+        raise SporaxTypeError("For 'numpy.result_type', at least one Tensor or dtype must be given, but got none.")
+    given = [each.np_dtype if isinstance(each, DType) else each for each in arrays_and_dtypes]
+    return from_numpy(jnp.result_type(*(each.array if isinstance(each, Tensor) else each for each in given)))
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The smallest dtype that both can be cast to."""
+    return from_numpy(jnp.promote_types(to_dtype(type1).np_dtype, to_dtype(type2).np_dtype))
+
+
+FUNCTIONS |= {
+    each.__name__: each
+    for each in (apply_along_axis, apply_over_axes, array_str, isscalar, piecewise, promote_types, result_type, size)
+}

@@ -1,0 +1,172 @@
+"""How a function of `jax.numpy` becomes one of `sporax.numpy`: an operator with MindSpore's signature.
+
+A definition is a line of text, ``mean(a, axis=None, keepdims=False, dtype=None)``. Parameters without a default are handed on
+by position, the others by name. What a parameter may be, its annotation says, or else its name
+(`_ARRAYS`, `_OPERANDS`); any other is a constant of the program. `dtype` casts the result where JAX's function has none.
+
+JAX computes with 64 bits here (see `sporax.common.tensor`); results have them only if a Tensor among the arguments has.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ops._operator import Composition, Operator
+
+Function = Callable[..., Any]
+
+_ARRAYS = frozenset("a arr array ary f input m p x xp fp y".split())  # noqa: SIM905
+_OPERANDS = frozenset(
+    """
+    x1 x2 a1 a2 ar1 ar2 b v xi xmin xmax condition element test_elements weights prepend append values to_begin to_end
+    choices multi_index indices
+    """.split()  # noqa: SIM905
+)
+_WIDE = frozenset(["argmax", "argwhere", "sum", "trace"])
+"""Their integers have 64 bits, as in MindSpore."""
+
+_NEUTRAL = frozenset(["edge_order", "where"])
+"""Their defaults change nothing, and are None in JAX."""
+
+_NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32", "complex128": "complex64"}
+
+
+def offer(lines: str, home: Any = jnp) -> Iterator[tuple[str, Operator]]:
+    """Operators by name.
+
+    Args:
+        lines: one definition a line; ``name = other(…)`` where JAX calls it otherwise.
+        home: the module that has JAX's.
+    """
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        head, _, parameters = line.partition("(")
+        name, _, other = head.partition(" = ")
+        yield name, mould(name, f"({parameters}", getattr(home, other or name))
+
+
+def mould(name: str, parameters: str, function: Function) -> Operator:
+    """The operator with these parameters, as text, that computes what `function` does."""
+    signature = _signature(parameters)
+    known = inspect.signature(function).parameters
+    casts = "dtype" in signature.parameters and "dtype" not in known
+    positional = [each.name for each in signature.parameters.values() if each.default is each.empty]
+    several = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL), None)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = {each: _plain(value) for each, value in bound.arguments.items()}
+        dtype = given.pop("dtype") if casts else None
+        values = [given.pop(each) for each in positional if each != several] + list(given.pop(several, ()))
+        named = {
+            each: value
+            for each, value in given.items()
+            if value is not signature.parameters[each].default
+            or (each in known and each not in _NEUTRAL and value is not None)
+        }
+        places = [each for each in named if each in known and known[each].kind is inspect.Parameter.POSITIONAL_ONLY]
+        result = function(*values, *(named.pop(each) for each in places), **named)
+        result = result if name in _WIDE else narrow(result, (args, kwargs))
+        return result if dtype is None else jax.tree.map(lambda array: array.astype(dtype), result)
+
+    return _named(_NumpyOperator, name, kernel, signature)
+
+
+class _NumpyOperator(Operator):
+    """An operator that takes lists of numbers for Tensors where numbers are welcome."""
+
+    def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
+        plain = isinstance(arg, list | tuple) and not any(isinstance(each, Tensor) for each in arg)
+        if plain and where in self.operands:
+            arg = Tensor(narrowed(np.asarray(arg)))
+        return super()._sort(where, arg, arrays)
+
+    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
+        """JAX refuses shapes with TypeErrors, too; types have been checked by then."""
+        found = super()._explain(error, args, kwargs)
+        shapes = isinstance(error, TypeError) and isinstance(found, SporaxTypeError) and str(error) in str(found)
+        return SporaxValueError(str(found)) if shapes else found
+
+
+def by_value(name: str, parameters: str, function: Function) -> Composition:
+    """As `mould`, of numpy's `function`, for results whose shape depends on values: not inside a compiled step."""
+    signature = _signature(parameters)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        values = jax.tree.map(_numpy, (args, kwargs), is_leaf=lambda leaf: isinstance(leaf, Tensor))
+        result = function(*values[0], **values[1])
+        result = result if name in _WIDE else narrow(result, values)
+        return jax.tree.map(lambda leaf: Tensor(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf, result)
+
+    found = _named(Composition, name, kernel, signature)
+    assert isinstance(found, Composition)
+    return found
+
+
+def narrow(result: Any, arguments: Any) -> Any:
+    """Arrays of 32 bits in place of 64, unless an array among the arguments has 64."""
+    arrays = [leaf for leaf in jax.tree.leaves(arguments) if not getattr(leaf, "weak_type", False)]
+    wide = any(str(getattr(leaf, "dtype", "")) in _NARROW for leaf in arrays)
+    return result if wide else jax.tree.map(narrowed, result)
+
+
+def narrowed(leaf: Any) -> Any:
+    """An array of 64-bit numbers with 32 bits; anything else as it is."""
+    dtype = _NARROW.get(str(getattr(leaf, "dtype", "")))
+    return leaf if dtype is None else leaf.astype(dtype)
+
+
+def _named(kind: type[Operator], name: str, kernel: Any, signature: inspect.Signature) -> Operator:
+    kernel.__name__, kernel.__module__, kernel.__signature__ = name, "sporax.numpy", signature
+    kernel.__doc__ = f"`numpy.{name}` of Tensors. Raises SporaxTypeError, SporaxValueError: arguments that do not fit."
+    return kind(f"numpy.{name}", kernel)
+
+
+def _signature(parameters: str) -> inspect.Signature:
+    """The signature of ``(a, b=0, *c)``, with annotations by the names."""
+    function = ast.parse(f"def f{parameters}: ...").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    found, kind = function.args, inspect.Parameter
+    first = len(found.args) - len(found.defaults)
+    each = [
+        kind(
+            argument.arg,
+            kind.POSITIONAL_OR_KEYWORD,
+            default=kind.empty if number < first else ast.literal_eval(found.defaults[number - first]),
+            annotation=ast.unparse(argument.annotation)
+            if argument.annotation
+            else _annotation(argument.arg, number < first),
+        )
+        for number, argument in enumerate(found.args)
+    ]
+    if found.vararg:
+        each.append(kind(found.vararg.arg, kind.VAR_POSITIONAL, annotation="Operand"))
+    each += [
+        kind(argument.arg, kind.KEYWORD_ONLY, default=ast.literal_eval(default), annotation="Any")
+        for argument, default in zip(found.kwonlyargs, found.kw_defaults, strict=True)
+        if default is not None
+    ]
+    return inspect.Signature(each)
+
+
+def _annotation(name: str, needed: bool) -> str:
+    kind = "Array" if name in _ARRAYS else "Operand" if name in _OPERANDS else "Any"
+    return kind if needed or kind == "Any" else f"{kind} | None"
+
+
+def _plain(value: Any) -> Any:
+    return value.np_dtype if isinstance(value, DType) else value
+
+
+def _numpy(leaf: Any) -> Any:
+    return leaf.asnumpy() if isinstance(leaf, Tensor) else _plain(leaf)
