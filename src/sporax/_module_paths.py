@@ -34,6 +34,7 @@ _PATHS_OF = {
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops ops.deprecated
         ops.operations.manually_defined ops.operations.manually_defined.ops_def
     """,
+    "sporax.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.ops.operations": """
         ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.debug_ops
         ops.operations.image_ops ops.operations.inner_ops ops.operations.linalg_ops ops.operations.math_ops

@@ -38,6 +38,7 @@ def test_paths_do_not_replace_names_of_their_package():
         importlib.import_module(path)
     assert callable(sporax.ops.grad)
     assert callable(sporax.parallel.shard)
+    assert sporax.mint.distributed.all_reduce is sporax.ops.communication.all_reduce
     assert sporax.nn.Dense is importlib.import_module("sporax.nn.layer.basic").Dense
 
 
