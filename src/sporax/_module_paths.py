@@ -30,7 +30,7 @@ _PATHS_OF = {
         ops.function ops.function.array_func ops.function.clip_func ops.function.comm_func ops.function.debug_func
         ops.function.image_func ops.function.linalg_func ops.function.math_func
         ops.function.nn_func ops.function.other_func ops.function.parameter_func ops.function.random_func
-        ops.function.spectral_func ops.function.vmap_func
+        ops.function.sparse_func ops.function.sparse_unary_func ops.function.spectral_func ops.function.vmap_func
         ops.composite.base ops.composite.clip_ops ops.composite.math_ops ops.composite.random_ops ops.deprecated
         ops.operations.manually_defined ops.operations.manually_defined.ops_def
     """,
