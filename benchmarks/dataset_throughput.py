@@ -1,11 +1,12 @@
 """How fast is the input pipeline, next to plain grain and next to MindSpore's own?
 
-One pipeline, three engines, side by side: MNIST-like files, shuffle, Rescale, Normalize, HWC2CHW, TypeCast, batch 32.
-Each engine reads whole epochs in turn, several rounds; reported are the median rows per second and the ratios.
+One pipeline, three engines, side by side: files like MNIST's (28 x 28) or CIFAR-10's (32 x 32 x 3), shuffle, Rescale,
+Normalize, HWC2CHW, TypeCast, batch 32. Each engine reads whole epochs in turn, several rounds; reported are the median
+rows per second and the ratios.
 
-    python benchmarks/dataset_throughput.py [--rows 16384] [--rounds 5] [--augment] [--mindspore-python PATH]
+    python benchmarks/dataset_throughput.py [--data cifar] [--augment] [--rounds 5] [--mindspore-python PATH]
 
-With --augment, RandomCrop with a border of 2 pixels and RandomHorizontalFlip come first.
+With --augment, RandomCrop with a border and RandomHorizontalFlip come first.
 
 MindSpore runs in an interpreter of its own, named by the option or by SPORAX_MINDSPORE_PYTHON; without one that column
 is left out.
@@ -14,6 +15,7 @@ is left out.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import statistics
@@ -31,19 +33,38 @@ import numpy as np
 import sporax.dataset as ds
 
 BATCH = 32
+ROWS = 10000  # MindSpore reads CIFAR files of this length only
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Files, and what is done to them."""
+
+    dataset: str
+    size: int
+    border: int
+    mean: list[float]
+    std: list[float]
+    write: Callable[[Path], tuple[np.ndarray, np.ndarray]]
+
+    def text(self) -> str:
+        """What the other process needs to know."""
+        return json.dumps([self.dataset, self.size, self.border, self.mean, self.std])
+
 
 MINDSPORE_PROGRAM = """
-import sys, time
+import json, sys, time
 import mindspore as ms
 import mindspore.dataset as ds
 import mindspore.dataset.vision as vision
 import mindspore.dataset.transforms as transforms
 
 folder, batch, augment = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "augment"
+name, size, border, mean, std = json.loads(sys.argv[4])
 ds.config.set_seed(1)
-data = ds.MnistDataset(folder)
-first = [vision.RandomCrop(28, 2), vision.RandomHorizontalFlip()] if augment else []
-data = data.map([*first, vision.Rescale(1 / 255, 0.0), vision.Normalize([0.1307], [0.3081]), vision.HWC2CHW()], "image")
+data = getattr(ds, name)(folder)
+first = [vision.RandomCrop(size, border), vision.RandomHorizontalFlip()] if augment else []
+data = data.map([*first, vision.Rescale(1 / 255, 0.0), vision.Normalize(mean, std), vision.HWC2CHW()], "image")
 data = data.map(transforms.TypeCast(ms.int32), "label").batch(batch)
 epochs = data.create_tuple_iterator(output_numpy=True)
 print("ready", flush=True)
@@ -55,31 +76,45 @@ for line in sys.stdin:
 """
 
 
-def write_mnist(folder: Path, rows: int) -> None:
-    """MNIST-like training files of random bytes."""
+def write_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """MNIST-like training files of random bytes; returns images (n, 28, 28, 1) and labels."""
     rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (rows, 28, 28), np.uint8)
-    labels = rng.integers(0, 10, rows, np.uint8)
-    (folder / "train-images-idx3-ubyte").write_bytes(struct.pack(">4I", 2051, rows, 28, 28) + images.tobytes())
-    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 2049, rows) + labels.tobytes())
+    images = rng.integers(0, 256, (ROWS, 28, 28), np.uint8)
+    labels = rng.integers(0, 10, ROWS, np.uint8)
+    (folder / "train-images-idx3-ubyte").write_bytes(struct.pack(">4I", 2051, ROWS, 28, 28) + images.tobytes())
+    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 2049, ROWS) + labels.tobytes())
+    return images[..., None], labels
 
 
-def sporax_epoch(folder: Path, augment: bool) -> Callable[[], float]:
+def write_cifar(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """A CIFAR-10-like training file of random bytes; returns images (n, 32, 32, 3) and labels."""
+    records = np.random.default_rng(0).integers(0, 256, (ROWS, 3073), np.uint8)
+    records[:, 0] %= 10
+    (folder / "data_batch_1.bin").write_bytes(records.tobytes())
+    return records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1).copy(), records[:, 0]
+
+
+DATA = {
+    "digits": Data("MnistDataset", 28, 2, [0.1307], [0.3081], write_mnist),
+    "cifar": Data("Cifar10Dataset", 32, 4, [0.4914, 0.4822, 0.4465], [0.247, 0.2435, 0.2616], write_cifar),
+}
+
+
+def sporax_epoch(data: Data, folder: Path, augment: bool) -> Callable[[], float]:
     """Reads one epoch with Sporax; returns the seconds."""
-    first = [ds.vision.RandomCrop(28, 2), ds.vision.RandomHorizontalFlip()] if augment else []
-    image = [*first, ds.vision.Rescale(1 / 255, 0.0), ds.vision.Normalize([0.1307], [0.3081]), ds.vision.HWC2CHW()]
-    data = ds.MnistDataset(str(folder)).map(image, "image")
-    data = data.map(ds.transforms.TypeCast(np.int32), "label").batch(BATCH)
-    return timed(data.create_tuple_iterator(output_numpy=True))
+    first = [ds.vision.RandomCrop(data.size, data.border), ds.vision.RandomHorizontalFlip()] if augment else []
+    image = [*first, ds.vision.Rescale(1 / 255, 0.0), ds.vision.Normalize(data.mean, data.std), ds.vision.HWC2CHW()]
+    rows = getattr(ds, data.dataset)(str(folder)).map(image, "image")
+    rows = rows.map(ds.transforms.TypeCast(np.int32), "label").batch(BATCH)
+    return timed(rows.create_tuple_iterator(output_numpy=True))
 
 
-class MnistRows:
-    """The files as a grain source of one row at a time."""
+class Rows:
+    """Images and labels as a grain source of one row at a time."""
 
-    def __init__(self, folder: Path) -> None:
-        content = (folder / "train-images-idx3-ubyte").read_bytes()
-        self.images = np.frombuffer(content, np.uint8, offset=16).reshape(-1, 28, 28, 1)
-        self.labels = np.frombuffer((folder / "train-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8)
+    def __init__(self, images: np.ndarray, labels: np.ndarray) -> None:
+        self.images = images
+        self.labels = labels
 
     def __len__(self) -> int:
         return len(self.images)
@@ -88,25 +123,26 @@ class MnistRows:
         return {"image": self.images[index], "label": self.labels[index]}
 
 
-def augmented(image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def augmented(data: Data, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A part of the image with a border, sometimes flipped, as one writes it for grain."""
-    top, left = rng.integers(5, size=2)
-    part = np.pad(image, [(2, 2), (2, 2), (0, 0)])[top : top + 28, left : left + 28]
+    top, left = rng.integers(2 * data.border + 1, size=2)
+    border = (data.border, data.border)
+    part = np.pad(image, [border, border, (0, 0)])[top : top + data.size, left : left + data.size]
     return part[:, ::-1] if rng.random() < 0.5 else part
 
 
-def grain_epoch(folder: Path, threads: int, augment: bool) -> Callable[[], float]:
+def grain_epoch(data: Data, rows: Rows, threads: int, augment: bool) -> Callable[[], float]:
     """Reads one epoch with plain grain; returns the seconds."""
-    mean, std = np.float32(0.1307), np.float32(0.3081)
+    mean, std = np.array(data.mean, np.float32), np.array(data.std, np.float32)
 
     def transform(row: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         scaled = row["image"] * np.float32(1 / 255)
         image = np.ascontiguousarray(((scaled - mean) / std).transpose(2, 0, 1))
         return {"image": image, "label": row["label"].astype(np.int32)}
 
-    source = grain.MapDataset.source(MnistRows(folder)).shuffle(seed=1)
+    source = grain.MapDataset.source(rows).shuffle(seed=1)
     if augment:
-        source = source.seed(1).random_map(lambda row, rng: {**row, "image": augmented(row["image"], rng)})
+        source = source.seed(1).random_map(lambda row, rng: {**row, "image": augmented(data, row["image"], rng)})
     source = source.map(transform).batch(BATCH)
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=16 if threads else 0)
 
@@ -119,9 +155,12 @@ def grain_epoch(folder: Path, threads: int, augment: bool) -> Callable[[], float
     return epoch
 
 
-def mindspore_epoch(folder: Path, python: str, augment: bool) -> tuple[Callable[[], float], subprocess.Popen[str]]:
+def mindspore_epoch(
+    data: Data, folder: Path, python: str, augment: bool
+) -> tuple[Callable[[], float], subprocess.Popen[str]]:
     """Reads one epoch with MindSpore in its own process; returns the seconds."""
-    command = [python, "-c", MINDSPORE_PROGRAM, str(folder), str(BATCH), "augment" if augment else "plain"]
+    how = "augment" if augment else "plain"
+    command = [python, "-c", MINDSPORE_PROGRAM, str(folder), str(BATCH), how, data.text()]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -151,7 +190,7 @@ def timed(epochs: ds.Dataset) -> Callable[[], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, default=16384)
+    parser.add_argument("--data", choices=DATA, default="digits")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--augment", action="store_true", help="crop and flip at random first")
     parser.add_argument("--mindspore-python", default=os.environ.get("SPORAX_MINDSPORE_PYTHON"))
@@ -159,12 +198,13 @@ def main() -> None:
     ds.config.set_seed(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_mnist(folder, options.rows)
-        engines = {"sporax": sporax_epoch(folder, options.augment)}
-        engines |= {f"grain, {n} threads": grain_epoch(folder, n, options.augment) for n in (0, 1, 2)}
+        data = DATA[options.data]
+        rows = Rows(*data.write(folder))
+        engines = {"sporax": sporax_epoch(data, folder, options.augment)}
+        engines |= {f"grain, {n} threads": grain_epoch(data, rows, n, options.augment) for n in (0, 1, 2)}
         process = None
         if options.mindspore_python:
-            engines["mindspore"], process = mindspore_epoch(folder, options.mindspore_python, options.augment)
+            engines["mindspore"], process = mindspore_epoch(data, folder, options.mindspore_python, options.augment)
         else:
             print("mindspore: left out, no interpreter given (--mindspore-python)", file=sys.stderr)
         seconds: dict[str, list[float]] = {engine: [] for engine in engines}
@@ -175,7 +215,7 @@ def main() -> None:
             process.kill()
             process.wait()
     # The first round warms up.
-    speeds = {engine: round(options.rows / statistics.median(times[1:])) for engine, times in seconds.items()}
+    speeds = {engine: round(ROWS / statistics.median(times[1:])) for engine, times in seconds.items()}
     rivals = {engine: speed for engine, speed in speeds.items() if engine != "sporax"}
     ratios = {engine: round(speeds["sporax"] / speed, 2) for engine, speed in rivals.items()}
     print(json.dumps({"rows_per_second": speeds, "sporax_over": ratios}, indent=2))

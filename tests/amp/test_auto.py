@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import Tensor, amp, nn, ops
+from sporax import Tensor, amp, mint, nn, ops
 
 HALF, FULL = Tensor(np.ones((2, 3), np.float16)), Tensor(np.ones((2, 3), np.float32))
 
@@ -37,6 +37,17 @@ def under_auto(function, dtype=ms.float16):
         (lambda: ops.add(HALF, FULL), "full"),
         (lambda: ops.relu(HALF), "as given"),
         (lambda: ops.mean(HALF), "as given"),
+        (lambda: ops.mse_loss(HALF, HALF), "as given"),
+        (lambda: nn.L1Loss()(HALF, HALF), "as given"),
+        (lambda: ops.norm(HALF), "as given"),
+        (lambda: ops.std(HALF), "as given"),
+        (lambda: ops.var(HALF), "full"),
+        (lambda: ops.logsumexp(HALF, 0), "full"),
+        (lambda: ops.cosine_similarity(HALF, HALF), "full"),
+        (lambda: ops.exp2(HALF), "full"),
+        (lambda: ops.gaussian_nll_loss(HALF, HALF, HALF), "full"),
+        (lambda: ops.dot(FULL, FULL.T), "half"),
+        (lambda: mint.nn.functional.mse_loss(HALF, HALF), "full"),  # by its lists; the CPU has no kernel
     ],
 )
 @pytest.mark.parametrize("dtype", [ms.float16, ms.bfloat16])

@@ -95,6 +95,13 @@ def test_numpy_protocol():
 def test_dlpack_protocol():
     np.testing.assert_array_equal(np.from_dlpack(Tensor([1, 2])), [1, 2])
     assert jnp.from_dlpack(Tensor([1.5])).dtype == jnp.float32
+    assert "dltensor" in repr(Tensor([1.5]).to_dlpack())
+    for given in (np.arange(6.0).reshape(2, 3), np.array([1, 2], np.int8), jnp.ones(2, jnp.bfloat16), Tensor([1.5])):
+        taken = Tensor.from_dlpack(given)
+        assert taken.dtype == Tensor(given).dtype
+        np.testing.assert_array_equal((taken * 1).asnumpy(), np.asarray(given))
+    with pytest.raises(TypeError, match="must be an array with '__dlpack__', but got PyCapsule"):
+        Tensor.from_dlpack(Tensor([1.5]).to_dlpack())
 
 
 def test_jax_sees_a_tree_with_one_array():

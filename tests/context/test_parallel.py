@@ -249,10 +249,8 @@ def test_further_keys_of_a_fusion_rule_are_told():
 
 
 def test_strategy_files_have_two_names():
-    with pytest.warns(UserWarning, match="not written or read yet"):
-        put(strategy_ckpt_load_file="a")
-    with pytest.warns(UserWarning, match="not written or read yet"):
-        put(strategy_ckpt_config={"save_file": "b"})
+    put(strategy_ckpt_load_file="a")
+    put(strategy_ckpt_config={"save_file": "b"})
     assert get("strategy_ckpt_config") == {"load_file": "a", "save_file": "b", "only_trainable_params": True}
     assert (get("strategy_ckpt_load_file"), get("strategy_ckpt_save_file")) == ("a", "b")
 

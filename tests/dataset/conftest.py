@@ -1,11 +1,15 @@
 """Small data files and a clean seed for the dataset tests."""
 
 import struct
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import sporax.dataset as ds
+
+sys.path.insert(0, str(Path(__file__).parent))  # the cases shared with tools/golden
 
 
 @pytest.fixture(autouse=True)

@@ -290,3 +290,61 @@ def test_argument_errors(error, make):
 def test_failures_while_reading_are_runtime_errors(text, make):
     with pytest.raises(RuntimeError, match=text):
         rows(make(numbers()))
+
+
+def test_concatenated_rows_are_shared_out():
+    """As MindSpore shares them: no row twice, also where the parts do not divide evenly."""
+
+    def whole():
+        padded = ds.PaddedDataset([{"x": np.array(i)} for i in (100, 101, 102)])
+        return ds.NumpySlicesDataset(np.arange(5), "x", shuffle=False) + padded
+
+    def shard(rank):
+        data = whole()
+        data.use_sampler(ds.DistributedSampler(4, rank, shuffle=False))
+        return data
+
+    assert [column(shard(rank)) for rank in range(4)] == [[0, 4], [1, 100], [2, 101], [3, 102]]
+    assert [len(shard(0)), shard(0).is_sharded(), whole().is_sharded()] == [2, True, False]
+    mixed = whole()
+    mixed.use_sampler(ds.RandomSampler())
+    assert sorted(column(mixed)) == sorted(column(whole()))
+    assert mixed.is_shuffled() and column(mixed) != column(whole())
+
+
+@pytest.mark.parametrize(
+    ("sampler", "error"),
+    [
+        (ds.SequentialSampler(), TypeError),
+        (ds.DistributedSampler(2, 0), ValueError),
+        (ds.DistributedSampler(2, 0, shuffle=False, num_samples=1), ValueError),
+        (ds.RandomSampler(replacement=True), ValueError),
+    ],
+)
+def test_samplers_that_cannot_share_out_concatenated_rows(sampler, error):
+    data = ds.NumpySlicesDataset([1, 2], "x") + ds.NumpySlicesDataset([3], "x")
+    with pytest.raises(error, match="For 'use_sampler'"):
+        data.use_sampler(sampler)
+
+
+def test_what_is_not_offered_says_so():
+    data = ds.NumpySlicesDataset([1])
+    with pytest.raises(AttributeError, match="For 'NumpySlicesDataset', the method 'sync_wait' is not offered"):
+        data.sync_wait("x")
+    assert not hasattr(data.batch(1), "device_que") and not hasattr(data, "nonsense")
+    for module, name in (
+        (ds, "MindDataset"),
+        (ds.text, "JiebaTokenizer"),
+        (ds.transforms, "Plugin"),
+        (ds.vision, "Nonsense"),
+    ):
+        with pytest.raises(AttributeError, match=f"must be one that Sporax offers, but got '{name}'"):
+            getattr(module, name)
+    with pytest.raises(AttributeError, match="but got 'set_auto_num_workers'"):
+        ds.config.set_auto_num_workers(True)
+
+
+@pytest.mark.parametrize("rows", [3, [3], [], [{"x": 1}, {"y": 1}]])
+def test_padded_rows_must_be_rows(rows):
+    with pytest.raises((TypeError, ValueError), match="For 'PaddedDataset'"):
+        ds.PaddedDataset(rows)

@@ -94,6 +94,22 @@ def test_generator_types():
         rows(ds.GeneratorDataset(Store(), ["x", "y"], [np.float32, np.float32]))
 
 
+def test_a_schema_says_names_and_types():
+    schema = ds.Schema()
+    schema.add_column("x", "int32", [])
+    schema.add_column("y", "float32", [])
+    assert rows(ds.GeneratorDataset(Store(), schema=schema, shuffle=False))[1] == [1, 2.0]
+    words = ds.Schema()
+    words.add_column("word", "string")
+    assert column(ds.GeneratorDataset(lambda: iter(["a", "bcd"]), schema=words)) == ["a", "bcd"]
+    with pytest.raises(RuntimeError, match="column 'word' must be"):
+        column(ds.GeneratorDataset(lambda: iter([1]), schema=words))
+    with pytest.raises(ValueError, match="'schema' must not be combined"):
+        ds.GeneratorDataset(Store(), ["x"], schema=schema)
+    with pytest.raises(TypeError, match="'schema' must be"):
+        ds.GeneratorDataset(Store(), schema=3)
+
+
 def failing():
     yield 1
     raise KeyError("lost")

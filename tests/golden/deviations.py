@@ -145,14 +145,6 @@ FACTS: dict[str, tuple[str, ...]] = {
         "repr(nn.ReLU()), repr(nn.Flatten()), repr(nn.MaxPool2d(2,2)), repr(nn.Embedding(3,2)), repr(nn.LayerNorm((3,))), "
         "repr(nn.BatchNorm2d(3)), repr(nn.Dropout(p=0.1))",
     ),
-    "moving statistics are called by their attributes from the start, not only once the layer is part of a Cell": (
-        "n = nn.BatchNorm2d(2); y = train(n, X(2, 2, 2, 2)); (y, n.moving_mean, n.moving_variance)",
-        "n = nn.BatchNorm2d(2, momentum=0.5); y = train(n, X(2, 2, 2, 2)); (n.moving_mean, n.moving_variance)",
-        "n = nn.BatchNorm1d(3); y = train(n, X(4, 3)); (y, n.moving_mean, n.moving_variance)",
-        "n = nn.BatchNorm2d(2, use_batch_statistics=True); (n(X(2, 2, 2, 2)), n.moving_mean)",
-        "n = nn.BatchNorm2d(2, use_batch_statistics=False); (train(n, X(2, 2, 2, 2)), n.moving_mean)",
-        "n = nn.BatchNorm2d(2); (n.gamma, n.beta, n.moving_mean, n.moving_variance)",
-    ),
 }
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
@@ -166,17 +158,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "ops.Slice.__call__",
     ),
     "a default that nobody can change: an empty tuple for an empty list": ("ops.ReduceStd",),
-    "MindSpore's dataset cache server is not offered, so there is no `cache`; nor `decrypt`": (
-        "dataset.CSVDataset",
-        "dataset.Cifar100Dataset",
-        "dataset.Cifar10Dataset",
-        "dataset.FashionMnistDataset",
-        "dataset.ImageFolderDataset",
-        "dataset.KMnistDataset",
-        "dataset.MnistDataset",
-        "dataset.TextFileDataset",
-    ),
-    "`schema`, `batch_sampler` and `collate_fn` are refused by name; processes are asked for, never the default": (
+    "`batch_sampler` and `collate_fn` are refused by name; processes are asked for, never the default": (
         "dataset.GeneratorDataset",
     ),
     "the number of workers follows the configuration, as for all other sources": ("dataset.NumpySlicesDataset",),

@@ -48,6 +48,7 @@ def test_an_unknown_name_is_refused():
     ({"colour": 1}, "must have the keys .* but got"),
     ({"memory_bytes": 0}, "'memory_bytes' of 'mine' must be a number > 0, but got 0"),
     ({"launch_seconds": -1}, "must be a number >= 0"),
+    ({"overlap": 1.5}, "'overlap' of 'mine' must be between 0 and 1, but got 1.5"),
     ({"memory_bandwidth": "fast"}, "must be a number > 0, but got 'fast'"),
     ({"links": []}, "'links' of 'mine' must be a list"),
     ({"links": [{"name": "x"}]}, "a Link of 'mine' must have the keys"),

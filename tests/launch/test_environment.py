@@ -126,3 +126,13 @@ def test_variables_that_make_no_sense_are_named(variables: dict[str, str], messa
 def test_addresses_as_text():
     assert join_address("10.0.0.1", 80) == "10.0.0.1:80"
     assert join_address("::1", 80) == "[::1]:80"
+
+
+def test_a_dry_run_imitates_a_place_and_meets_nobody():
+    variables = CLUSTER | {"MS_SIMULATION_LEVEL": "1", "RANK_ID": "5", "RANK_SIZE": "64", "LOCAL_RANK": "5"}
+    place = read(variables)
+    assert (place.rank, place.size, place.local_rank, place.simulation_level) == (5, 64, 5, 1)
+    assert place.is_joined
+    assert read({"MS_SIMULATION_LEVEL": "0"}).size == 1
+    with pytest.raises(SporaxValueError, match=r"must be in \[0, 4\)"):
+        read({"MS_SIMULATION_LEVEL": "0", "RANK_ID": "4", "RANK_SIZE": "4"})

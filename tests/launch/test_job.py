@@ -53,6 +53,22 @@ def test_one_node():
     }
 
 
+def test_a_dry_run_has_one_process_that_knows_its_place():
+    job = plan("--worker_num=64", "--local_worker_num=8", "--sim_level=1", "--sim_rank_id=13", "--master_addr=10.9.9.9")
+    assert (job.serves, job.scheduler_address) == (True, ("127.0.0.1", None))
+    (rank,) = job.ranks
+    expected = {
+        "RANK_ID": "13",
+        "RANK_SIZE": "64",
+        "LOCAL_RANK": "5",
+        "LOCAL_RANK_SIZE": "8",
+        "MS_SIMULATION_LEVEL": "1",
+    }
+    assert expected.items() <= rank.variables.items()
+    assert rank.variables["SPORAX_DRY_RUN_DIR"].endswith("/dry_run")
+    assert rank.log_path == "worker_13.log"
+
+
 def test_what_the_user_has_set_stays():
     (rank,) = plan("--worker_num=1", PYTHONUNBUFFERED="", OMP_NUM_THREADS="7").ranks
     assert not {"PYTHONUNBUFFERED", "OMP_NUM_THREADS"} & rank.variables.keys()

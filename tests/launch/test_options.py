@@ -2,9 +2,9 @@ import argparse
 
 import pytest
 
-from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.ir.errors import SporaxValueError
 from sporax.launch import options
-from sporax.launch.options import MSRUN_DEFAULTS, RUN_DEFAULTS, SCHEDULER, Defaults, LaunchOptions
+from sporax.launch.options import MSRUN_DEFAULTS, RUN_DEFAULTS, SCHEDULER, Defaults, DryRun, LaunchOptions
 
 
 def parse(*words: str, defaults: Defaults = RUN_DEFAULTS) -> LaunchOptions:
@@ -43,6 +43,10 @@ def test_msrun_starts_eight_here_and_returns():
         (["--worker_num=2", "--rank_table_file=none.json"], "rank_table_file must be a file that exists"),
         (["--local_devices=0"], "local_devices must be greater than 0"),
         (["--log_dir=x"], "--log_dir must be used together with --worker_num"),
+        (["--worker_num=2", "--sim_rank_id=0"], "sim_rank_id must be used together with --sim_level"),
+        (["--worker_num=2", "--sim_level=0", "--sim_rank_id=2"], r"sim_rank_id must be -1 or in \[0, 2\)"),
+        (["--worker_num=2", "--sim_level=0", "--local_devices=2"], "local_devices must be left out in a dry run"),
+        (["--sim_level=1"], "--sim_level must be used together with --worker_num"),
         (["--bind_core=True"], "--bind_core must be used together with --worker_num"),
     ],
 )
@@ -51,10 +55,29 @@ def test_values_that_make_no_sense(words: list[str], message: str):
         parse(*words)
 
 
-@pytest.mark.parametrize("flag", ["--sim_level=1", "--sim_rank_id=0"])
-def test_dry_runs_are_not_offered(flag: str):
-    with pytest.raises(SporaxNotImplementedError, match="not offered yet"):
-        parse("--worker_num=2", flag)
+def test_a_dry_run_of_one_rank_or_of_a_node():
+    one = parse("--worker_num=1000", "--local_worker_num=8", "--sim_level=1", "--sim_rank_id=13")
+    assert one.dry_run == DryRun(1, (13,), 8)
+    assert (one.local_worker_num, one.is_one_node) == (1, True)
+    node = parse("--worker_num=8", "--local_worker_num=4", "--node_rank=1", "--sim_level=0")
+    assert node.dry_run == DryRun(0, (4, 5, 6, 7), 4)
+    assert parse("--worker_num=4").dry_run is None
+
+
+def test_the_environment_asks_for_a_dry_run_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MS_SIMULATION_LEVEL", "2")
+    monkeypatch.setenv("RANK_ID", "3")
+    assert parse("--worker_num=4").dry_run == DryRun(2, (3,), 4)
+    assert parse("--worker_num=4", "--sim_level=1", "--sim_rank_id=0").dry_run == DryRun(1, (0,), 4)
+    monkeypatch.setenv("MS_SIMULATION_LEVEL", "4")
+    with pytest.raises(SporaxValueError, match="must be one of"):
+        parse("--worker_num=4")
+
+
+def test_a_dry_run_of_too_many_ranks_imitates_the_first(capsys: pytest.CaptureFixture[str]):
+    chosen = parse("--worker_num=129", "--sim_level=0")
+    assert chosen.dry_run == DryRun(0, (0,), 129)
+    assert "only rank 0" in capsys.readouterr().err
 
 
 def test_bindings():

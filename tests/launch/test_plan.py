@@ -74,6 +74,12 @@ def test_hardware_mode_and_memory_win_over_the_script(run, script):
     assert "predicted time of a step" in done.stdout
 
 
+def test_mindspores_cost_model_can_be_named(run, script):
+    done = run("plan", "script.py", "--devices", "8", "--hardware", "symbolic", "--mode", "recursive_programming")
+    assert done.returncode == 0, done.stderr
+    assert "weighted bytes" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sporax.launch.environment import Role
 from sporax.launch.rendezvous import (
     Announce,
+    Await,
     Cluster,
     Left,
     Member,
@@ -16,6 +17,7 @@ from sporax.launch.rendezvous import (
     Refuse,
     Registered,
     TimeIsUp,
+    Waiting,
     Watching,
     Welcome,
     natural_key,
@@ -47,6 +49,26 @@ def test_everyone_is_welcomed_when_the_last_has_come():
 def test_numbers_follow_names_whatever_the_order_of_arrival(names: list[str]):
     _, told = gathered(*(member(name, size=12) for name in names))
     assert {name: welcome.rank for name, welcome in told.items()} == {f"worker-{n}": n for n in range(12)}
+
+
+def test_workers_are_awaited_when_all_of_other_machines_wait():
+    cluster, _ = gathered(
+        *(member(name, rank, size=4, host=name[0]) for rank, name in enumerate(["x0", "x1", "y2", "y3"]))
+    )
+    told = []
+    for connection, waits in ((0, True), (1, True), (3, True), (0, False), (2, True), (0, True)):
+        told.append(cluster.handle(Waiting(connection, waits)))
+        cluster.validate()
+    assert told == [
+        [],  # two machines are busy
+        [Await(2, (0, 1)), Await(3, (0, 1))],
+        [Await(2, (0, 1, 3)), Await(3, ())],
+        [Await(2, ())],
+        [Await(0, (1, 2, 3))],
+        [Await(0, ())],  # nobody is left
+    ]
+    assert cluster.handle(Left(0, None)) == []
+    cluster.validate()
 
 
 def test_those_without_a_number_fill_the_gaps():

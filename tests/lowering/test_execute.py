@@ -123,6 +123,10 @@ def test_scan(devices, rows):
     )
     loops = [planned for each, planned in zip(graph.operators, plan.operators, strict=True) if each.name == "scan"]
     assert len(loops) == 2  # forward and backward
+    if not rows:  # each round sums over the batch: the sums of all rounds are combined at once, behind the loop
+        bodies = [each.bodies[0] for each in graph.operators if each.name == "scan"]
+        assert not [each for body, loop in zip(bodies, loops, strict=True) for each in schedule(body, loop.bodies[0])]
+        assert all(any(each.partial == (0, 1) for each in loop.results) for loop in loops)
     assert all(any(any(each.assignment) for each in loop.bodies[0].operators) for loop in loops)  # cut inside, too
     assert plan.outputs[1] == P(((), (), rows))
 

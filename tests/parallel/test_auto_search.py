@@ -10,6 +10,7 @@ from sporax import Tensor, context, nn, ops
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, Symbolic
 from sporax.planner.memory import memory_of
 
 RNG = np.random.default_rng(0)
@@ -105,6 +106,13 @@ def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode
         assert placed["weight"].parts(found.plan.mesh) == (1, 4)
 
 
+def test_recursive_programming_can_be_asked_to_keep_them():
+    context.set_algo_parameters(recursive_keeps_strategies=True)
+    found = plan_only(strategy=((2, 1), (1, 4)), search_mode="recursive_programming")
+    placed = {each.name: place for each, place in zip(found.graph.inputs, found.plan.inputs, strict=True)}
+    assert placed["weight"].parts(found.plan.mesh) == (1, 4)
+
+
 def test_a_plan_fits_the_memory_that_there_is():
     _, free = train(steps=1, search_mode="dynamic_programming")
     found = planned(free)
@@ -113,7 +121,7 @@ def test_a_plan_fits_the_memory_that_there_is():
     context.set_cost_model_context(device_memory_capacity=float(needed))
     _, step = train(steps=1, search_mode="dynamic_programming")
     found = planned(step)
-    assert found.search.method == "ilp"
+    assert found.search.statistics["method"] == "integer program for memory"
     assert found.search.statistics["peak_bytes"] <= needed
     context.set_cost_model_context(device_memory_capacity=1e5)
     with pytest.raises(SporaxRuntimeError, match="memory"):
@@ -132,17 +140,80 @@ def test_without_a_word_the_memory_is_that_of_the_hardware(monkeypatch, tmp_path
     assert np.isfinite(losses).all()
 
 
+def plan_only(**settings):
+    """The step's plan, nothing trained."""
+    return planned(train(steps=0, **settings)[1])
+
+
+def test_numbers_of_the_cost_model_choose_the_cost_model():
+    free = plan_only(search_mode="recursive_programming")
+    context.set_cost_model_context(costmodel_beta=1e9)
+    dear = plan_only(search_mode="recursive_programming")
+    context.set_cost_model_context(costmodel_beta=1e-3)
+    cheap = plan_only(search_mode="recursive_programming")
+
+    assert isinstance(free.model, Roofline)
+    assert isinstance(dear.model, Symbolic)
+    assert cheap.model.config.costmodel_beta == 1e-3
+    cuts = [sum(map(any, (each.assignment for each in found.plan.operators))) for found in (dear, cheap)]
+    assert cuts[0] < cuts[1]
+    assert "weighted bytes" in str(cheap.summary())
+    assert "weighted bytes" in str(cheap.explain("product"))
+
+
+def test_the_published_model_can_be_named_and_hardware_wins_over_its_numbers(monkeypatch):
+    monkeypatch.setenv("SPORAX_HARDWARE", "symbolic")
+    assert isinstance(plan_only(search_mode="recursive_programming").model, Symbolic)
+    monkeypatch.setenv("SPORAX_HARDWARE", "h200")
+    context.set_cost_model_context(costmodel_beta=300.0)
+    with pytest.warns(UserWarning, match="'costmodel_beta' has no effect: plans are priced in seconds on 'h200'"):
+        assert isinstance(plan_only(search_mode="recursive_programming").model, Roofline)
+
+
 @pytest.mark.parametrize(
-    ("function", "settings"),
-    [
-        (context.set_algo_parameters, {"tensor_slice_align_enable": True}),
-        (context.set_cost_model_context, {"costmodel_beta": 300.0}),
-    ],
+    ("settings", "why"),
+    [({"costmodel_allreduce_fusion_algorithm": 1}, "comm_fusion"), ({"is_multi_subgraphs": True}, "one graph")],
 )
-def test_settings_that_change_nothing_say_so(function, settings):
-    function(**settings)
-    with pytest.warns(UserWarning, match=f"'{next(iter(settings))}' has no effect"):
-        train(steps=1, search_mode="recursive_programming")
+def test_settings_that_change_nothing_say_why(settings, why):
+    context.set_cost_model_context(**settings)
+    with pytest.warns(UserWarning, match=f"'{next(iter(settings))}' has no effect: .*{why}"):
+        plan_only(search_mode="recursive_programming")
+
+
+def test_settings_of_the_search_reach_it():
+    context.set_algo_parameters(
+        elementwise_op_strategy_follow=True,
+        tensor_slice_align_enable=True,
+        tensor_slice_align_size=64,
+        enable_algo_approxi=True,
+        algo_approxi_epsilon=0.5,
+    )
+    context.set_cost_model_context(dp_algo_single_loop=True)
+    search = plan_only(search_mode="dynamic_programming").search
+
+    assert search.method == "repeated"
+    assert (search.options.follow, search.options.align, search.options.epsilon) == (True, 64, 0.5)
+
+
+def test_what_one_search_found_is_taken_up_from_a_file(tmp_path):
+    context.set_algo_parameters(fully_use_devices=True)
+    path = str(tmp_path / "strategy.json")
+    saved = plan_only(search_mode="dynamic_programming", strategy_ckpt_config={"save_file": path})
+    for mode in SEARCHES:
+        loaded = plan_only(search_mode=mode, strategy_ckpt_config={"load_file": path})
+        assert loaded.plan.inputs == saved.plan.inputs
+
+
+def test_other_plans_of_a_step_can_be_asked_for():
+    found = plan_only(search_mode="dynamic_programming")
+    others, sizes = found.alternatives(2), found.trade_offs(3)
+
+    assert len(others) == 2
+    for each in (*others, *sizes):
+        check_plan(each.graph, each.plan)
+    assert others[0].plan != found.plan
+    assert found.diff(others[0])
+    assert [each.search.cost_seconds for each in sizes] == sorted(each.search.cost_seconds for each in sizes)
 
 
 def test_changed_search_settings_make_a_new_plan():

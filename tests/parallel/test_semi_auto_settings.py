@@ -1,6 +1,7 @@
 """Every setting of a semi-automatic run does what it says: in the losses, the compiled program, or an error."""
 
 import re
+from collections import Counter
 
 import numpy as np
 import program_text
@@ -14,6 +15,8 @@ from sporax.ir.graph import Role
 from sporax.parallel import Layout
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.planner.check import check_plan
+from sporax.planner.moves import MoveKind
+from sporax.planner.transfers import schedule
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(16, 16)).astype(np.float32), RNG.integers(0, 8, 16).astype(np.int32)
@@ -106,6 +109,43 @@ def test_level_3_gathers_twice_what_the_backward_pass_reads():
         config = {"parallel_optimizer_threshold": 0, "optimizer_level": level}
         gathered[level] = count(make_step(**{**SHARDED, "parallel_optimizer_config": config}), "all-gather")
     assert gathered["level3"] == gathered["level1"] + 2
+
+
+# ------------------------------------------------------------------------------------------------- gradient accumulation
+
+
+def gradient_moves(planned):
+    together = schedule(planned.graph, planned.plan)
+    transfers = [each for group in together for each in group if each.settlement is not None]
+    return Counter(
+        move.kind.value
+        for each in transfers
+        if "gradient of" in each.settlement.reason
+        for move in each.redistribution.moves
+        if move.kind is not MoveKind.SLICE  # micro batches of 4 rows are cut over 4 devices
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "moves"),
+    [
+        (None, {"all_reduce": 5}),  # one for every Parameter, however many micro batches there are
+        ("level1", {"reduce_scatter": 5}),
+        ("level2", {"reduce_scatter": 4 * 5}),  # the sum is kept in shards
+    ],
+)
+def test_accumulated_gradients_are_those_of_one_device(level, moves):
+    def accumulating(**settings):
+        step = make_step(**settings)
+        return nn.TrainOneStepCell(nn.GradAccumulationCell(step.network, 4), step.optimizer, sens=0.25)
+
+    expected = run(accumulating(), 3)
+    config = {"parallel_optimizer_threshold": 0, "optimizer_level": level}
+    step = accumulating(**{**SHARDED, "parallel_optimizer_config": config} if level else {"full_batch": True})
+    np.testing.assert_allclose(run(step, 3), expected, rtol=2e-5)
+    planned = plan_of(step)
+    assert gradient_moves(planned) == moves
+    assert program_text.planned_bytes(planned) == program_text.collective_bytes(lowered(step))
 
 
 def chain():

@@ -215,6 +215,14 @@ def test_layouts_that_do_not_fit_are_refused(name, shapes, strategy, words):
         placed(name, shapes, strategy)
 
 
+def test_a_virtual_axis_leaves_slices_as_they_are():
+    matrix = DeviceMatrix((2, 4, 2), ("dp", "mp", "interleaved_parallel"), range(8))
+    shapes = [(16, 8), (8, 8)]
+    with pytest.warns(UserWarning, match="'interleaved_parallel' has no effect"):
+        found = placed("MatMul", shapes, (Layout(matrix, ((0, 2), (1,))), Layout(matrix, ((1,), ()))))
+    assert found == placed("MatMul", shapes, (Layout(GRID, ((0,), (1,))), Layout(GRID, ((1,), ()))))
+
+
 @pytest.mark.parametrize("strategy", [((8, 1), (8,)), ((1, 1), (1,)), ((8, 1), (1,)), ((1, 4), (4,)), ((1, 2), (1,))])
 def test_dataset_strategies(strategy):
     check_dataset_strategy(strategy, [(16, 8), (16,)], 8)

@@ -10,10 +10,12 @@ from sporax.runtime import calibrate
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(calibrate, "_ROUNDS", 2)
+    monkeypatch.setattr(calibrate, "_SECONDS", 0.0)
     monkeypatch.setattr(calibrate, "_MATRIX", {"cpu": 128})
     monkeypatch.setattr(calibrate, "_VECTOR", {"cpu": 1 << 16})
     monkeypatch.setattr(calibrate, "_CHAIN", 8)
-    monkeypatch.setattr(calibrate, "_LARGE", 1 << 16)
+    monkeypatch.setattr(calibrate, "_FEW", 3)
+    monkeypatch.setattr(calibrate, "_LARGE", {"cpu": 1 << 12})
 
 
 def test_a_profile_is_measured_written_and_read(quick, tmp_path, capsys):

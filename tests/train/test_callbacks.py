@@ -18,6 +18,7 @@ from rich.console import Console
 
 import sporax as ms
 from sporax import Parameter, Tensor, nn
+from sporax.dataset._sources.tfrecord import content_of, find_records
 from sporax.train import (
     BackupAndRestore,
     Callback,
@@ -563,6 +564,50 @@ def test_summary_record_writes_what_was_added() -> None:
             record.add_value("graph", "loss", Tensor(0.5))
     assert FakeWriter.last.written == [("scalar", "loss", 3)]
     assert not record.record(5)
+
+
+def events(directory: Path) -> list[Any]:
+    """The events of the only file in a directory, as TensorBoard reads them: TFRecord, with its checksums."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    (path,) = directory.iterdir()
+    return [Event.FromString(bytes(content_of(record))) for record in find_records("events", path, "")]
+
+
+def test_event_files_are_whole(tmp_path: Path, make_data: Any, make_model: Any) -> None:
+    """Written by tensorboardX itself, and read back: what TensorBoard shows."""
+    pytest.importorskip("tensorboardX")
+    collector = SummaryCollector(str(tmp_path / "run"), collect_freq=2)
+    history = History()
+    make_model(metrics={"mae"}).fit(2, make_data(8), make_data(), callbacks=[history, collector])
+    found = events(tmp_path / "run")
+    assert found[0].file_version == "brain.Event:2"
+    values = [(event.step, value) for event in found for value in event.summary.value]
+    losses = {step: value.simple_value for step, value in values if value.tag == "loss"}
+    assert list(losses) == [1, 2, 4, 6, 8]
+    assert losses[8] == pytest.approx(float(history.history["net_output"][1]), rel=1e-6)
+    maes = [value.simple_value for _, value in values if value.tag == "metrics/mae"]
+    assert maes == pytest.approx(history.history["mae"], rel=1e-6)
+    histograms = {value.tag: value.histo for _, value in values if value.HasField("histo")}
+    assert {tag: histo.num for tag, histo in histograms.items()} == {"weight": 6, "bias": 3}
+
+
+def test_images_are_shown(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    pillow = pytest.importorskip("PIL.Image")
+    picture = np.zeros((1, 3, 2, 4), np.float32)
+    picture[0, 0] = 1.0
+    with SummaryRecord(str(tmp_path / "run"), file_suffix="_end") as record:
+        record.add_value("image", "picture", Tensor(picture))
+        record.add_value("tensor", "numbers", Tensor([1.0, 2.0, 3.0]))
+        assert record.record(7)
+        record.flush()
+        assert Path(record.log_dir).parent == tmp_path / "run" and record.log_dir.endswith("_end")
+    values = {value.tag: (event.step, value) for event in events(tmp_path / "run") for value in event.summary.value}
+    step, shown = values["picture"]
+    image = pillow.open(io.BytesIO(shown.image.encoded_image_string))
+    assert (step, shown.image.height, shown.image.width, image.getpixel((0, 0))) == (7, 2, 4, (255, 0, 0))
+    assert (values["numbers"][1].histo.min, values["numbers"][1].histo.max) == (1.0, 3.0)
 
 
 def test_without_tensorboardx_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,12 @@ def test_names_are_worked_out_from_the_cells(tmp_path: Path, state: dict[str, An
         np.testing.assert_array_equal(net.parameters_dict()[name].asnumpy(), state[torch_name])
 
 
+def test_layers_that_hold_another_are_one_layer_in_torch() -> None:
+    names = torch_names(nn.SequentialCell(nn.BatchNorm3d(2), nn.Dense(2, 2)))
+    assert list(names) == ["0.running_mean", "0.running_var", "0.weight", "0.bias", "1.weight", "1.bias"]
+    assert names["0.weight"] == "0.bn2d.gamma"
+
+
 def test_a_map_renames(tmp_path: Path, state: dict[str, Any]) -> None:
     path = str(tmp_path / "model.safetensors")
     save_file({f"model.{name}": value for name, value in state.items()}, path)

@@ -11,6 +11,7 @@ import sporax as ms
 from sporax import Tensor, nn
 from sporax.dataset import NumpySlicesDataset
 from sporax.parallel.auto_parallel import AutoParallel
+from sporax.runtime import program
 from sporax.train import Callback, History, LossMonitor, Model
 from sporax.train._loop import GroupedSteps
 
@@ -124,6 +125,21 @@ def test_a_group_of_steps_is_one_dispatch(make_data: Any, make_model: Any, monke
     model.train(1, make_data(4), dataset_sink_mode=True)
     assert sizes == [2, 1, 2, 1, 2]  # the last batch of an epoch is shorter and runs alone
     assert len(model._steps.program.compilations) == 1
+
+
+@pytest.mark.parametrize(("sink", "dispatches"), [(False, 12), (True, 2)])
+def test_compiled_programs_are_started_once_per_group(
+    make_data: Any, make_model: Any, monkeypatch: pytest.MonkeyPatch, sink: bool, dispatches: int
+) -> None:
+    """Counted where a compiled program is handed to XLA, compiling apart: two epochs of six steps."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    started = []
+    run = program._Variant.run
+    monkeypatch.setattr(program._Variant, "run", lambda self, *args: (started.append(self), run(self, *args))[1])
+    history = History()
+    make_model().train(2, make_data(12), callbacks=history, dataset_sink_mode=sink)
+    assert len(started) == dispatches
+    assert len(history.history["net_output"]) == 2
 
 
 def test_convolutions_are_not_grouped_on_the_host() -> None:

@@ -261,6 +261,13 @@ def test_broken_files_name_the_parameter(tmp_path: Path) -> None:
     path.write_bytes(content.replace(b"Float32", b"Float99"))
     with pytest.raises(ValueError, match=r"'0\.weight' has dtype 'Float99'"):
         load_checkpoint(str(path))
+    for length, place in ((20, "in the first parameter"), (len(content) - 3, r"behind parameter '1\.weight'")):
+        path.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=rf"x\.ckpt.*cut off \({place}\)"):
+            load_checkpoint(str(path))
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"x\.ckpt' cannot be read: it is empty"):
+        load_checkpoint(str(path))
     other = tmp_path / "x.safetensors"
     save_checkpoint(make_net(), str(other))
     other.write_bytes(other.read_bytes()[:-4])
@@ -380,7 +387,7 @@ def test_saving_in_the_background_saves_the_values_of_the_call(
 
 def test_an_error_in_the_background_comes_up_at_the_next_save(tmp_path: Path) -> None:
     save_checkpoint(make_net(), str(tmp_path / "missing" / "x.ckpt"), async_save=True)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="missing' must exist"):
         save_checkpoint(make_net(), str(tmp_path / "x.ckpt"), async_save=True)
     save_checkpoint(make_net(), str(tmp_path / "x.ckpt"), async_save=True)
     _background.writer.wait()

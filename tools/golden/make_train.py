@@ -1,11 +1,12 @@
-"""Record checkpoint files and results of metrics under the real MindSpore wheel.
+"""Record checkpoint files, results of metrics and the ways of callbacks under the real MindSpore wheel.
 
 Run it with a Python that has MindSpore 2.10 (CPU), numpy 1.26 (with a newer one MindSpore has no bfloat16 arrays) and
 safetensors, and nothing of this project:
 
     python tools/golden/make_train.py
 
-The files go to `tests/golden/checkpoints`, the metrics to `tests/golden/metrics.json`.
+The files go to `tests/golden/checkpoints`, the metrics to `tests/golden/metrics.json`, the callbacks to
+`tests/golden/callbacks.json`. `make_train.py callbacks` records the last alone.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(ROOT / "tests" / "train"))
 
-import checkpoint_recipes as recipes  # noqa: E402  (found through the line above)
+import callback_recipes  # noqa: E402  (found through the line above)
+import checkpoint_recipes as recipes  # noqa: E402
 import metric_recipes  # noqa: E402
 import mindspore as ms  # noqa: E402
 from mindspore.train import serialization  # noqa: E402
@@ -55,6 +57,16 @@ def record_metrics(path: Path) -> None:
     print(f"{path.name:24} {len(results)} metrics")
 
 
+def record_callbacks(path: Path) -> None:
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    results = {name: callback_recipes.run(ms, name) for name in callback_recipes.RECIPES}
+    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(result)}" for name, result in results.items())
+    path.write_text(f'{{"mindspore": {json.dumps(ms.__version__)}, "callbacks": {{\n{lines}\n}}}}\n')
+    print(f"{path.name:24} {len(results)} recipes")
+
+
 if __name__ == "__main__":
-    record_checkpoints(GOLDEN / "checkpoints")
-    record_metrics(GOLDEN / "metrics.json")
+    if sys.argv[1:] != ["callbacks"]:
+        record_checkpoints(GOLDEN / "checkpoints")
+        record_metrics(GOLDEN / "metrics.json")
+    record_callbacks(GOLDEN / "callbacks.json")

@@ -24,6 +24,7 @@ from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeErr
 from sporax.ir.marks import GradientMark, LossMark
 from sporax.lowering.marks import apply_mark
 from sporax.runtime import state
+from sporax.runtime.collectives import ReverseModeNeeded, forward_mode_refused
 
 
 class Call:
@@ -189,12 +190,47 @@ def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, 
     """Outputs of a call, their derivative in the direction of its inputs, and the outputs not differentiated."""
     inputs = call.inputs
     tangents = [_tangent(array, direction) for array, direction in zip(inputs, directions, strict=True)]
-    outputs, slopes, (updates, structure, rest) = jax.jvp(
-        lambda *arrays: call.pure(arrays, []), inputs, tangents, has_aux=True
-    )
+
+    def function(*arrays: jax.Array) -> tuple[list[jax.Array], Any]:
+        return call.pure(arrays, [])
+
+    try:
+        with forward_mode_refused():
+            outputs, slopes, (updates, structure, rest) = jax.jvp(function, inputs, tangents, has_aux=True)
+    except ReverseModeNeeded:
+        outputs, slopes, (updates, structure, rest) = _pushed_in_reverse(function, inputs, tangents)
     state.commit(updates)
     dense = [_dense(slope, output) for slope, output in zip(slopes, outputs, strict=True)]
     return structure.fill(outputs), structure.fill(dense), rest[1].fill(rest[0])
+
+
+def _pushed_in_reverse(
+    function: Callable[..., Any], inputs: Sequence[jax.Array], tangents: Sequence[Any]
+) -> tuple[list[jax.Array], list[Any], Any]:
+    """As `jax.jvp` with ``has_aux``, by the reverse mode of the reverse mode: that is linear, and its transpose is asked for."""
+    smooth = [number for number, array in enumerate(inputs) if _is_inexact(array)]
+
+    def of_smooth(*arrays: jax.Array) -> Any:
+        given = list(inputs)
+        for number, array in zip(smooth, arrays, strict=True):
+            given[number] = array
+        return function(*given)
+
+    outputs, pull, aux = jax.vjp(of_smooth, *(inputs[number] for number in smooth), has_aux=True)
+    starts = [jnp.zeros_like(output) for output in outputs if _is_inexact(output)]
+
+    def backward(starts: Sequence[jax.Array]) -> Any:
+        remaining = iter(starts)
+        return pull([next(remaining) if _is_inexact(each) else _nothing(each) for each in outputs])
+
+    (found,) = jax.vjp(backward, starts)[1](tuple(tangents[number] for number in smooth))
+    remaining = iter(found)
+    return outputs, [next(remaining) if _is_inexact(each) else _nothing(each) for each in outputs], aux
+
+
+def _nothing(array: jax.Array) -> Any:
+    """The derivative of integers."""
+    return np.zeros(array.shape, jax.dtypes.float0)
 
 
 def zeros_like(parameter: Parameter) -> Tensor:

@@ -242,6 +242,23 @@ class Tensor:
             raise SporaxTypeError(f"For 'from_numpy', the input must be a numpy array, but got {type(array).__name__}.")
         return wrap(to_array(array, None))
 
+    @classmethod
+    def from_dlpack(cls, array: Any) -> Tensor:
+        """A Tensor with the values of another library's array, as DLPack passes them; it may share their memory.
+
+        Raises:
+            SporaxTypeError: the object does not speak DLPack (a capsule does not: give the array itself).
+        """
+        if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
+            raise SporaxTypeError(
+                f"For 'from_dlpack', the input must be an array with '__dlpack__', but got {type(array).__name__}."
+            )
+        return wrap(jax.dlpack.from_dlpack(array))
+
+    def to_dlpack(self) -> Any:
+        """A DLPack capsule with the values; most libraries take the Tensor itself: ``torch.from_dlpack(tensor)``."""
+        return self.__dlpack__()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         values = np.asarray(_concrete(self.array, "numpy"))
         return np.array(values, dtype=dtype or values.dtype, copy=True)

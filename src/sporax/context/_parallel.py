@@ -246,12 +246,9 @@ _PATHS = (
     "dump_local_norm_path",
 )
 # Settings that nothing reads yet, and that would not change the result of a step: setting one warns, once.
-_UNREAD = {
-    **dict.fromkeys((*_PATHS[:-1], "strategy_ckpt_config"), "strategy files are not written or read yet"),
-    **dict.fromkeys(
-        ("dump_local_norm", "dump_local_norm_path", "dump_device_local_norm"), "norms of gradients are not printed yet"
-    ),
-}
+_UNREAD = dict.fromkeys(
+    ("dump_local_norm", "dump_local_norm_path", "dump_device_local_norm"), "norms of gradients are not printed yet"
+)
 _warned: set[str] = set()
 
 

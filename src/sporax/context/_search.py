@@ -13,11 +13,12 @@ _SET_COST = "set_cost_model_context"
 
 
 def set_algo_parameters(**kwargs: Any) -> None:
-    """Change settings of the search for cuts. Same as MindSpore.
+    """Change settings of the search for cuts. Same as MindSpore, with one more setting.
 
     Args:
         kwargs: ``fully_use_devices``, ``elementwise_op_strategy_follow``, ``tensor_slice_align_enable``,
-            ``tensor_slice_align_size`` (1 to 1024), ``enable_algo_approxi``, ``algo_approxi_epsilon`` (in (0, 1]).
+            ``tensor_slice_align_size`` (1 to 1024), ``enable_algo_approxi``, ``algo_approxi_epsilon`` (in (0, 1]);
+            ``recursive_keeps_strategies``, which MindSpore does not have: recursive programming keeps `shard`'s cuts.
 
     Raises:
         SporaxValueError: unknown setting, or a number outside its range.
@@ -84,6 +85,7 @@ _algo: Settings[SearchConfig] = Settings(
                 "elementwise_op_strategy_follow",
                 "tensor_slice_align_enable",
                 "enable_algo_approxi",
+                "recursive_keeps_strategies",
             )
         },
         "tensor_slice_align_size": stored(_SET_ALGO, "tensor_slice_align_size", number(1, 1024)),

@@ -7,10 +7,67 @@ from sporax.dataset import config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
-from sporax.dataset._sources_images import Cifar10Dataset, Cifar100Dataset, ImageFolderDataset
-from sporax.dataset._sources_memory import GeneratorDataset, NumpySlicesDataset
-from sporax.dataset._sources_mnist import FashionMnistDataset, KMnistDataset, MnistDataset
-from sporax.dataset._sources_text import CSVDataset, Shuffle, TextFileDataset
+from sporax.dataset._sources.arrays import (
+    Cifar10Dataset,
+    Cifar100Dataset,
+    FakeImageDataset,
+    PhotoTourDataset,
+    SemeionDataset,
+    STL10Dataset,
+    SVHNDataset,
+    USPSDataset,
+)
+from sporax.dataset._sources.audio import (
+    CMUArcticDataset,
+    GTZANDataset,
+    LibriTTSDataset,
+    LJSpeechDataset,
+    SpeechCommandsDataset,
+    TedliumDataset,
+    YesNoDataset,
+)
+from sporax.dataset._sources.boxes import CocoDataset, KITTIDataset, VOCDataset, WIDERFaceDataset
+from sporax.dataset._sources.clue import CLUEDataset
+from sporax.dataset._sources.images import (
+    Caltech256Dataset,
+    Food101Dataset,
+    ImageFolderDataset,
+    LSUNDataset,
+    OmniglotDataset,
+    Places365Dataset,
+    RenderedSST2Dataset,
+    SUN397Dataset,
+)
+from sporax.dataset._sources.memory import GeneratorDataset, NumpySlicesDataset
+from sporax.dataset._sources.mnist import EMnistDataset, FashionMnistDataset, KMnistDataset, MnistDataset, QMnistDataset
+from sporax.dataset._sources.pairs import CityscapesDataset, DIV2KDataset, FlickrDataset, SBDataset, SBUDataset
+from sporax.dataset._sources.people import (
+    Caltech101Dataset,
+    CelebADataset,
+    Flowers102Dataset,
+    LFWDataset,
+    ManifestDataset,
+)
+from sporax.dataset._sources.records import PaddedDataset, RandomDataset, TFRecordDataset
+from sporax.dataset._sources.schema import Schema
+from sporax.dataset._sources.text import CSVDataset, Shuffle, TextFileDataset
+from sporax.dataset._sources.texts import (
+    AGNewsDataset,
+    AmazonReviewDataset,
+    CoNLL2000Dataset,
+    DBpediaDataset,
+    EnWik9Dataset,
+    IMDBDataset,
+    PennTreebankDataset,
+    SogouNewsDataset,
+    SQuADDataset,
+    SST2Dataset,
+    UDPOSDataset,
+    WikiTextDataset,
+    YahooAnswersDataset,
+    YelpReviewDataset,
+)
+from sporax.dataset._sources.translations import IWSLT2016Dataset, IWSLT2017Dataset, Multi30kDataset
 from sporax.dataset.samplers import (
     DistributedSampler,
     IterSampler,
@@ -22,33 +79,94 @@ from sporax.dataset.samplers import (
     SubsetSampler,
     WeightedRandomSampler,
 )
+from sporax.ir.missing import missing_names
 
 __all__ = [
+    "AGNewsDataset",
+    "AmazonReviewDataset",
     "BatchInfo",
+    "CLUEDataset",
+    "CMUArcticDataset",
     "CSVDataset",
+    "Caltech101Dataset",
+    "Caltech256Dataset",
+    "CelebADataset",
     "Cifar100Dataset",
     "Cifar10Dataset",
+    "CityscapesDataset",
+    "CoNLL2000Dataset",
+    "CocoDataset",
+    "DBpediaDataset",
+    "DIV2KDataset",
     "Dataset",
     "DistributedSampler",
+    "EMnistDataset",
+    "EnWik9Dataset",
+    "FakeImageDataset",
     "FashionMnistDataset",
+    "FlickrDataset",
+    "Flowers102Dataset",
+    "Food101Dataset",
+    "GTZANDataset",
     "GeneratorDataset",
+    "IMDBDataset",
+    "IWSLT2016Dataset",
+    "IWSLT2017Dataset",
     "ImageFolderDataset",
     "IterSampler",
+    "KITTIDataset",
     "KMnistDataset",
+    "LFWDataset",
+    "LJSpeechDataset",
+    "LSUNDataset",
+    "LibriTTSDataset",
+    "ManifestDataset",
     "MnistDataset",
+    "Multi30kDataset",
     "NumpySlicesDataset",
+    "OmniglotDataset",
     "PKSampler",
+    "PaddedDataset",
+    "PennTreebankDataset",
+    "PhotoTourDataset",
+    "Places365Dataset",
+    "QMnistDataset",
+    "RandomDataset",
     "RandomSampler",
+    "RenderedSST2Dataset",
+    "SBDataset",
+    "SBUDataset",
+    "SQuADDataset",
+    "SST2Dataset",
+    "STL10Dataset",
+    "SUN397Dataset",
+    "SVHNDataset",
     "Sampler",
+    "Schema",
+    "SemeionDataset",
     "SequentialSampler",
     "Shuffle",
+    "SogouNewsDataset",
+    "SpeechCommandsDataset",
     "SubsetRandomSampler",
     "SubsetSampler",
+    "TFRecordDataset",
+    "TedliumDataset",
     "TextFileDataset",
+    "UDPOSDataset",
+    "USPSDataset",
+    "VOCDataset",
+    "WIDERFaceDataset",
     "WeightedRandomSampler",
+    "WikiTextDataset",
+    "YahooAnswersDataset",
+    "YelpReviewDataset",
+    "YesNoDataset",
     "config",
     "text",
     "transforms",
     "vision",
     "zip",
 ]
+
+__getattr__ = missing_names(__name__)

@@ -136,7 +136,7 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     return count, check_int(where, "shard_id", shard_id, 0, count - 1)
 
 
-_NOT_OFFERED = ("cache", "callbacks", "offload", "schema", "batch_sampler", "collate_fn", "decrypt")
+_NOT_OFFERED = ("cache", "callbacks", "offload", "batch_sampler", "collate_fn", "decrypt")
 
 
 def check_options(where: str, options: dict[str, Any]) -> None:
@@ -161,6 +161,14 @@ def check_directory(where: str, value: object) -> Path:
     path = Path(check_str(where, "dataset_dir", value))
     if not path.is_dir():
         raise SporaxValueError(f"For '{where}', the folder {str(path)!r} does not exist or is not a directory.")
+    return path
+
+
+def check_file(where: str, name: str, value: object) -> Path:
+    """An existing file."""
+    path = Path(check_str(where, name, value))
+    if not path.is_file():
+        raise SporaxValueError(f"For '{where}', the file {str(path)!r} does not exist.")
     return path
 
 

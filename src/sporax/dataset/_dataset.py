@@ -33,11 +33,16 @@ from sporax.dataset._nodes import (
     replaced_columns,
 )
 from sporax.dataset._operations import as_operations
+from sporax.dataset._patches import for_all_ranks, selected
 from sporax.dataset._random import Pass, first_pass
 from sporax.dataset._rows import Row
 from sporax.dataset._sizes import common_shapes, split_counts
 from sporax.dataset._tables import ENDLESS
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.dataset.samplers import DistributedSampler, RandomSampler
+from sporax.ir.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+#: Methods of MindSpore's that serve its C++ runtime and MindRecord files.
+_NOT_OFFERED = frozenset({"device_que", "recv", "save", "send", "sync_update", "sync_wait", "to_json"})
 
 
 class Dataset:
@@ -240,9 +245,8 @@ class Dataset:
         return Dataset(Limit(self._node, 0, ENDLESS if number == -1 else number))
 
     def project(self, columns: str | list[str]) -> Dataset:
-        """Only these columns, in this order."""
-        names = self._columns("project", columns, (), argument="columns")
-        return Dataset(Select(self._node, {name: name for name in names}))
+        """Only these columns, in this order. One patch of several may stand for all of them: `sporax.dataset._patches`."""
+        return Dataset(selected(self._node, self._columns("project", columns, (), argument="columns")))
 
     def rename(self, input_columns: str | list[str], output_columns: str | list[str]) -> Dataset:
         """New names for some columns."""
@@ -260,14 +264,14 @@ class Dataset:
         """This dataset and others side by side, as long as the shortest; columns must differ."""
         return zip_datasets((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
 
-    def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
+    def concat(self, datasets: Dataset | list[Dataset]) -> ConcatDataset:
         """This dataset followed by others with the same columns."""
         others = [datasets] if isinstance(datasets, Dataset) else datasets
         if not isinstance(others, list) or not all(isinstance(item, Dataset) for item in others):
             raise _checks.type_error("concat", "datasets", "a Dataset or a list of them", datasets)
-        return Dataset(Concat([self._node, *(item._node for item in others)]))
+        return ConcatDataset(Concat([self._node, *(item._node for item in others)]))
 
-    def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
+    def __add__(self, datasets: Dataset | list[Dataset]) -> ConcatDataset:
         return self.concat(datasets)
 
     def filter(
@@ -428,7 +432,7 @@ class Dataset:
         With `estimate` the whole pipeline is read once.
         """
         if not _checks.check_bool("output_shapes", "estimate", estimate):
-            row = first_row(self._node)
+            row = first_row(for_all_ranks(self._node))
             return [list(row[name].shape) for name in self._node.columns]
         shapes: list[list[int | None]] = []
         for row in self._rows_once():
@@ -438,7 +442,7 @@ class Dataset:
 
     def output_types(self) -> list[np.dtype[Any]]:
         """numpy dtypes of the columns of the first row."""
-        row = first_row(self._node)
+        row = first_row(for_all_ranks(self._node))
         return [row[name].dtype for name in self._node.columns]
 
     def num_classes(self) -> int | None:
@@ -453,7 +457,7 @@ class Dataset:
         """Whether any step draws its order at random."""
         return any(
             isinstance(node, Shuffle)
-            or (isinstance(node, Source) and node.sampler.is_shuffled())
+            or (isinstance(node, (Source, Concat)) and node.sampler is not None and node.sampler.is_shuffled())
             or (isinstance(node, FlowSource) and node.shuffled)
             for node in self._node.walk()
         )
@@ -461,13 +465,21 @@ class Dataset:
     def is_sharded(self) -> bool:
         """Whether any source reads one rank's share only."""
         return any(
-            (isinstance(node, Source) and node.sampler.is_sharded()) or (isinstance(node, FlowSource) and node.sharded)
+            (isinstance(node, (Source, Concat)) and node.sampler is not None and node.sampler.is_sharded())
+            or (isinstance(node, FlowSource) and node.sharded)
             for node in self._node.walk()
         )
 
     def reset(self) -> None:
         """Forget the iterators made so far: the next one starts like the first."""
         self._iterators_made = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NOT_OFFERED:
+            raise SporaxAttributeError(
+                f"For '{type(self).__name__}', the method '{name}' is not offered; docs/dataset.md says what is."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -489,6 +501,35 @@ class Dataset:
             warnings.warn("For 'split', the dataset is shuffled anew each epoch, so its parts will share rows.")
         size = max(10000, self.get_dataset_size())
         return Dataset(Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count))
+
+
+class ConcatDataset(Dataset):
+    """Datasets one after the other: what `concat` and ``+`` give."""
+
+    def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
+        """Share the rows of all out, row i to rank i mod `num_shards`, or shuffle them.
+
+        Args:
+            sampler: a DistributedSampler that does not shuffle, or a RandomSampler without replacement; for all rows.
+
+        Raises:
+            SporaxTypeError: another sampler.
+            SporaxValueError: one that shuffles shards, draws with replacement, or limits the rows.
+        """
+        if not isinstance(sampler, (DistributedSampler, RandomSampler)):
+            raise _checks.type_error("use_sampler", "sampler", "a DistributedSampler or RandomSampler", sampler)
+        drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
+        if drawn or sampler.get_num_samples() is not None:
+            raise SporaxValueError(
+                "For 'use_sampler' after 'concat', the sampler must not limit the rows, a DistributedSampler not shuffle and a "
+                f"RandomSampler not replace, but got num_samples={sampler.get_num_samples()} and {drawn}."
+            )
+        if isinstance(sampler, DistributedSampler):
+            # With an offset nothing is read twice to make the shares equal.
+            sampler = DistributedSampler(
+                sampler.num_shards, sampler.shard_id, shuffle=False, offset=max(sampler.offset, 0)
+            )
+        self._node = Concat(self._node.parents, sampler)
 
 
 def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:

@@ -15,7 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from sporax.dataset._rows import Block, Row, block_of, row_of
-from sporax.dataset._tables import Indices, Table
+from sporax.dataset._tables import Indices, Table, add_place
+from sporax.ir.errors import SporaxError
 
 T = TypeVar("T")
 
@@ -68,7 +69,11 @@ def mapped(rows: Iterator[Row], function: Callable[[Block, Indices], Block], thr
 
     def one(item: tuple[int, Row]) -> Row:
         number, row = item
-        return row_of(function(block_of([row]), np.array([number])))
+        try:
+            return row_of(function(block_of([row]), np.array([number])))
+        except SporaxError as error:
+            add_place(error, f"number {number}")
+            raise
 
     return in_order(enumerate(rows), one, threads)
 

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sporax.dataset._patches import for_all_ranks
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Array, Row
 from sporax.dataset._tables import ENDLESS
@@ -65,7 +66,7 @@ class RowIterator(abc.ABC):
     def _open(self) -> EpochReader:
         # grain is imported with the first row that is asked for.
         engine = importlib.import_module("sporax.dataset._engine")
-        reader: EpochReader = engine.open_reader(self._node, self._first, self._num_epochs)
+        reader: EpochReader = engine.open_reader(for_all_ranks(self._node), self._first, self._num_epochs)
         if self._epoch or self._row:
             reader.seek(self._epoch, self._row)
         return reader

@@ -392,9 +392,9 @@ class Zip(Node):
 
 
 class Concat(Node):
-    """One pipeline after another."""
+    """One pipeline after another; with a sampler, the rows of all that it picks (they must have random access then)."""
 
-    def __init__(self, parents: Sequence[Node]) -> None:
+    def __init__(self, parents: Sequence[Node], sampler: BuiltinSampler | None = None) -> None:
         for parent in parents[1:]:
             if parent.columns != parents[0].columns:
                 raise SporaxRuntimeError(
@@ -402,17 +402,22 @@ class Concat(Node):
                     f"{list(parents[0].columns)} and {list(parent.columns)}."
                 )
         super().__init__(parents[0].columns, parents)
+        self.sampler = sampler
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
         streams = [parent.build(run) for parent in self.parents]
         tables = [stream for stream in streams if isinstance(stream, Table) and stream.size < ENDLESS]
         if len(tables) == len(streams):
-            return Concatenated(tables)
+            whole = Concatenated(tables)
+            return whole if self.sampler is None else Reordered(whole, self.sampler.order(whole.size, run))
+        if self.sampler is not None:
+            raise SporaxRuntimeError("For 'use_sampler', all datasets must have random access, but one is sequential.")
         return Flow(lambda: itertools.chain.from_iterable(rows_of(stream) for stream in streams))
 
     def _count(self) -> int:
-        return sum(parent.num_rows() for parent in self.parents)
+        whole = sum(parent.num_rows() for parent in self.parents)
+        return whole if self.sampler is None else len(self.sampler.order(whole, Pass(0, 0)))
 
 
 class Rewritten(Node):

@@ -26,15 +26,21 @@ class Pass:
         seed: of the iterator this pass belongs to.
         shared_seed: the same on all ranks; sharded sources shuffle with it.
         index: how many passes came before (epochs times repeats).
+        patch: which part of images cut in patches it reads.
     """
 
     seed: int
     shared_seed: int
     index: int = 0
+    patch: int = 0
 
     def at(self, index: int) -> Pass:
         """The pass number `index` of the same iterator."""
         return dataclasses.replace(self, index=index)
+
+    def with_patch(self, patch: int) -> Pass:
+        """The same pass for another patch."""
+        return dataclasses.replace(self, patch=patch)
 
     def shuffler(self, salt: int = 0, *, shared: bool = False) -> np.random.Generator:
         """Generator of this pass's permutations; with `shared`, the same one on all ranks."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.dataset._rows import Block, join, take_rows
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.errors import SporaxError, SporaxRuntimeError
 
 Indices = NDArray[np.int64]
 
@@ -33,6 +33,10 @@ class Table(abc.ABC):
     def gather(self, indices: Indices) -> Block:
         """The rows number `indices` (each in [0, size), at least one), in that order."""
 
+    def origin(self, index: int) -> str:
+        """Where a row comes from, for messages: its file, or its number in the source; "" where that is not known."""
+        return ""
+
 
 class Reordered(Table):
     """The rows `order` of a parent: every sampler, and shuffle, skip and take."""
@@ -46,6 +50,10 @@ class Reordered(Table):
         """See Table."""
         return self._parent.gather(self._order[indices])
 
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return self._parent.origin(int(self._order[index]))
+
 
 class Window(Table):
     """The rows from `start` on, `size` of them, of a parent that may be endless."""
@@ -58,6 +66,10 @@ class Window(Table):
     def gather(self, indices: Indices) -> Block:
         """See Table."""
         return self._parent.gather(indices + self._start)
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return self._parent.origin(index + self._start)
 
 
 class Repeated(Table):
@@ -92,6 +104,10 @@ class Repeated(Table):
             return self._pass(int(passes[0])).gather(inside)
         return _from_parts(passes, inside, self._pass)
 
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return self._pass(index // self._rows).origin(index % self._rows)
+
     def _pass(self, number: int) -> Table:
         with self._lock:
             if number not in self._built:
@@ -120,6 +136,11 @@ class Concatenated(Table):
         owner = np.searchsorted(self._starts, indices, side="right") - 1
         return _from_parts(owner, indices - self._starts[owner], lambda k: self._parts[k])
 
+    def origin(self, index: int) -> str:
+        """See Table."""
+        owner = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return self._parts[owner].origin(index - int(self._starts[owner]))
+
 
 class Zipped(Table):
     """Tables side by side, as long as the shortest."""
@@ -134,6 +155,10 @@ class Zipped(Table):
         for part in self._parts:
             wide.update(part.gather(indices))
         return wide
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return ", ".join(filter(None, (part.origin(index) for part in self._parts)))
 
 
 class Mapped(Table):
@@ -151,7 +176,34 @@ class Mapped(Table):
 
     def gather(self, indices: Indices) -> Block:
         """See Table."""
-        return self._function(self._parent.gather(indices), indices)
+        block = self._parent.gather(indices)
+        try:
+            return self._function(block, indices)
+        except SporaxError as error:
+            self._locate(error, block, indices)
+            raise
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return self._parent.origin(index)
+
+    def _locate(self, error: SporaxError, block: Block, indices: Indices) -> None:
+        """Say in the message which row it was: the first for which the function fails by itself."""
+        failing = indices[:1]
+        for i in range(len(indices) if len(indices) > 1 else 0):
+            try:
+                self._function(take_rows(block, [i]), indices[i : i + 1])
+            except SporaxError:
+                failing = indices[i : i + 1]
+                break
+        add_place(error, self.origin(int(failing[0])))
+
+
+def add_place(error: SporaxError, place: str) -> None:
+    """Add to the message where a row comes from, unless that is said already or not known."""
+    if place and not vars(error).get("place"):
+        vars(error)["place"] = place
+        error.message = f"{error.message.rstrip('.')}. The row is {place}."
 
 
 class Batched(Table):

@@ -11,6 +11,7 @@ import os
 import sys
 
 from sporax.dataset._checks import INT32_MAX, check_int
+from sporax.ir.missing import missing_names
 
 __all__ = [
     "set_seed",
@@ -20,6 +21,8 @@ __all__ = [
     "set_prefetch_size",
     "get_prefetch_size",
 ]
+
+__getattr__ = missing_names(__name__)
 
 DEFAULT_SEED = 5489
 """The seed reported, and used for sharded shuffles, when none was set."""

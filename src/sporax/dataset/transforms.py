@@ -14,6 +14,7 @@ from sporax.dataset._random import RowKey, as_array
 from sporax.dataset._rows import Array, Column
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.missing import missing_names
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
@@ -33,6 +34,8 @@ __all__ = [
     "TypeCast",
     "Unique",
 ]
+
+__getattr__ = missing_names(__name__)
 
 
 class TypeCast(Elementwise):

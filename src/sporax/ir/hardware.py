@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -48,6 +48,7 @@ class HardwareProfile:
         compute_efficiency, memory_efficiency: share of the nominal rates that programs reach.
         launch_seconds: fixed time of one kernel.
         collective_seconds: fixed time of one collective.
+        overlap: share of the time of collectives in the backward pass and after it that hides behind computing.
     """
 
     name: str
@@ -60,6 +61,7 @@ class HardwareProfile:
     memory_efficiency: float = 0.7
     launch_seconds: float = 0.0
     collective_seconds: float = 0.0
+    overlap: float = 0.0
 
     def __str__(self) -> str:
         return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
@@ -109,7 +111,11 @@ class HardwareProfile:
             )
         for name, number in [*flops.items(), *value.items()]:
             if name not in ("name", "source", "flops", "links"):
-                _check_number(number, name, where, zero=name.endswith("_seconds"))
+                _check_number(number, name, where, zero=name.endswith("_seconds") or name == "overlap")
+        if value.get("overlap", 0.0) > 1.0:
+            raise SporaxValueError(
+                f"For 'HardwareProfile', 'overlap' of '{where}' must be between 0 and 1, but got {value['overlap']!r}."
+            )
         return cls(**{**value, "links": links})
 
 
@@ -164,7 +170,7 @@ def _listed(value: Any, where: str) -> list[Any]:
 
 def _check_keys(kind: type[HardwareProfile] | type[Link], value: Any, where: str) -> None:
     known = {each.name for each in fields(kind)}
-    optional = {"compute_efficiency", "memory_efficiency", "launch_seconds", "collective_seconds"}
+    optional = {each.name for each in fields(kind) if each.default is not MISSING}
     if not isinstance(value, dict) or not known - optional <= set(value) <= known:
         got = sorted(value) if isinstance(value, dict) else value
         raise SporaxValueError(

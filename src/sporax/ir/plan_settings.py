@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.parallel_config import SEARCH_MODES, ParallelConfig, ParallelMode
-from sporax.ir.search_config import CostModelConfig, SearchConfig
+from sporax.ir.search_config import PRICES, CostModelConfig, SearchConfig
 from sporax.ir.units import parse_bytes
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
 SEMI_AUTO = "semi_auto"
+SYMBOLIC = "symbolic"
+"""Stands in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
 SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
 """MindSpore's searches and ours."""
 PLAN_MODES = (SEMI_AUTO, *SEARCHES)
@@ -26,7 +28,7 @@ class PlanSettings:
         parallel: of the parallel run.
         search: of the search, for automatic parallelism.
         cost: of the cost model.
-        hardware: name or file of the devices' profile; "" for the one that fits the devices at hand.
+        hardware: name or file of the devices' profile, or `SYMBOLIC`; "" for the one that fits the devices at hand.
         num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
     """
 
@@ -36,11 +38,21 @@ class PlanSettings:
     hardware: str = ""
     num_stacked: int = 0
 
+    @property
+    def symbolic(self) -> bool:
+        """Whether MindSpore's cost model prices plans: it was named, or its numbers changed and no hardware was named."""
+        return self.hardware == SYMBOLIC or (not self.hardware and bool(self.cost.changed & PRICES))
+
+    @property
+    def profile(self) -> str:
+        """Name or file of the devices' profile; "" for the one that fits the devices at hand."""
+        return "" if self.hardware == SYMBOLIC else self.hardware
+
     def under(self, environ: Mapping[str, str]) -> PlanSettings:
         """The settings with what the environment says instead, so that plans can be tried without touching a script.
 
-        ``SPORAX_HARDWARE`` is a profile, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and ``SPORAX_PLAN_MEMORY``
-        the memory of one device, ``"80GB"``.
+        ``SPORAX_HARDWARE`` is a profile or ``"symbolic"``, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and
+        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``.
 
         Raises:
             SporaxValueError: an unknown mode, or a size that cannot be read.

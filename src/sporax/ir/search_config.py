@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class SearchConfig:
-    """Settings of the search. Field names are the keys of `set_algo_parameters`.
+    """Settings of the search. Field names are the keys of `set_algo_parameters`, the last one not in MindSpore.
 
     Attributes:
         fully_use_devices: consider only cuts that use all devices, or one.
         elementwise_op_strategy_follow: element-wise operators take the cut of their producer.
         tensor_slice_align_enable, tensor_slice_align_size: the last two dims of MatMul slices must be multiples of the size.
-        enable_algo_approxi, algo_approxi_epsilon: keep one candidate per cell of this relative size of the Pareto front.
+        enable_algo_approxi, algo_approxi_epsilon: dynamic programming may stop at a plan dearer than the best by this share.
+        recursive_keeps_strategies: recursive programming keeps the user's strategies; MindSpore's decides for itself.
     """
 
     fully_use_devices: bool = False
@@ -24,6 +25,7 @@ class SearchConfig:
     tensor_slice_align_size: int = 16
     enable_algo_approxi: bool = False
     algo_approxi_epsilon: float = 0.1
+    recursive_keeps_strategies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,9 @@ class CostModelConfig:
         costmodel_allreduce_fusion_tail_time, costmodel_allreduce_fusion_allreduce_inherent_time,
             costmodel_allreduce_fusion_allreduce_bandwidth, costmodel_allreduce_fusion_computation_time_parameter: the
             time model of algorithm 2.
-        rp_matmul_mem_coef: weight of memory in the recursive search.
+        rp_matmul_mem_coef: what the slice of a product's second operand counts besides in the recursive search.
         is_multi_subgraphs: the step has several graphs.
-        dp_algo_single_loop: dynamic programming runs in a single loop.
+        dp_algo_single_loop: dynamic programming cuts layers that look alike in the same way.
     """
 
     device_memory_capacity: float = 16.0 * GIB
@@ -65,3 +67,24 @@ class CostModelConfig:
     rp_matmul_mem_coef: float = 0.1
     is_multi_subgraphs: bool = False
     dp_algo_single_loop: bool = False
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The settings that are not at their defaults."""
+        default = CostModelConfig()
+        return frozenset(each.name for each in fields(self) if getattr(self, each.name) != getattr(default, each.name))
+
+
+PRICES = frozenset(
+    [
+        "costmodel_alpha",
+        "costmodel_beta",
+        "costmodel_gamma",
+        "costmodel_communi_threshold",
+        "costmodel_communi_const",
+        "costmodel_communi_bias",
+        "run_phase",
+        "rp_matmul_mem_coef",
+    ]
+)
+"""Settings that only the published cost model has: who changes one asks for that model."""

@@ -1,10 +1,11 @@
 """Who this process is in its job, read from environment variables.
 
-A rank learns its place in one of four ways, tried in this order:
+A rank learns its place in one of five ways, tried in this order:
 
 ====================  ======================================================  ===========================================
 started by            variables                                               how ranks find each other
 ====================  ======================================================  ===========================================
+dry run               MS_SIMULATION_LEVEL, RANK_ID, RANK_SIZE                 not at all: this process imitates one of them
 sporax run, msrun or  MS_ROLE, MS_WORKER_NUM, MS_SCHED_HOST, MS_SCHED_PORT,   the scheduler numbers them and names the
 by hand               MS_NODE_ID, RANK_ID …                                   coordinator (`membership.join`)
 mpirun                OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE   a port derived from mpirun's job id
@@ -27,6 +28,9 @@ from sporax.ir.errors import SporaxValueError
 
 DEFAULT_SCHEDULER_PORT = 8118
 DEFAULT_TIMEOUT_SECONDS = 1800.0
+SIMULATION_VARIABLE = "MS_SIMULATION_LEVEL"
+SIMULATION_LEVELS = (0, 1, 2, 3)
+DRY_RUN_DIRECTORY = "SPORAX_DRY_RUN_DIR"
 _LOCALHOST = "127.0.0.1"
 _MPI_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections
 _MPI_JOB_IDS = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "OMPI_MCA_ess_base_jobid")
@@ -56,6 +60,7 @@ class RankEnvironment:
         node_id: name under which the scheduler knows this process, the same after a restart; "" if not given.
         worker_host: address at which others reach this process, where it must be told (MS_WORKER_IP); else None.
         timeout_seconds: how long to wait for the other processes.
+        simulation_level: what a dry run does (0 to 3), in which the other ranks are not there; None in a real job.
     """
 
     role: Role = Role.WORKER
@@ -69,6 +74,7 @@ class RankEnvironment:
     node_id: str = ""
     worker_host: str | None = None
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    simulation_level: int | None = None
 
     def __post_init__(self) -> None:
         """Check that the numbers fit each other."""
@@ -94,6 +100,8 @@ class RankEnvironment:
         Raises:
             SporaxValueError: a variable is missing or holds a value that makes no sense; names the variable.
         """
+        if environ.get(SIMULATION_VARIABLE) and environ.get("MS_ROLE") != Role.SCHEDULER.value:
+            return _from_dry_run(environ)
         if "MS_ROLE" in environ:
             return _from_scheduler_variables(environ)
         if "OMPI_COMM_WORLD_SIZE" in environ:
@@ -112,6 +120,33 @@ class RankEnvironment:
 def join_address(host: str, port: int) -> str:
     """`host:port`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def simulation_level(environ: Mapping[str, str]) -> int | None:
+    """The level of a dry run; None where none is asked for.
+
+    Raises:
+        SporaxValueError: there is no such level.
+    """
+    text = environ.get(SIMULATION_VARIABLE)
+    if not text:
+        return None
+    if text not in map(str, SIMULATION_LEVELS):
+        raise SporaxValueError(
+            f"For '{SIMULATION_VARIABLE}', the value must be one of {SIMULATION_LEVELS}, but got '{text}'."
+        )
+    return int(text)
+
+
+def _from_dry_run(environ: Mapping[str, str]) -> RankEnvironment:
+    """The place that this process imitates."""
+    return RankEnvironment(
+        rank=_integer(environ, "RANK_ID", default=0),
+        size=_integer(environ, "RANK_SIZE", default=1, minimum=1),
+        local_rank=_integer(environ, "LOCAL_RANK", default=0),
+        local_size=_integer(environ, "LOCAL_RANK_SIZE", default=1, minimum=1),
+        simulation_level=simulation_level(environ),
+    )
 
 
 def _from_scheduler_variables(environ: Mapping[str, str]) -> RankEnvironment:

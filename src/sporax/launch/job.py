@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from sporax.ir.errors import SporaxValueError
 from sporax.launch import cores, ports
 from sporax.launch.allocation import allocation_settings
-from sporax.launch.environment import Role
-from sporax.launch.options import DEFAULT_PORT, SCHEDULER, LaunchOptions
+from sporax.launch.environment import DRY_RUN_DIRECTORY, SIMULATION_VARIABLE, Role
+from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRun, LaunchOptions
 from sporax.launch.simulation import simulated_devices
 from sporax.launch.target import Target
 
@@ -83,6 +83,8 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
     """
     assert options.worker_num is not None
     simulated = simulated_devices(environ, options.local_devices) if options.local_devices is not None else {}
+    if options.dry_run is not None:
+        simulated = {"JAX_PLATFORMS": "cpu"}  # of which the ranks themselves simulate as many as they need
     on_cpu = cores.computes_on_cpu({**environ, **simulated})
     bind_core = on_cpu if options.bind_core is None else options.bind_core
     common = {**simulated, **(allocation_settings(environ) if on_cpu else {})}
@@ -98,7 +100,7 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
             for local_rank, share in enumerate(shares)
         ),
         worker_num=options.worker_num,
-        scheduler_address=(options.master_addr, _scheduler_port(options)),
+        scheduler_address=(_scheduler_host(options), _scheduler_port(options)),
         serves=_serves(options),
         is_one_node=options.is_one_node,
         timeout_seconds=options.cluster_time_out,
@@ -140,11 +142,27 @@ def _plan_rank(options: LaunchOptions, local_rank: int, share: cores.Share, sett
         variables["RANK_ID"] = str(rank)
     if options.rank_table_file:
         variables["RANK_TABLE_FILE"] = os.path.abspath(options.rank_table_file)
+    if options.dry_run is not None:
+        variables |= _imitation(options.dry_run, local_rank, options.log_dir)
     return RankPlan(local_rank, rank, variables, share, _log_path(options, local_rank if rank is None else rank))
+
+
+def _imitation(dry_run: DryRun, number: int, log_dir: str) -> dict[str, str]:
+    """Variables that make the process `number` imitate its rank."""
+    there = str(dry_run.ranks[number] % dry_run.local_size)
+    return {
+        SIMULATION_VARIABLE: str(dry_run.level),
+        DRY_RUN_DIRECTORY: os.path.abspath(os.path.join(log_dir, "dry_run")),
+        "DEVICE_ID": there,
+        "LOCAL_RANK": there,
+        "LOCAL_RANK_SIZE": str(dry_run.local_size),
+    }
 
 
 def _global_rank(options: LaunchOptions, local_rank: int) -> int | None:
     """A rank's number in the job: known when all are here or this node has a number, else the scheduler's to give."""
+    if options.dry_run is not None:
+        return options.dry_run.ranks[local_rank]
     if options.is_one_node:
         return local_rank
     return None if options.node_rank < 0 else options.node_rank * options.local_worker_num + local_rank
@@ -159,8 +177,15 @@ def _log_path(options: LaunchOptions, number: int) -> str:
     return os.path.join(options.log_dir, f"{name}_{number}.log")
 
 
+def _scheduler_host(options: LaunchOptions) -> str:
+    """The scheduler's address; in a dry run it is this machine's own, since nobody comes."""
+    return options.master_addr if options.dry_run is None else DEFAULT_ADDRESS
+
+
 def _scheduler_port(options: LaunchOptions) -> int | None:
     """The port that was asked for; on one node any free one will do, several have to agree beforehand."""
+    if options.dry_run is not None:
+        return None
     if options.master_port is None and not options.is_one_node:
         return DEFAULT_PORT
     return options.master_port
@@ -168,7 +193,7 @@ def _scheduler_port(options: LaunchOptions) -> int | None:
 
 def _serves(options: LaunchOptions) -> bool:
     """Whether the scheduler is on this node: the one that owns `master_addr`, and of those only node 0."""
-    local = ports.is_local(options.master_addr)
+    local = ports.is_local(_scheduler_host(options))
     if not local and (options.is_one_node or options.node_rank == 0):
         which = "that runs all ranks" if options.is_one_node else "with node_rank 0"
         raise SporaxValueError(

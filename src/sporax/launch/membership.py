@@ -39,12 +39,14 @@ class Membership:
 
     Attributes:
         environment: the completed place: rank, local rank and coordinator address are known.
+        awaited_by: ranks that wait, if all of other machines do and this one does not.
     """
 
     environment: RankEnvironment
     _stream: socket.socket | None = None
     _held_port: socket.socket | None = None
     _process: int = field(default_factory=os.getpid)
+    awaited_by: tuple[int, ...] = ()
 
     def leave(self) -> None:
         """Tell the scheduler that this process is done; safe to call twice. Happens by itself when Python ends."""
@@ -60,6 +62,12 @@ class Membership:
             self._held_port.close()
         atexit.unregister(self.leave)
 
+    def say_waits(self, waits: bool) -> None:
+        """Let the other machines know that this process waits for others, or that it goes on."""
+        with suppress(OSError):  # whoever listens will hear that the scheduler is gone
+            if self._stream is not None:
+                _send(self._stream, {"say": "wait", "waits": waits})
+
     def watch(self, on_lost: Callable[[str], None]) -> None:
         """Call `on_lost(reason)` in a background thread if another member, or the scheduler, is lost."""
         stream = self._stream
@@ -68,7 +76,8 @@ class Membership:
 
         def listen() -> None:
             try:
-                message = _receive(stream)
+                while (message := _receive(stream)) is not None and message["say"] == "awaited":
+                    self.awaited_by = tuple(message["ranks"])
             except OSError:
                 message = None
             if self._stream is None or (message is not None and message["well"]):

@@ -10,16 +10,19 @@ import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.ir.errors import SporaxValueError
+from sporax.launch.environment import SIMULATION_LEVELS, simulation_level
 from sporax.launch.target import Target, resolve
 
 DEFAULT_PORT = 8118
 DEFAULT_ADDRESS = "127.0.0.1"
 SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535
+_MOST_IMITATED = 128
 _BINDING_KEY = re.compile(r"device(\d+)|scheduler")
 _ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -41,6 +44,21 @@ MSRUN_DEFAULTS = Defaults(worker_num=8, local_worker_num=8, join=False)
 
 
 @dataclass(frozen=True, slots=True)
+class DryRun:
+    """What is imitated in a dry run, in which ranks neither meet nor compute on devices.
+
+    Attributes:
+        level: what is done, see `sporax.runtime.dry_run`.
+        ranks: the ranks that are imitated, each by a process of its own.
+        local_size: how many ranks a node of the imitated job has.
+    """
+
+    level: int
+    ranks: tuple[int, ...]
+    local_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchOptions:
     """A checked command line.
 
@@ -59,6 +77,7 @@ class LaunchOptions:
         rank_table_file: exported as RANK_TABLE_FILE.
         worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
+        dry_run: what is imitated; None in a real job.
     """
 
     target: Target
@@ -76,11 +95,12 @@ class LaunchOptions:
     rank_table_file: str
     worker_log_name: str
     tail_worker_log: tuple[int, ...] | None
+    dry_run: DryRun | None
 
     @property
     def is_one_node(self) -> bool:
         """Whether all ranks of the job run here."""
-        return self.worker_num is None or self.local_worker_num == self.worker_num
+        return self.worker_num is None or self.local_worker_num == self.worker_num or self.dry_run is not None
 
 
 def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
@@ -99,8 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--cluster_time_out", type=int, default=600, metavar="SECONDS", help="how long ranks wait for each other")
     add("--bind_core", type=_binding, metavar="{True,False,JSON}", help='True, False or {"device0": ["0-3"], ...}')
     add("--bind_numa", type=_binding, default=False, metavar="{True,False,JSON}", help="the same for NUMA nodes")
-    add("--sim_level", type=int, choices=(-1, 0, 1, 2, 3), default=-1, help="dry run of a large job: not offered yet")
-    add("--sim_rank_id", type=int, default=-1, help="the rank of the dry run: not offered yet")
+    add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
+    add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
     add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
@@ -108,19 +128,26 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
 
 
-def checked(arguments: argparse.Namespace, defaults: Defaults) -> LaunchOptions:
+def checked(
+    arguments: argparse.Namespace, defaults: Defaults, environ: Mapping[str, str] = os.environ
+) -> LaunchOptions:
     """Turn a parsed command line into options whose values agree with each other.
+
+    Args:
+        arguments: the parsed command line.
+        defaults: of the command.
+        environ: where MS_SIMULATION_LEVEL and RANK_ID may ask for a dry run, as flags do.
 
     Raises:
         SporaxValueError: a number outside its range, a flag without the one it belongs to, or a target or file that
             does not exist.
-        SporaxNotImplementedError: a dry run was asked for.
     """
-    _check_offered(arguments)
     if arguments.worker_num is None:
         _check_one_process(arguments, defaults)
     local_worker_num = _local_worker_num(arguments, defaults)
     _check_numbers(arguments, local_worker_num)
+    dry_run = _dry_run(arguments, local_worker_num, environ)
+    local_worker_num = local_worker_num if dry_run is None else len(dry_run.ranks)
     if arguments.rank_table_file and not os.path.isfile(arguments.rank_table_file):
         raise _wrong("rank_table_file", "a file that exists", arguments.rank_table_file)
     return LaunchOptions(
@@ -139,17 +166,35 @@ def checked(arguments: argparse.Namespace, defaults: Defaults) -> LaunchOptions:
         rank_table_file=arguments.rank_table_file,
         worker_log_name=arguments.worker_log_name,
         tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
+        dry_run=dry_run,
     )
 
 
-def _check_offered(arguments: argparse.Namespace) -> None:
-    """Refuse msrun's dry run (compile one rank of a job larger than the machine)."""
-    for flag in ("sim_level", "sim_rank_id"):
-        if (value := getattr(arguments, flag)) != -1:
-            raise SporaxNotImplementedError(
-                f"For 'sporax run', {flag} must be -1, but got {value}: dry runs are not offered yet. "
-                "`--local_devices N` runs the program on N simulated devices."
-            )
+def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> DryRun | None:
+    """What is to be imitated, by the flags or else by the environment."""
+    level = arguments.sim_level if arguments.sim_level != -1 else simulation_level(environ)
+    rank, total = arguments.sim_rank_id, arguments.worker_num
+    if level is None or total is None:
+        if rank != -1:
+            raise _wrong("sim_rank_id", "used together with --sim_level", rank)
+        return None
+    if arguments.local_devices is not None:
+        raise _wrong(
+            "local_devices", "left out in a dry run, which imitates ranks of one device", arguments.local_devices
+        )
+    if rank == -1 and environ.get("RANK_ID", "").isdecimal():
+        rank = int(environ["RANK_ID"])
+    first = max(arguments.node_rank, 0) * local_worker_num
+    ranks = tuple(range(first, first + local_worker_num)) if rank == -1 else (rank,)
+    if not 0 <= min(ranks) <= max(ranks) < total:
+        raise _wrong("sim_rank_id", f"-1 or in [0, {total}), the ranks of the job", max(ranks))
+    if len(ranks) > _MOST_IMITATED:  # msrun's limit
+        print(
+            f"sporax run: {len(ranks)} processes are too many for a dry run; only rank {first} is imitated",
+            file=sys.stderr,
+        )
+        ranks = ranks[:1]
+    return DryRun(level, ranks, local_worker_num)
 
 
 def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES
+from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-m", "--module", action="store_true", help="the target is a module, as in `python -m`")
     add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
-    add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file")
+    add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
     add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
     add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
     add("--json", metavar="FILE", help="also write the table to this file as JSON")
@@ -86,7 +86,7 @@ def _say(arguments: argparse.Namespace) -> None:
         raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
     if arguments.memory is not None:
         parse_bytes(arguments.memory, "For 'sporax plan', --memory")
-    if arguments.hardware is not None:
+    if arguments.hardware not in (None, SYMBOLIC):
         load_profile(arguments.hardware)
     for name, variable in _VARIABLES.items():
         if getattr(arguments, name) is not None:

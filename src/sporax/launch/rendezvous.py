@@ -87,11 +87,19 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Event: a worker has been waiting for others for a while, or (`waits` False) goes on."""
+
+    connection: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TimeIsUp:
     """Event: the cluster has had its time to gather."""
 
 
-Event = Registered | Watching | Left | TimeIsUp
+Event = Registered | Watching | Left | Waiting | TimeIsUp
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,15 @@ class Announce:
     reason: str = ""
 
 
-Instruction = Welcome | Refuse | Announce
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Instruction: tell a worker which ranks wait while only workers of its machine do not; none: not so any more."""
+
+    connection: int
+    ranks: tuple[int, ...]
+
+
+Instruction = Welcome | Refuse | Announce | Await
 
 
 @dataclass
@@ -138,6 +154,8 @@ class Cluster:
         members: those taking part, by connection.
         ranks: the numbers given out, by connection; empty before RUNNING.
         watchers: launchers that only listen: the host of each, by connection.
+        waiting: connections of workers that wait for others.
+        awaited: connections of workers that have been told that all others wait.
     """
 
     size: int
@@ -148,6 +166,8 @@ class Cluster:
     members: dict[int, Member] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
     watchers: dict[int, str] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    awaited: set[int] = field(default_factory=set)
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event; returns what must be done, in order."""
@@ -159,6 +179,8 @@ class Cluster:
                 return [Announce(connection, self.phase, self.failure)] if self.has_ended else []
             case Left(connection, failure):
                 return self._leave(connection, failure)
+            case Waiting(connection, waits):
+                return self._wait(connection, waits)
             case TimeIsUp():
                 return self._fail(self._who_is_missing()) if self.phase is Phase.GATHERING else []
 
@@ -183,6 +205,8 @@ class Cluster:
         worker_ranks = list(self._worker_ranks())
         assert len(set(worker_ranks)) == len(worker_ranks)
         assert set(worker_ranks) <= set(range(self.size))
+        assert self.waiting <= self.members.keys()
+        assert not self.waiting & self.awaited
 
     def _register(self, connection: int, member: Member) -> list[Instruction]:
         """Take a member in, or say why not; the last one to come completes the cluster."""
@@ -238,11 +262,26 @@ class Cluster:
             if (self.members[other].role, self.members[other].host) == (me.role, me.host)
         )
 
+    def _wait(self, connection: int, waits: bool) -> list[Instruction]:
+        """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are told: who is to blame is
+        among them, and can be found there.
+        """
+        if self.phase is not Phase.RUNNING or connection not in self.ranks:
+            return []
+        (self.waiting.add if waits else self.waiting.discard)(connection)
+        busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
+        told = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
+        relieved, self.awaited = self.awaited - told, told
+        ranks = tuple(sorted(self.ranks[each] for each in self.waiting))
+        return [*(Await(each, ranks) for each in sorted(told)), *(Await(each, ()) for each in sorted(relieved))]
+
     def _leave(self, connection: int, failure: str | None) -> list[Instruction]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         node = self.watchers.pop(connection, None)
         member = self.members.pop(connection, None)
         rank = self.ranks.pop(connection, None)
+        self.waiting.discard(connection)
+        self.awaited.discard(connection)
         if self.has_ended:
             return []
         if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for nobody

@@ -1,7 +1,8 @@
 """The scheduler over sockets: reads what members say, asks `rendezvous.Cluster`, and tells members what it decided.
 
-Messages are JSON objects, one per line. A member says `register`, later `leave`; a launcher of another node says
-`watch`, and `leave` with a failure if one of its ranks fails; the scheduler says `welcome`, `refused` or `ended`.
+Messages are JSON objects, one per line. A member says `register`, `wait` while it waits for others, later `leave`; a launcher
+of another node says `watch`, and `leave` with a failure if one of its ranks fails; the scheduler says `welcome`, `refused`,
+`awaited` or `ended`.
 
 A process with MS_ROLE=MS_SCHED serves with `serve_cluster`. The supervisor of a launched job instead keeps a
 `Scheduler` in its own event loop: `fileno()` becomes readable when `step()` has something to do.
@@ -23,6 +24,7 @@ from sporax.launch import ports
 from sporax.launch.environment import RankEnvironment, Role
 from sporax.launch.rendezvous import (
     Announce,
+    Await,
     Cluster,
     Event,
     Instruction,
@@ -32,6 +34,7 @@ from sporax.launch.rendezvous import (
     Refuse,
     Registered,
     TimeIsUp,
+    Waiting,
     Watching,
     Welcome,
 )
@@ -205,6 +208,8 @@ def _event(connection: int, message: dict[str, Any]) -> Event:
             return Registered(connection, member)
         case "watch":
             return Watching(connection, str(message["node"]))
+        case "wait":
+            return Waiting(connection, bool(message["waits"]))
         case "leave":
             return Left(connection, None if message["failure"] is None else str(message["failure"]))
         case other:
@@ -224,5 +229,7 @@ def _message(instruction: Instruction) -> dict[str, Any]:
             }
         case Refuse(_, reason):
             return {"say": "refused", "reason": reason}
+        case Await(_, ranks):
+            return {"say": "awaited", "ranks": list(ranks)}
         case Announce(_, phase, reason):
             return {"say": "ended", "well": phase is Phase.DONE, "reason": reason}

@@ -40,6 +40,7 @@ from sporax.nn.activation import (
 )
 from sporax.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
 from sporax.nn.cell import Cell
+from sporax.nn.combined import Conv2dBnAct, DenseBnAct, TimeDistributed
 from sporax.nn.container import CellDict, CellList, SequentialCell
 from sporax.nn.convolution import Conv1d, Conv2d, Conv3d
 from sporax.nn.deconvolution import Conv1dTranspose, Conv2dTranspose, Conv3dTranspose
@@ -87,6 +88,7 @@ from sporax.nn.likelihood_loss import (
     MultiLabelSoftMarginLoss,
     NLLLoss,
     PoissonNLLLoss,
+    SampledSoftmaxLoss,
 )
 from sporax.nn.loss import (
     BCEWithLogitsLoss,
@@ -118,9 +120,17 @@ from sporax.nn.margin_loss import (
 from sporax.nn.mathematics import (
     BiDense,
     ClipByNorm,
+    DiGamma,
+    IGamma,
     L1Regularizer,
+    LBeta,
+    LGamma,
+    MatDet,
+    MatInverse,
+    MatrixSetDiag,
     Norm,
     OneHot,
+    ReduceLogSumExp,
     Tril,
     Triu,
     Unflatten,
@@ -147,6 +157,7 @@ from sporax.nn.optim import (
     Adagrad,
     Adam,
     AdaMax,
+    AdamOffload,
     AdamWeightDecay,
     Lamb,
     LazyAdam,
@@ -180,6 +191,8 @@ from sporax.nn.pooling import (
     AvgPool1d,
     AvgPool2d,
     AvgPool3d,
+    FractionalMaxPool2d,
+    FractionalMaxPool3d,
     LPPool1d,
     LPPool2d,
     MaxPool1d,
@@ -190,6 +203,7 @@ from sporax.nn.pooling import (
     MaxUnpool3d,
 )
 from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from sporax.nn.similarity import MSSSIM, SSIM
 from sporax.nn.transformer import (
     MultiheadAttention,
     Transformer,

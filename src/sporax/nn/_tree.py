@@ -143,7 +143,10 @@ class CellTree:
         raise SporaxTypeError("For 'Cell', there is no function graph; see Cell.compile and sporax.recompilations.")
 
     def update_parameters_name(self, prefix: str = "", recurse: bool = True) -> None:
-        """Put `prefix` in front of the names of all Parameters.
+        """Name all Parameters by their attribute paths, with `prefix` in front.
+
+        This is what happens to the Parameters of a Cell that becomes part of another, so names of their own last only in
+        the outermost Cell, as in MindSpore.
 
         Raises:
             SporaxTypeError: `prefix` is not a string.
@@ -152,8 +155,8 @@ class CellTree:
             raise SporaxTypeError(
                 f"For 'update_parameters_name', 'prefix' must be a string, but got {type(prefix).__name__}."
             )
-        for parameter in self.get_parameters(expand=recurse):
-            parameter.name = prefix + parameter.name
+        for path, parameter in self.parameters_and_names(expand=recurse):
+            parameter.name = prefix + path
 
     def update_cell_prefix(self) -> None:
         """Tell every Cell below its path, which later unnamed Parameters take as prefix."""
@@ -163,15 +166,6 @@ class CellTree:
     def init_parameters_data(self, auto_parallel_mode: bool = False) -> dict[Parameter, Parameter]:
         """Make the values of all lazy Parameters now."""
         return {parameter: parameter.init_data() for parameter in self.get_parameters()}
-
-
-def adopt_names(child: CellTree, name: str) -> None:
-    """Rename the Parameters of a Cell that becomes child `name` of another, replacing the name of an earlier parent."""
-    old = getattr(child, "_adopted_as", "")
-    for parameter in child.get_parameters():
-        bare = parameter.name.removeprefix(old) if old else parameter.name
-        parameter.name = f"{name}.{bare}"
-    object.__setattr__(child, "_adopted_as", f"{name}.")
 
 
 def parameter_tuple(parameters: Any) -> ParameterTuple:

@@ -22,7 +22,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
-from sporax.nn._tree import CellTree, adopt_names
+from sporax.nn._tree import CellTree
 from sporax.ops._marked import kept_batch_parallel
 from sporax.ops._operator import Primitive
 from sporax.ops._precision import Precision, ruled_by
@@ -249,12 +249,16 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         if name in self._params:
             raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
         if self._auto_prefix:
-            adopt_names(value, name)
+            value.update_parameters_name(f"{self._prefix_for_names()}{name}.")
         value._take_name(name)
         self._plain.pop(name, None)
         self._cells[name] = value
         object.__setattr__(self, name, value)
         state.touch()
+
+    def _prefix_for_names(self) -> str:
+        """What the names of Parameters of a new child start with. A Cell does not know the one it is part of."""
+        return ""
 
     def _take_name(self, name: str) -> None:
         """Be called `name` in paths from now on."""
@@ -279,8 +283,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         if isinstance(value, Primitive) and not value.instance_name:
             value.set_prim_instance_name(name)
         if isinstance(value, ParameterTuple):
-            for parameter in value:
-                self._params[parameter.name] = parameter
+            self._set_parameters(value)
         if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value)):
             if name not in self._plain or self._plain[name] != value:
                 self._plain[name] = value
@@ -288,6 +291,14 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         else:
             self._plain.pop(name, None)
         object.__setattr__(self, name, value)
+
+    def _set_parameters(self, parameters: ParameterTuple) -> None:
+        """Take Parameters under their own names; unnamed ones are numbered within this Cell."""
+        for parameter in parameters:
+            if not parameter._named:
+                taken = sum(name.startswith("Parameter$") for name in self._params)
+                parameter.name = f"Parameter${taken + 1}"
+            self._params[parameter.name] = parameter
 
     def __getattr__(self, name: str) -> Any:
         raise SporaxAttributeError(f"The '{type(self).__name__}' object has no attribute '{name}'.")

@@ -7,12 +7,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from sporax.ir.errors import SporaxIndexError, SporaxKeyError, SporaxNotImplementedError, SporaxTypeError
-from sporax.nn._tree import adopt_names
 from sporax.nn.cell import Cell
 from sporax.runtime import state
 
 
-class _Shelf(Cell):
+class _Container(Cell):
+    """Holds Cells that come and go, also after it has become part of another Cell."""
+
+    def _prefix_for_names(self) -> str:
+        """Where the container is, read off the names of Parameters that it holds already; "" when there are none."""
+        for key, cell in self._cells.items():
+            for path, parameter in cell.parameters_and_names() if cell is not None else ():
+                own = f"{key}.{path}"
+                return parameter.name.removesuffix(own) if parameter.name.endswith(own) else ""
+        return ""
+
+
+class _Shelf(_Container):
     """Holds Cells and is never called itself, so in paths the children bring its name along: ``blocks.0``."""
 
     def _take_name(self, name: str) -> None:
@@ -29,7 +40,7 @@ class _Shelf(Cell):
         self._name_child(name, value)
 
 
-class _Sequence(Cell):
+class _Sequence(_Container):
     """Children named by their position."""
 
     def __len__(self) -> int:
@@ -82,10 +93,13 @@ class _Sequence(Cell):
 
     def _refill(self, cells: Iterable[Cell]) -> None:
         """Number the children anew."""
+        prefix = self._prefix_for_names()
         for name in list(self._cells):
             delattr(self, name)
         for index, cell in enumerate(cells):
             setattr(self, str(index), cell)
+            if self._auto_prefix:
+                cell.update_parameters_name(f"{prefix}{index}.")
 
     def append(self, cell: Cell) -> Self:
         """Add a child at the end."""
@@ -195,7 +209,7 @@ class CellDict(_Shelf):
                 f"For 'CellDict', the key '{key}' cannot name a Cell: empty, dotted, or a method's name."
             )
         if self._auto_prefix:
-            adopt_names(cell, key)
+            cell.update_parameters_name(f"{self._prefix_for_names()}{key}.")
         self._name_child(key, cell)
         self._cells[key] = cell
         state.touch()

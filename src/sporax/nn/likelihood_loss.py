@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -274,3 +275,76 @@ class CTCLoss(LossBase):
         argument_is_tensor("CTCLoss", log_probs=log_probs, targets=targets)
         settings = (self.blank, self.reduction, self.zero_infinity)
         return ops.ctc_loss(log_probs, targets, input_lengths, target_lengths, *settings)[0]
+
+
+class SampledSoftmaxLoss(LossBase):
+    """Softmax cross entropy over the true classes and a sample of the others (Jean et al. 2015), for very many classes.
+
+    Each logit is lowered by the logarithm of how often its class is expected in the sample. As in MindSpore, except that
+    `reduction` is heeded.
+
+    Args:
+        num_sampled: how many classes are drawn.
+        num_classes: how many there are.
+        num_true: labels per sample; each gets the probability 1 / num_true.
+        sampled_values: sampled classes and expected counts as a candidate sampler of `ops` gives them; None: classes are
+            drawn uniformly at every call.
+        remove_accidental_hits: draw no class that is a label in the batch.
+        seed: of the draws; 0: from the stream of all operators.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        SporaxTypeError, SporaxValueError: numbers that do not fit, or `sampled_values` that are not three Tensors.
+    """
+
+    def __init__(
+        self,
+        num_sampled: int,
+        num_classes: int,
+        num_true: int = 1,
+        sampled_values: Sequence[Tensor] | None = None,
+        remove_accidental_hits: bool = True,
+        seed: int = 0,
+        reduction: str = "none",
+    ) -> None:
+        super().__init__(reduction)
+        name = "SampledSoftmaxLoss"
+        for what, value in (("num_sampled", num_sampled), ("num_classes", num_classes), ("num_true", num_true)):
+            argument.positive_int(name, what, value)
+        if max(num_sampled, num_true) > num_classes:
+            raise SporaxValueError(
+                f"For '{name}', 'num_sampled' and 'num_true' must be at most 'num_classes' = {num_classes}, but got "
+                f"{num_sampled} and {num_true}."
+            )
+        if sampled_values is not None and not isinstance(sampled_values, tuple | list):
+            raise SporaxTypeError(
+                f"For '{name}', 'sampled_values' must be a list or tuple, but got {type(sampled_values).__name__}."
+            )
+        if sampled_values is not None and len(sampled_values) != 3:
+            raise SporaxValueError(f"For '{name}', 'sampled_values' must have length 3, but got {len(sampled_values)}.")
+        self.num_true = num_true
+        self.sampled_values = sampled_values
+        argument.ints(name, "seed", seed, 1, 0)
+        argument.boolean(name, "remove_accidental_hits", remove_accidental_hits)
+        self.sampler = ops.UniformCandidateSampler(
+            num_true, num_sampled, True, num_classes, seed, remove_accidental_hits
+        )
+
+    def construct(self, weights: Tensor, biases: Tensor, labels: Tensor, logits: Tensor) -> Tensor:
+        """The loss of each sample (N,), reduced.
+
+        Args:
+            weights: (num_classes, D).
+            biases: (num_classes,).
+            labels: (N, num_true) or (N,) for one, integers.
+            logits: (N, D), the input of the last layer.
+        """
+        argument_is_tensor("SampledSoftmaxLoss", weights=weights, biases=biases, labels=labels, logits=logits)
+        labels = labels.reshape((-1, self.num_true))
+        sampled, expected_true, expected_sampled = self.sampled_values or self.sampler(labels)
+        true = ops.reduce_sum(ops.gather(weights, labels, 0) * logits.expand_dims(1), -1) + ops.gather(
+            biases, labels, 0
+        )
+        others = ops.matmul(logits, ops.gather(weights, sampled, 0).T) + ops.gather(biases, sampled, 0)
+        corrected = ops.concat((true - ops.log(expected_true), others - ops.log(expected_sampled)), 1)
+        return self.get_loss(-ops.mean(ops.log_softmax(corrected, -1)[:, : self.num_true], 1))

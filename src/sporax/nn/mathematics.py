@@ -168,3 +168,73 @@ class Unflatten(Cell):
         """`input` whose size along `axis` is the product."""
         axis = self.axis % input.ndim
         return input.reshape((*input.shape[:axis], *self.unflattened_size, *input.shape[axis + 1 :]))
+
+
+class LGamma(Cell):
+    """Logarithm of the absolute value of the gamma function."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: floating."""
+        return ops.lgamma(x)
+
+
+class DiGamma(Cell):
+    """Derivative of `LGamma`."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: floating."""
+        return ops.digamma(x)
+
+
+class IGamma(Cell):
+    """Regularised lower incomplete gamma function P(a, x)."""
+
+    def construct(self, a: Tensor, x: Tensor) -> Tensor:
+        """`a` and `x`: floating, of shapes that broadcast."""
+        return ops.igamma(a, x)
+
+
+class LBeta(Cell):
+    """Logarithm of the beta function: lgamma(x) + lgamma(y) - lgamma(x + y)."""
+
+    def construct(self, x: Tensor, y: Tensor) -> Tensor:
+        """`x` and `y`: floating, of shapes that broadcast."""
+        return ops.lgamma(x) + ops.lgamma(y) - ops.lgamma(x + y)
+
+
+class MatDet(Cell):
+    """Determinant of symmetric positive definite matrices, through their Cholesky factors."""
+
+    def construct(self, a: Tensor) -> Tensor:
+        """`a`: (…, M, M)."""
+        factor = ops.cholesky(a)
+        return ops.square(ops.reduce_prod(ops.diagonal(factor, 0, -2, -1), -1))
+
+
+class MatInverse(Cell):
+    """Inverse of symmetric positive definite matrices."""
+
+    def construct(self, a: Tensor) -> Tensor:
+        """`a`: (…, M, M)."""
+        return ops.inverse(a)
+
+
+class MatrixSetDiag(Cell):
+    """Matrices with other values on their diagonals."""
+
+    def construct(self, input_x: Tensor, diagonal: Tensor) -> Tensor:
+        """`input_x`: (…, M, N); `diagonal`: (…, min(M, N))."""
+        return ops.matrix_set_diag(input_x, diagonal)
+
+
+class ReduceLogSumExp(Cell):
+    """Logarithm of the sum of exponentials along `axis`, computed without overflow."""
+
+    def __init__(self, axis: int | tuple[int, ...] | list[int], keep_dims: bool = False) -> None:
+        super().__init__()
+        self.axis = tuple(axis) if isinstance(axis, list) else axis
+        self.keep_dims = argument.boolean("ReduceLogSumExp", "keep_dims", keep_dims)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x` of any shape."""
+        return ops.logsumexp(x, self.axis, self.keep_dims)

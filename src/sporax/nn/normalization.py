@@ -234,8 +234,6 @@ class _BatchNorm(Cell):
         self.moving_variance = statistic(moving_var_init, "variance", False)
         self.gamma = statistic(gamma_init, "gamma", affine)
         self.beta = statistic(beta_init, "beta", affine)
-        # MindSpore names them by their attributes once the layer is part of a Cell; so do we, from the start.
-        self.moving_mean.name, self.moving_variance.name = "moving_mean", "moving_variance"
         self.bn_train = ops.BatchNorm(True, self.eps, 1 - self.momentum, data_format)
         self.bn_infer = ops.BatchNorm(False, self.eps, 1 - self.momentum, data_format)
 
@@ -281,8 +279,14 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
-class _VolumeNorm(_BatchNorm):
-    """Batch normalisation without a choice of `data_format`."""
+class BatchNorm3d(Cell):
+    """Batch normalisation of (N, C, D, H, W), by a `BatchNorm2d` that sees depth and height as one.
+
+    Args: as `BatchNorm2d`, without `data_format`.
+
+    Attributes:
+        bn2d: the `BatchNorm2d`, which holds the Parameters, so that checkpoints have MindSpore's names.
+    """
 
     def __init__(
         self,
@@ -297,27 +301,20 @@ class _VolumeNorm(_BatchNorm):
         use_batch_statistics: bool | None = None,
         dtype: DType = dtypes.float32,
     ) -> None:
-        super().__init__(
-            num_features,
-            eps,
-            momentum,
-            affine,
-            gamma_init,
-            beta_init,
-            moving_mean_init,
-            moving_var_init,
-            use_batch_statistics,
-            dtype=dtype,
-        )
+        super().__init__()
+        initial = (gamma_init, beta_init, moving_mean_init, moving_var_init)
+        self.bn2d = BatchNorm2d(num_features, eps, momentum, affine, *initial, use_batch_statistics, dtype=dtype)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, D, H, W)."""
+        if x.ndim != 5:
+            raise SporaxValueError(f"For 'BatchNorm3d', the input must have 5 dimensions, but got shape {x.shape}.")
+        n, c, depth, height, width = x.shape
+        flat: Tensor = self.bn2d(x.reshape((n, c, depth * height, width)))
+        return flat.reshape(x.shape)
 
 
-class BatchNorm3d(_VolumeNorm):
-    """Batch normalisation of (N, C, D, H, W)."""
-
-    ranks = (5,)
-
-
-class SyncBatchNorm(_VolumeNorm):
+class SyncBatchNorm(_BatchNorm):
     """Batch normalisation of (N, C) or (N, C, H, W) with the statistics of all ranks' batches together.
 
     While training, every rank of a group must call it; their batches may differ in size.
@@ -358,7 +355,7 @@ class SyncBatchNorm(_VolumeNorm):
             moving_mean_init,
             moving_var_init,
             use_batch_statistics,
-            dtype,
+            dtype=dtype,
         )
         self.process_groups = _checked_groups(process_groups)
 
@@ -432,8 +429,8 @@ class _InstanceNorm(Cell):
         self.momentum = argument.within(name, "momentum", momentum, 0.0, 1.0)
         argument.boolean(name, "affine", affine)
         shape = (num_features,)
-        self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="moving_mean", requires_grad=False)
-        self.moving_variance = Parameter(initializer("ones", shape, dtype), name="moving_variance", requires_grad=False)
+        self.moving_mean = Parameter(initializer("zeros", shape, dtype), name="mean", requires_grad=False)
+        self.moving_variance = Parameter(initializer("ones", shape, dtype), name="variance", requires_grad=False)
         self.gamma = Parameter(initializer(gamma_init, shape, dtype), name="gamma", requires_grad=affine)
         self.beta = Parameter(initializer(beta_init, shape, dtype), name="beta", requires_grad=affine)
 

@@ -422,3 +422,50 @@ class MaxUnpool3d(_MaxUnpool):
     """As `MaxUnpool1d` for `MaxPool3d`."""
 
     spatial = 3
+
+
+class _FractionalMaxPool(Cell):
+    """What the layers for two and for three dims share."""
+
+    def __init__(
+        self,
+        kernel_size: Any,
+        output_size: Any = None,
+        output_ratio: Any = None,
+        return_indices: bool = False,
+        _random_samples: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.output_size = output_size
+        self.output_ratio = output_ratio
+        self.return_indices = argument.boolean(type(self).__name__, "return_indices", return_indices)
+        self._random_samples = _random_samples
+
+    @property
+    def _settings(self) -> tuple[Any, ...]:
+        return self.kernel_size, self.output_size, self.output_ratio, self.return_indices, self._random_samples
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    """Largest values over windows at random places of images (Graham 2014).
+
+    Args:
+        kernel_size: size of a window, an int or one for each dimension.
+        output_size: number of windows, likewise.
+        output_ratio: number of windows as a share of the input's size, in (0, 1), instead.
+        return_indices: give the places of the values too, counted through the image.
+        _random_samples: (N, C, 2), numbers in [0, 1) that say where the windows lie; None: drawn at every call.
+    """
+
+    def construct(self, input: Tensor) -> Any:
+        """`input`: (N, C, H, W) or (C, H, W)."""
+        return ops.fractional_max_pool2d(input, *self._settings)
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    """Largest values over windows at random places of volumes. Arguments as for `FractionalMaxPool2d`."""
+
+    def construct(self, input: Tensor) -> Any:
+        """`input`: (N, C, D, H, W) or (C, D, H, W)."""
+        return ops.fractional_max_pool3d(input, *self._settings)

@@ -26,7 +26,7 @@ from sporax.runtime import state
 _LISTS = {
     "half": """
         Conv2D Conv3D conv1d conv2d conv3d conv_tbc Conv2DTranspose Conv3DTranspose conv_transpose2d conv3d_transpose MatMul
-        matmul mm BatchMatMul bmm PReLU Einsum einsum dense addmm addbmm addmv baddbmm mv
+        matmul mm BatchMatMul bmm PReLU Einsum einsum dense addmm addbmm addmv baddbmm mv dot
     """,
     "full": """
         Pow ACos Asin Cosh Erfinv Exp Expm1 Log log10 Log1p log2 Reciprocal Rsqrt Sinh Tan Softplus softplus LayerNorm
@@ -35,11 +35,11 @@ _LISTS = {
         SoftMarginLoss TripletMarginLoss triplet_margin_loss MultiMarginLoss multi_margin_loss BCEWithLogitsLoss
         binary_cross_entropy_with_logits _mint_binary_cross_entropy_with_logits Pdist Cdist _mint_cdist Renorm renorm
         ReduceProd prod Softmax softmax _softmax_method _mint_softmax _mint_softmax_along LogSoftmax _mint_log_softmax
-        CumProd cumprod CumSum cumsum sum norm _mint_norm vector_norm matrix_norm l1_loss mse_loss NLLLoss nll_loss
-        cross_entropy
+        CumProd cumprod CumSum cumsum sum _mint_norm _mint_l1_loss _mint_mse_loss NLLLoss nll_loss cross_entropy
+        var var_mean logsumexp cosine_similarity softmin gaussian_nll_loss exp2 logaddexp logaddexp2
     """,
     "widest": """
-        Addcdiv addcdiv Addcmul addcmul Cross cross dot GridSampler2D GridSampler3D grid_sample BiasAdd AddN Concat cat
+        Addcdiv addcdiv Addcmul addcmul Cross cross GridSampler2D GridSampler3D grid_sample BiasAdd AddN Concat cat
     """,
 }
 """Names of operators by the precision they compute in."""

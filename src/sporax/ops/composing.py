@@ -158,6 +158,31 @@ def depend(value: Any, expr: Any) -> Any:
     return _after(value, tensors) if isinstance(value, Tensor) and tensors else value
 
 
+def constexpr(
+    fn: Callable[..., Any] | None = None,
+    get_instance: bool = True,
+    name: str | None = None,
+    reuse_result: bool = True,
+    check: bool = True,
+) -> Any:
+    """Decorator for functions of constants that MindSpore's compiler runs while it compiles; the function itself.
+
+    Here all Python runs while a step is being compiled, so there is nothing to mark, and the settings have no meaning.
+
+    Args:
+        fn: the function; without it the decorator is returned.
+        get_instance, name, reuse_result, check: see above.
+
+    Raises:
+        SporaxTypeError: `fn` is not callable.
+    """
+    if fn is None:
+        return constexpr
+    if not callable(fn):
+        raise SporaxTypeError(f"For 'constexpr', 'fn' must be callable, but got {type(fn).__name__}.")
+    return fn
+
+
 for _class in (MultitypeFuncGraph, HyperMap, Map, Partial):
     PRIMITIVES[_class.__name__] = _class
-export(partial)
+export(partial, constexpr)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
 from sporax.ops.linear_algebra import lstsq
@@ -132,7 +132,7 @@ def _lstsq(x: Array, a: Array, fast: bool = True, l2_regularizer: float = 0.0) -
         l2_regularizer: other values than 0 are not offered, as in MindSpore.
     """
     if l2_regularizer != 0.0:
-        raise SporaxNotImplementedError(f"For 'Lstsq', 'l2_regularizer' must be 0.0, but got {l2_regularizer}.")
+        raise SporaxTypeError(f"For 'Lstsq', 'l2_regularizer' must be 0.0, but got {l2_regularizer}.")
     solution: Array = lstsq.kernel(x, a)
     return solution
 

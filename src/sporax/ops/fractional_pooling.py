@@ -28,7 +28,10 @@ def _starts(sample: Array, size: int, window: int, count: int) -> Array:
 def _pooled(
     name: str, x: Array, samples: Array, window: tuple[int, ...], output: tuple[int, ...]
 ) -> tuple[Array, Array]:
-    """The largest values and their places, counted through the image. `samples` has the last dim first."""
+    """The largest values and their places, counted through the image.
+
+    The first of two random samples moves windows along the width; of three, along the depth, as in MindSpore.
+    """
     dims = len(window)
     check.rank(name, dims + 2, x=x)
     sizes = x.shape[2:]
@@ -85,7 +88,7 @@ def _fractional_2d(
 def _fractional_3d(
     x: Array,
     random_samples: Array,
-    ksize: int | float | tuple[int, ...],
+    ksize: int | tuple[int, ...],
     output_shape: int | tuple[int, ...],
     data_format: str = "NCDHW",
 ) -> tuple[Array, Array]:

@@ -154,18 +154,32 @@ def _check_pair(name: str, left: Array, right: Array) -> None:
     check.broadcast(name, left, right)
 
 
-@operator(function="mse_loss", mint="nn.functional.mse_loss")
+@operator(function="mse_loss")
 def mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
     """Squared difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
     _check_pair("mse_loss", input, target)
     return _reduced(jnp.square(input - target), reduction)
 
 
-@operator(function="l1_loss", mint="nn.functional.l1_loss")
+@operator(function="l1_loss")
 def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
     """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
     _check_pair("l1_loss", input, target)
     return _reduced(jnp.abs(input - target), reduction)
+
+
+@operator(function="", mint="nn.functional.mse_loss")
+def _mint_mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """As `ops.mse_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
+    loss: Array = mse_loss.kernel(input, target, reduction)
+    return loss
+
+
+@operator(function="", mint="nn.functional.l1_loss")
+def _mint_l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """As `ops.l1_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
+    loss: Array = l1_loss.kernel(input, target, reduction)
+    return loss
 
 
 @operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)")

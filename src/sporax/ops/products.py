@@ -230,3 +230,22 @@ def addbmm(input: Array, batch1: Array, batch2: Array, *, beta: Operand = 1, alp
 def baddbmm(input: Array, batch1: Array, batch2: Array, beta: Operand = 1, alpha: Operand = 1) -> Array:
     """``beta * input[i] + alpha * batch1[i] @ batch2[i]`` for every i."""
     return _baddbmm(input, batch1, batch2, beta, alpha)
+
+
+@operator(function="bidense")
+def bidense(input1: Array, input2: Array, weight: Array, bias: Array | None = None) -> Array:
+    """``input1 @ weight[o] @ input2 + bias[o]`` for each output o.
+
+    Args:
+        input1, input2: (…, in1) and (…, in2), alike in the other dims.
+        weight: (out, in1, in2).
+        bias: (out,).
+    """
+    check.rank("bidense", 3, weight=weight)
+    if input1.shape[:-1] != input2.shape[:-1] or (input1.shape[-1], input2.shape[-1]) != weight.shape[1:]:
+        raise SporaxValueError(
+            f"For 'bidense', the inputs must be (…, {weight.shape[1]}) and (…, {weight.shape[2]}) for 'weight' of shape "
+            f"{weight.shape}, but got {input1.shape} and {input2.shape}."
+        )
+    result = jnp.einsum("...i,oij,...j->...o", input1, weight, input2)
+    return result if bias is None else result + bias

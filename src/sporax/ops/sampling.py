@@ -39,6 +39,9 @@ def _shape(name: str, value: Any) -> tuple[int, ...]:
     return check.shape(name, tuple(sizes) if isinstance(sizes, list) else sizes)
 
 
+_SEED_NAMES = ("seed", "seed2", "offset")
+
+
 class _Draw(Primitive):
     """Class form of a random operator: seeds at construction, values at the call."""
 
@@ -46,13 +49,13 @@ class _Draw(Primitive):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        first, second = self._attributes.pop("seed", 0), self._attributes.pop("seed2", 0)
-        first, second = max(first, 0), max(second, 0)
+        first, second, offset = (max(self._attributes.pop(name, 0), 0) for name in _SEED_NAMES)
+        second += offset
         self._stream = Generator((second << 32) + first) if first or second else seeds.operators
-        self._constants = tuple(each for each in self._constants if each[0] not in ("seed", "seed2"))
+        self._constants = tuple(each for each in self._constants if each[0] not in _SEED_NAMES)
 
     def _check(self, name: str, value: Any) -> None:
-        if name not in ("seed", "seed2"):
+        if name not in _SEED_NAMES:
             super()._check(name, value)
         elif isinstance(value, bool) or not isinstance(value, int):
             raise SporaxTypeError(f"For '{self.name}', '{name}' must be an int, but got {type(value).__name__}.")
@@ -239,6 +242,52 @@ def _integers(key: Array, shape: tuple[int, ...], low: int, high: int, dtype: DT
 def randint_like(input: Any, low: int, high: int, seed: int | None = None, *, dtype: DType | None = None) -> Any:
     """Uniform integers in [low, high) in the shape (and dtype) of `input`."""
     return drawn(_integers, stream(seed), input.shape, low, high, dtype or input.dtype)
+
+
+@operator(function="")
+def _bernoulli_class(key: Array, x: Array, p: Operand) -> Array:
+    """1 with probability `p`, else 0, in the shape and dtype of `x`."""
+    draws: Array = _bernoulli.kernel(key, x, p)
+    return draws
+
+
+@operator(function="")
+def _cauchy(key: Array, size: tuple[int, ...], median: float = 0.0, sigma: float = 1.0) -> Array:
+    """Numbers of the Cauchy distribution around `median` with the scale `sigma` (float32)."""
+    if sigma <= 0:
+        raise SporaxValueError(f"For 'Cauchy', 'sigma' must be > 0, but got {sigma}.")
+    return median + sigma * jax.random.cauchy(key, size, jnp.float32)
+
+
+@operator(function="")
+def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -> Array:
+    """Numbers whose logarithms are normally distributed, in the shape and dtype of `input`."""
+    check.floating("LogNormalReverse", input=input)
+    return jnp.exp(mean + std * jax.random.normal(key, input.shape, input.dtype))
+
+
+@operator(function="")
+def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
+    """Numbers of normal distributions, cut off at `min` and `max`, one distribution for each row of the result."""
+    rows = [jnp.reshape(each, (-1, *[1] * (len(shape) - 1))) for each in (mean, stdevs, min, max)]
+    mean, stdevs, low, high = rows
+    standard = jax.random.truncated_normal(key, (low - mean) / stdevs, (high - mean) / stdevs, shape, mean.dtype)
+    return mean + stdevs * standard
+
+
+@operator(function="")
+def _any_integers(key: Array, shape: tuple[int, ...], dtype: DType = dtypes.int64) -> Array:
+    """Integers of the whole range of `dtype`."""
+    check.one_of("NonDeterministicInts", dtype, (dtypes.int32, dtypes.int64, dtypes.uint32, dtypes.uint64), "dtype")
+    kind = jnp.uint32 if dtype.np_dtype.itemsize == 4 else jnp.uint64
+    return jax.random.bits(key, shape, kind).view(dtype.np_dtype)
+
+
+class_form("Bernoulli", _bernoulli_class, "seed offset", {"seed": -1, "offset": 0}, shape_first=False)
+class_form("Cauchy", _cauchy, "size median sigma", {"median": 0.0, "sigma": 1.0}, shape_first=False)
+class_form("LogNormalReverse", _log_normal, "mean std", {"mean": 1.0, "std": 2.0}, shape_first=False)
+class_form("ParameterizedTruncatedNormal", _truncated_between, "seed seed2", _SEEDS)
+class_form("NonDeterministicInts", _any_integers, "dtype", {"dtype": dtypes.int64})
 
 
 # -------------------------------------------------------------------------------------------------------------- choices

@@ -1,8 +1,8 @@
 """Signals: Fourier transforms, windows, and spectra over time.
 
 The transforms take real or complex tensors of any float dtype; integers become float32. Sizes that are given cut or fill up
-with zeros. `norm` says which direction is divided: ``"backward"`` (by default) the inverse, ``"forward"`` the other one,
-``"ortho"`` both, by square roots.
+with zeros. `norm` says which direction is divided: ``"backward"`` (or None, the default) the inverse, ``"forward"`` the other
+one, ``"ortho"`` both, by square roots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sporax.ops import _promote as promote
 from sporax.ops._operator import FUNCTIONS, Array, export, operator
 from sporax.ops.sorting import known
 
-Norm = Literal["backward", "ortho", "forward"]
+Norm = Literal["backward", "ortho", "forward"] | None
 Sizes = int | tuple[int, ...] | None
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
@@ -47,7 +47,7 @@ _TRANSFORMS: dict[str, tuple[Callable[..., Array], bool, str]] = {
 }
 
 
-def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str) -> Array:
+def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str | None) -> Array:
     base = name.removesuffix("2").removesuffix("n")
     compute, real_only, _ = _TRANSFORMS[base]
     check.tensor(name, input=x)
@@ -63,17 +63,17 @@ def _transformed(name: str, x: Array, sizes: Any, dims: Any, norm: str) -> Array
         axes = tuple(range(x.ndim) if sizes is None else range(x.ndim - len(sizes), x.ndim))
     if sizes is not None and (len(sizes) != len(axes) or min(axes) < 0):
         raise SporaxValueError(f"For '{name}', there must be one size for each dim, but got {sizes} and {dims}.")
-    return compute(promote.inexact(x), sizes, axes, norm)
+    return compute(promote.inexact(x), sizes, axes, norm or "backward")
 
 
 def _register(name: str, doc: str) -> None:
-    def one(input: Array, n: int | None = None, dim: int = -1, norm: Norm = "backward") -> Array:
+    def one(input: Array, n: int | None = None, dim: int = -1, norm: Norm = None) -> Array:
         return _transformed(name, input, n, dim, norm)
 
-    def two(input: Array, s: Sizes = None, dim: int | tuple[int, ...] = (-2, -1), norm: Norm = "backward") -> Array:
+    def two(input: Array, s: Sizes = None, dim: int | tuple[int, ...] = (-2, -1), norm: Norm = None) -> Array:
         return _transformed(f"{name}2", input, s, dim, norm)
 
-    def many(input: Array, s: Sizes = None, dim: int | tuple[int, ...] | None = None, norm: Norm = "backward") -> Array:
+    def many(input: Array, s: Sizes = None, dim: int | tuple[int, ...] | None = None, norm: Norm = None) -> Array:
         return _transformed(f"{name}n", input, s, dim, norm)
 
     for suffix, kernel, where in (("", one, "along `dim`"), ("2", two, "over two dims"), ("n", many, "over `dim`")):
@@ -134,18 +134,25 @@ _shifted("fftshift", jnp.fft.fftshift, "The frequency 0 moved to the middle alon
 _shifted("ifftshift", jnp.fft.ifftshift, "What `fftshift` moved, moved back.")
 
 
-def _frequencies(name: str, compute: Callable[..., Any], doc: str) -> None:
-    def function(n: int, d: float = 1.0, dtype: DType | None = None) -> Tensor:
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise SporaxValueError(f"For '{name}', 'n' must be an int >= 1, but got {n!r}.")
-        return wrap(jnp.asarray(compute(n, d), (dtype or dtypes.float32).np_dtype))
-
-    function.__name__, function.__doc__ = name, doc
-    export(function)
+def _checked_count(name: str, n: Any) -> int:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise SporaxValueError(f"For '{name}', 'n' must be an int >= 1, but got {n!r}.")
+    return n
 
 
-_frequencies("fftfreq", np.fft.fftfreq, "Frequencies of the `n` values of `fft` for samples at the distance `d`.")
-_frequencies("rfftfreq", np.fft.rfftfreq, "Frequencies of the values of `rfft` for `n` samples at the distance `d`.")
+def fftfreq(n: int, d: float = 1.0, dtype: DType | None = None) -> Tensor:
+    """Frequencies of the `n` values of `fft` for samples at the distance `d`; float32 unless `dtype` says otherwise."""
+    values = np.fft.fftfreq(_checked_count("fftfreq", n), d)
+    return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
+
+
+def rfftfreq(n: int, d: float = 1.0, dtype: DType | None = None) -> Tensor:
+    """Frequencies of the values of `rfft` for `n` samples at the distance `d`; float32 unless `dtype` says otherwise."""
+    values = np.fft.rfftfreq(_checked_count("rfftfreq", n), d)
+    return wrap(jnp.asarray(values, (dtype or dtypes.float32).np_dtype))
+
+
+export(fftfreq, rfftfreq)
 
 
 # -------------------------------------------------------------------------------------------------------------- windows
@@ -191,15 +198,20 @@ def hamming_window(
 
 
 def hann_window(window_length: Any, periodic: bool = True, *, dtype: DType | None = None) -> Tensor:
-    """A raised cosine. Arguments as for `bartlett_window`."""
-    return _window("hann_window", window_length, periodic, dtype, np.hanning)
+    """A raised cosine, in float64 unless `dtype` says otherwise. Other arguments as for `bartlett_window`."""
+    return _window("hann_window", window_length, periodic, dtype or dtypes.float64, np.hanning)
 
 
 def kaiser_window(
     window_length: Any, periodic: bool = True, beta: float = 12.0, *, dtype: DType | None = None
 ) -> Tensor:
-    """A Bessel function; a larger `beta` makes it narrower. Other arguments as for `bartlett_window`."""
-    return _window("kaiser_window", window_length, periodic, dtype, lambda size: np.kaiser(size, beta))
+    """A Bessel function, in float64 unless `dtype` says otherwise; a larger `beta` makes it narrower.
+
+    Other arguments as for `bartlett_window`.
+    """
+    return _window(
+        "kaiser_window", window_length, periodic, dtype or dtypes.float64, lambda size: np.kaiser(size, beta)
+    )
 
 
 export(bartlett_window, blackman_window, hamming_window, hann_window, kaiser_window)

@@ -57,7 +57,7 @@ def _update(form: str, states: str, returns: str = "") -> Callable[[Callable[...
             values = compiled(*args, **kwargs)
             for state, value in zip(written, values, strict=False):
                 given[state]._replace(value.array)
-            results = {**{state: given[state] for state in written}, "step": values[-1]}
+            results = {**dict(zip(written, values, strict=False)), "step": values[-1]}
             chosen = tuple(results[each] for each in returned)
             return chosen[0] if len(chosen) == 1 else chosen
 

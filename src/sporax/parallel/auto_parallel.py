@@ -14,6 +14,7 @@ from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.parallel_config import OPTIMIZER_LEVELS, PIPELINE_SCHEDULERS, ParallelConfig, ParallelMode
 from sporax.nn.cell import Cell
+from sporax.parallel import _inputs
 from sporax.parallel._strategy_files import check_operator_file
 from sporax.runtime import state
 
@@ -105,6 +106,7 @@ class AutoParallel(Cell):
                 "For 'AutoParallel.dataset_strategy', 'config' must be a string or a tuple, but got None."
             )
         self._set(dataset_strategy=config)
+        _inputs.remember(self)
 
     # ------------------------------------------------------------------------------------------------ ways to parallelise
 

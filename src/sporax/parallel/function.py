@@ -11,6 +11,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.parallel._layout import Layout
+from sporax.planner.operator_cuts import on_devices
 from sporax.runtime import global_view, joint, state
 
 __all__ = ["reshard"]
@@ -42,4 +43,5 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
         return wrap(tensor.array)
     value.slice_shape(tensor.shape)
     mesh = global_view.mesh_of(config.parallel)
-    return wrap(joint.place(tensor.array, global_view.sharding_of(Placement.from_layout(value, mesh), mesh)))
+    placement = Placement.from_layout(on_devices(value), mesh)
+    return wrap(joint.place(tensor.array, global_view.sharding_of(placement, mesh)))

@@ -19,17 +19,21 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan, Settlement
 from sporax.ir.plan_settings import PlanSettings
-from sporax.ir.search_config import CostModelConfig
+from sporax.ir.search_config import PRICES, CostModelConfig
 from sporax.planner.buffers import buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
+from sporax.planner.cost.symbolic import Symbolic
 from sporax.planner.lookup_cuts import is_split
-from sporax.planner.memory import memory_of
 from sporax.planner.policy import Known
 from sporax.planner.propagation import plan_by_propagation
 from sporax.planner.rules import Assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.planner.semi_auto import SemiAuto
+from sporax.planner.strategy_files import FROM_FILE
+
+_FEW_AXES = 3
+"""Mesh axes that the published cost model hands out one by one; more of them go in two runs."""
 
 
 def auto_plan(
@@ -55,56 +59,94 @@ def auto_plan(
     """
     config = settings.parallel
     _warn_of_ignored(settings)
-    policy = AutoPolicy(mesh, config, whole_parameters, buffers_for(graph, config))
-    found = _search(graph, mesh, settings, profile, {**data, **_users_cuts(graph, policy)})
-    plan = plan_by_propagation(
-        graph, mesh, _inputs(graph, found.plan, data), policy, config.enable_alltoall, _cuts(graph, found.plan, policy)
+    policy = AutoPolicy(
+        mesh, config, whole_parameters, buffers_for(graph, config), always=settings.search.recursive_keeps_strategies
     )
-    return plan, found
+    options = search_options(settings, mesh, profile, {**data, **_users_cuts(graph, policy)})
+    found = search(graph, mesh, price_list(settings, mesh, profile), _mode(settings), options)
+
+    def finished(found: SearchResult) -> Plan:
+        inputs, cuts = _inputs(graph, found.plan, data), _cuts(graph, found.plan, policy)
+        return plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts)
+
+    return finished(found), replace(found, finish=finished)
 
 
-def _search(
-    graph: OperatorGraph,
-    mesh: DeviceMatrix,
-    settings: PlanSettings,
-    profile: HardwareProfile,
-    fixed: Mapping[int, Placement],
-) -> SearchResult:
-    """The plan of the search that the user chose; where it does not fit the memory, the best one that does."""
-    model: CostModel = Roofline(profile, link_costs(profile, mesh))
-    options = SearchOptions(fully_use_devices=settings.search.fully_use_devices, fixed=fixed)
-    found = search(graph, mesh, model, settings.parallel.search_mode, options)
-    capacity = _capacity(settings, profile)
-    if memory_of(graph, found.plan).peak_bytes <= capacity:
-        return found
-    return search(graph, mesh, model, "ilp", replace(options, memory_bytes=capacity))
+def price_list(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProfile) -> CostModel:
+    """What prices plans: seconds on the devices, or MindSpore's published cost model where the settings ask for it.
+
+    Args:
+        settings: the user's.
+        mesh: the devices.
+        profile: their hardware.
+    """
+    if settings.symbolic:
+        recursive = settings.parallel.search_mode == "recursive_programming"
+        return Symbolic(settings.cost, settings.cost.rp_matmul_mem_coef if recursive else 0.0)
+    return Roofline(profile, link_costs(profile, mesh))
+
+
+def search_options(
+    settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProfile, fixed: Mapping[int, Placement]
+) -> SearchOptions:
+    """What the settings let a search do.
+
+    Args:
+        settings, mesh, profile: as for `price_list`.
+        fixed: placements that are given, by number of the tensor.
+    """
+    config = settings.search
+    single = tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
+    return SearchOptions(
+        units=single if settings.symbolic and len(single) <= _FEW_AXES else (),
+        fully_use_devices=config.fully_use_devices,
+        fixed=fixed,
+        memory_bytes=_capacity(settings, profile),
+        follow=config.elementwise_op_strategy_follow,
+        align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
+        epsilon=config.algo_approxi_epsilon if config.enable_algo_approxi else 0.0,
+    )
+
+
+def _mode(settings: PlanSettings) -> str:
+    """The search: of dynamic programming in a single loop the one that cuts layers that look alike in the same way."""
+    mode = settings.parallel.search_mode
+    return "repeated_blocks" if mode == "dynamic_programming" and settings.cost.dp_algo_single_loop else mode
 
 
 def _capacity(settings: PlanSettings, profile: HardwareProfile) -> int:
-    """Memory of one device: what the user said, or the profile's."""
-    said = settings.cost.device_memory_capacity
-    return profile.memory_bytes if said == CostModelConfig().device_memory_capacity else int(said)
+    """Memory of one device: what the user said, or the profile's; the published cost model has its own default."""
+    unsaid = "device_memory_capacity" not in settings.cost.changed
+    return profile.memory_bytes if unsaid and not settings.symbolic else int(settings.cost.device_memory_capacity)
+
+
+_FUSION = "gradients travel together as 'comm_fusion' says"
+_WITHOUT_EFFECT = {
+    **{each.name: _FUSION for each in fields(CostModelConfig) if each.name.startswith("costmodel_allreduce_fusion")},
+    "is_multi_subgraphs": "a step is one graph, whatever it is made of",
+}
+"""Settings of MindSpore's own searches that change nothing here, and why."""
 
 
 def _warn_of_ignored(settings: PlanSettings) -> None:
-    """Say which settings of MindSpore's own searches change nothing here."""
-    for function, config, read in (
-        ("set_algo_parameters", settings.search, {"fully_use_devices"}),
-        ("set_cost_model_context", settings.cost, {"device_memory_capacity"}),
-    ):
-        default = type(config)()
-        for each in fields(config):
-            if each.name not in read and getattr(config, each.name) != getattr(default, each.name):
-                warnings.warn(
-                    f"For '{function}', '{each.name}' has no effect: the searches price plans in seconds, by a hardware profile "
-                    "(docs/automatic_parallel.md).",
-                    stacklevel=2,
-                )
+    """Say which settings change nothing here."""
+    reasons = {name: why for name, why in _WITHOUT_EFFECT.items() if name in settings.cost.changed}
+    if not settings.symbolic:
+        why = f"plans are priced in seconds on '{settings.hardware}'; without a hardware profile the number counts"
+        reasons |= dict.fromkeys(sorted(settings.cost.changed & PRICES), why)
+    for name, why in reasons.items():
+        warnings.warn(f"For 'set_cost_model_context', '{name}' has no effect: {why}.", stacklevel=2)
 
 
 @dataclass(frozen=True, slots=True)
 class AutoPolicy(SemiAuto):
-    """Marks of operators say nothing, but for strategies that the search must keep."""
+    """Marks of operators say nothing, but for strategies that the search must keep.
+
+    Attributes:
+        always: recursive programming keeps the user's strategies, too.
+    """
+
+    always: bool = False
 
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """As the user cut it, or as it comes."""
@@ -113,13 +155,14 @@ class AutoPolicy(SemiAuto):
         return [None] * len(specs)
 
     def keeps(self, mark: OperatorMark) -> bool:
-        """Whether the operator has a strategy that counts: recursive programming decides for itself, as in MindSpore.
+        """Whether the operator has a strategy that counts: recursive programming decides for itself by default, as in MindSpore.
 
-        Tables in uneven parts have one way to be cut, and `set_data_parallel` holds in every search.
+        Tables in uneven parts have one way to be cut, and `set_data_parallel` and strategy files hold in every search.
         """
         if mark.get("strategy_gen_mode") == "data_parallel":
             return True
-        counts = self.config.search_mode != "recursive_programming" or is_split(mark)
+        free = self.config.search_mode == "recursive_programming" and not (self.always or mark.get(FROM_FILE))
+        counts = not free or is_split(mark)
         return mark.in_strategy is not None and counts
 
 

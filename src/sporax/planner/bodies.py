@@ -20,11 +20,12 @@ SCALAR = Placement(())
 class PlanBody(Protocol):
     """Plans a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
-    Gives the plan, and where operators inside have the arguments; parameters may be kept elsewhere.
+    Results from number `stacked` on may be parts of sums. Gives the plan, and where operators inside have the arguments;
+    parameters may be kept elsewhere.
     """
 
     def __call__(
-        self, body: OperatorGraph, arguments: Known, outputs: Known = (), /
+        self, body: OperatorGraph, arguments: Known, outputs: Known = (), stacked: int | None = None, /
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """Plan it."""
         ...
@@ -52,14 +53,15 @@ def _scan(operator: Operator, known: Known, plan_body: PlanBody) -> OperatorPlan
     first, used = plan_body(body, [*consts, *carry, *rows])
     found = first.inputs[len(body.inputs) - len(specs) :]
     plan, _ = plan_body(
-        body, used, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)]
+        body, used, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)], num_carry
     )
     carried = found[num_consts : num_consts + num_carry]
     wanted = (
         *found[: num_consts + num_carry],
         *(Placement(((), *each.dims)) for each in found[num_consts + num_carry :]),
     )
-    stacked = tuple(Placement(((), *each.dims)) for each in plan.outputs[num_carry:])
+    # What all rounds give is stacked, and combined once where it is in parts: gradients of stacked weights are.
+    stacked = tuple(Placement(((), *each.dims), each.partial, each.reduction) for each in plan.outputs[num_carry:])
     return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
 
 

@@ -13,6 +13,7 @@ from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.lateness import late_operators, late_tensors
 from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.memory import memory_of
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import Assignment, Rule, placements, rule_for
@@ -73,8 +74,8 @@ class Alternative:
         """All three together."""
         return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
 
-    def why_not(self, chosen: Alternative) -> str:
-        """The terms in which it is dearer or cheaper than the chosen one."""
+    def why_not(self, chosen: Alternative, unit: str = "s") -> str:
+        """The terms in which it is dearer or cheaper than the chosen one; `unit` is that of the costs."""
         if self.chosen:
             return "chosen"
         terms = {
@@ -82,7 +83,8 @@ class Alternative:
             "operands": self.fetch_seconds - chosen.fetch_seconds,
             "results": self.deliver_seconds - chosen.deliver_seconds,
         }
-        told = [f"{name} {change * 1e6:+.3f} µs" for name, change in terms.items() if abs(change) > 1e-12]
+        shown, scale = _shown(unit)
+        told = [f"{name} {change * scale:+.3f} {shown}" for name, change in terms.items() if abs(change) > 1e-12]
         return ", ".join(told) or "as good"
 
 
@@ -95,12 +97,14 @@ class Explanation:
         title: what it is.
         rule: as text.
         alternatives: the plan's own is among them.
+        unit: of their costs.
     """
 
     operator: int
     title: str
     rule: str
     alternatives: tuple[Alternative, ...]
+    unit: str = "s"
 
     @property
     def chosen(self) -> Alternative:
@@ -108,12 +112,18 @@ class Explanation:
         return next(each for each in self.alternatives if each.chosen)
 
     def __str__(self) -> str:
-        rows = [("", "operands", "results", "µs", "beside the chosen one")]
+        shown, scale = _shown(self.unit)
+        rows = [("", "operands", "results", shown, "beside the chosen one")]
         for each in self.alternatives:
             operands, results = (" ".join(map(str, places)) for places in (each.operands, each.results))
             mark = "*" if each.chosen else ""
-            rows.append((mark, operands, results, f"{each.seconds * 1e6:.3f}", each.why_not(self.chosen)))
+            rows.append((mark, operands, results, f"{each.seconds * scale:.3f}", each.why_not(self.chosen, self.unit)))
         return "\n".join([f"{self.title}", f"  {self.rule}", *_table(rows)])
+
+
+def _shown(unit: str) -> tuple[str, float]:
+    """What costs are shown in, and how many of these are one of theirs."""
+    return ("µs", 1e6) if unit == "s" else (unit, 1.0)
 
 
 class Explanations(tuple[Explanation, ...]):
@@ -192,7 +202,7 @@ class _Questioner:
             found.setdefault((each.operands, each.results), each)
         ordered = sorted(found.values(), key=lambda each: (each.seconds, not each.chosen))
         told = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
-        return Explanation(number, f"operator {number}: {operator}", str(rule), tuple(told))
+        return Explanation(number, f"operator {number}: {operator}", str(rule), tuple(told), unit_of(self.model))
 
     def _alternative(self, number: int, rule: Rule, assignment: Assignment, chosen: bool = False) -> Alternative:
         operator = self.graph.operators[number]

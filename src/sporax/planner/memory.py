@@ -1,60 +1,26 @@
-"""How much memory one device needs for a plan, by the lives of tensors.
+"""How much memory one device needs for a plan, by the lives of arrays.
 
-A tensor lives from the operator that makes it to the last one that reads it; arguments of the step live throughout, unless
-a result takes their place. What compilers do not keep does not count: an elementwise operator whose readers are elementwise
-too is melted into them, so that they read what it read; a reshape is its operand under another name. Cheap operators run as
-soon as their operands are there, updates of variables above all. A tensor is there once for every placement it is brought to;
-cutting without communication is melted like an elementwise operator (`transfer_memory` says what collectives need).
+The step is taken apart as a compiler does it: operators and transfers become pieces (`pieces`), pieces are melted into kernels,
+and kernels run as soon as they can (`kernels`). An array lives from the kernel that writes it to the last one that reads it;
+arguments live throughout, unless a result takes their place. A kernel of elementwise operators writes over an operand of the
+same size that nobody reads later. What collectives and replaced arguments do to memory is told in `transfer_memory`.
 
-What a compiler does beyond that (rearranged operands of convolutions, workspace of kernels, recomputation) is not known here.
+What is not known here: workspace inside kernels, recomputation by the compiler, and memory within the bodies of loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
+from itertools import accumulate
 
-from sporax.ir.graph import LITERAL, MARK, OperatorGraph, Role
+from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.cost.model import local_bytes
-from sporax.planner.rules import entry_for
-from sporax.planner.transfer_memory import Event, Timeline, Value
-
-_VIEWS = frozenset(["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK])
-_MELTS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
-_COSTLY = frozenset(
-    [
-        "acos",
-        "acosh",
-        "asin",
-        "asinh",
-        "atan",
-        "atan2",
-        "atanh",
-        "cbrt",
-        "cos",
-        "cosh",
-        "div",
-        "erf",
-        "erf_inv",
-        "erfc",
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log1p",
-        "logistic",
-        "pow",
-        "rsqrt",
-        "sin",
-        "sinh",
-        "sqrt",
-        "tan",
-        "tanh",
-    ]
-)
-"""What compilers do not compute twice, once for each reader."""
+from sporax.planner.kernels import Kernel, copied_arguments, kernels_of
+from sporax.planner.pieces import Kind, Pieces
+from sporax.planner.transfer_memory import Timeline
 
 
 class Use(Enum):
@@ -78,7 +44,8 @@ class Life:
 
     Attributes:
         tensor: its number.
-        begin, end: ticks of events between which it is there, `end` included; -1 is before the first.
+        begin, end: ticks between which it is there, `end` included; -1 is before the first operator. When so many
+            operators have run, twice as many ticks have passed.
         use: what for.
     """
 
@@ -109,86 +76,58 @@ class MemoryUse:
         return f"{self.peak_bytes / 1e6:.1f} MB at operator {self.operator} ({parts})"
 
 
+_TICKS = 2
+"""Of every kernel: it runs, and then what it has written over is gone."""
+
+
 def lives(graph: OperatorGraph) -> tuple[Life, ...]:
     """The tensors of a graph that take memory, whatever the plan."""
-    return tuple(_Lives(Timeline(graph), _whole_bytes(graph)).run().values())
+    found = _Lives(Timeline(graph))
+    named: dict[int, int] = {}
+    for value, array in found.pieces.number.items():
+        named.setdefault(array, value[0])
+    clock = found.clock
+
+    def tick(time: int) -> int:
+        return -1 if time < 0 else _TICKS * clock[time // _TICKS] + time % _TICKS
+
+    return tuple(
+        Life(named[each.array], tick(each.begin), tick(each.end), each.use)
+        for each in found.arrays()
+        if each.array in named
+    )
 
 
 def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
     """Memory of one device that runs `plan`."""
-    timeline = Timeline(graph, plan)
+    found = _Lives(Timeline(graph, plan))
     best, best_time, best_uses, held = -1, -1, dict.fromkeys(Use, 0), 0
-    for time, present in _over_time(_blocks(timeline, plan)):
+    for time, present in _over_time(found.blocks()):
         size = sum(present.values())
         if time < 0:
             held = size
         if size > best:
             best, best_time, best_uses = size, time, present
-    return MemoryUse(best, min(_position(timeline, best_time), len(graph.operators) - 1), best_uses, held)
+    return MemoryUse(best, found.position(best_time), best_uses, held)
 
 
 def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:
-    """Memory of one device that runs `plan`: positions of operators from which on it is so much, by use.
+    """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
 
-    The first is -1, the start; the last one past the last operator, where all is given back but for what nobody counts. Of
-    all that happens at an operator, the most is told.
+    The first is -1, the start; the last one the number of all, where all is given back but for what nobody counts. Of all that
+    happens meanwhile, the most is told.
     """
-    timeline = Timeline(graph, plan)
+    found = _Lives(Timeline(graph, plan))
     most: dict[int, Mapping[Use, int]] = {}
-    for time, present in _over_time(_blocks(timeline, plan)):
-        position = _position(timeline, time)
-        if position not in most or sum(present.values()) > sum(most[position].values()):
-            most[position] = present
+    for time, present in _over_time(found.blocks()):
+        count = -1 if time < 0 else found.clock[min(time // _TICKS, len(found.clock) - 1)]
+        if count not in most or sum(present.values()) > sum(most[count].values()):
+            most[count] = present
     return tuple(most.items())
 
 
-_TICKS = 2
-"""Of every event: it happens, and then the cheap operators run that waited for it."""
-
 _Block = tuple[int, int, Use, int]
 """First and last tick, use, bytes."""
-
-
-def _position(timeline: Timeline, tick: int) -> int:
-    """Which operator runs at a tick."""
-    if tick < 0:
-        return -1
-    events = timeline.events
-    return events[tick // _TICKS].position if tick < _TICKS * len(events) else events[-1].position + 1
-
-
-def _whole_bytes(graph: OperatorGraph) -> Callable[[Value], int]:
-    return lambda value: graph.tensors[value[0]].num_bytes
-
-
-def _slice_bytes(graph: OperatorGraph, plan: Plan) -> Callable[[Value], int]:
-    def size(value: Value) -> int:
-        tensor, placement = value
-        assert placement is not None
-        return local_bytes(graph.tensors[tensor], placement, plan.mesh)
-
-    return size
-
-
-def _blocks(timeline: Timeline, plan: Plan) -> Iterator[_Block]:
-    """What takes memory: tensors at every placement, and copies of arguments that are replaced."""
-    size = _slice_bytes(timeline.graph, plan)
-    alive = _Lives(timeline, size)
-    found = alive.run()
-    received = {value for event in timeline.events if event.sends for value in event.writes}
-    copied = timeline.copied_arguments()
-    housed = {
-        gradient
-        for argument, result in copied.items()
-        for gradient in alive.melted.get(result, frozenset()) - received
-        if size(gradient) == size(argument) and alive.begin[gradient] >= 0
-    }
-    freed = {result: found[argument].end + 1 for argument, result in copied.items()}
-    for value, life in found.items():
-        if value not in housed:  # gradients and results of copied arguments lie where the arguments lay
-            yield max(life.begin, min(freed.get(value, -1), life.end)), life.end, life.use, size(value)
-    if copied:
-        yield 0, max(found[value].end for value in copied), Use.TRANSIENTS, max(map(size, copied))
 
 
 def _over_time(blocks: Iterable[_Block]) -> Iterator[tuple[int, dict[Use, int]]]:
@@ -205,119 +144,149 @@ def _over_time(blocks: Iterable[_Block]) -> Iterator[tuple[int, dict[Use, int]]]
         yield time, dict(present)
 
 
+@dataclass(frozen=True, slots=True)
+class _ArrayLife:
+    """When an array is there, in ticks, and what for."""
+
+    array: int
+    begin: int
+    end: int
+    use: Use
+
+
 class _Lives:
-    """When values are there, in ticks of the timeline's events."""
+    """When arrays are there, in ticks of the kernels of a program."""
 
-    def __init__(self, timeline: Timeline, size: Callable[[Value], int]) -> None:
-        self.timeline, self.size = timeline, size
-        self.readers: dict[Value, list[Event]] = {}
-        for event in timeline.events[:-1]:
-            for value in event.reads:
-                self.readers.setdefault(value, []).append(event)
-        self.outputs = {value for value in timeline.outputs if value[0] != LITERAL}
-        self.behind: dict[Value, frozenset[Value]] = {}
-        """For every value the kept values that a reader of it reads."""
-        self.begin: dict[Value, int] = {}
-        self.end: dict[Value, int] = {}
-        self.melted: dict[Value, frozenset[Value]] = {}
-        """For results of cheap operators what they are computed from."""
-
-    def run(self) -> dict[Value, Life]:
-        for value in self.timeline.inputs:
-            self._keep(value, -1)
-        for event, number in zip(self.timeline.events[:-1], self.timeline.times, strict=False):
-            sources = frozenset[Value]().union(*(self.behind[value] for value in event.reads))
-            kept = [value for value in event.writes if self._is_kept(event, value)]
-            time = _TICKS * number
-            if _melts(event) and sources:
-                time = max(0, *(self.begin[source] | 1 for source in sources))
-                self.melted.update(dict.fromkeys(kept, sources))
-            for value in event.writes:
-                if value in kept:
-                    self._keep(value, time)
-                    self._read(sources, time)
-                else:
-                    self.behind[value] = sources
-        for value in self.outputs:
-            self._read(self.behind[value], self._last)
-        self._reuse()
-        return dict(self._lives())
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.pieces = Pieces(timeline)
+        number = self.pieces.number
+        self.results = [number[value] for value in timeline.outputs if value[0] != LITERAL]
+        self.kernels = kernels_of(self.pieces, self.results)
+        self.inputs = [number[value] for value in timeline.inputs]
+        self.replaced = {
+            self.inputs[argument]: number[timeline.outputs[result]]
+            for result, argument in timeline.graph.aliases
+            if timeline.outputs[result][0] != LITERAL
+        }
+        self.copied = copied_arguments(self.kernels, self.replaced)
+        self.begin, self.end = self._spans()
+        self._write_over()
 
     @property
     def _last(self) -> int:
-        return _TICKS * (len(self.timeline.events) - 1)
+        return _TICKS * len(self.kernels)
 
-    def _reuse(self) -> None:
-        """A cheap operator writes over an operand of the same size that nobody else reads later.
+    def _spans(self) -> tuple[dict[int, int], dict[int, int]]:
+        begin, end = dict.fromkeys(self.inputs, -1), dict.fromkeys(self.inputs, -1)
+        for number, kernel in enumerate(self.kernels):
+            for array in kernel.reads:
+                end[array] = _TICKS * number
+            for array in kernel.writes:
+                begin[array] = end[array] = _TICKS * number
+        end.update(dict.fromkeys(self.results, self._last))
+        end.update((array, self._last) for array in self.inputs if array not in self.replaced)
+        return begin, end
 
-        Not over one that was gathered or traded: collectives leave it in another shape than it is read in.
-        """
-        events = self.timeline.events
-        taken = {value for event in events if event.sends and not event.combines for value in event.writes}
-        given = {*self.timeline.inputs}
-        given -= {self.timeline.inputs[argument] for _, argument in self.timeline.graph.aliases}
-        for value, sources in self.melted.items():
-            for source in sorted(sources - taken - given, key=lambda each: each[0]):
-                if self.end[source] == self.begin[value] and self.size(source) == self.size(value):
-                    taken.add(source)
-                    self.begin[value] = min(self.begin[value] + 1, self.end[value])
+    def _write_over(self) -> None:
+        """Let kernels write over an operand that nobody else reads later, where that is possible."""
+        arrays = self.pieces.arrays
+        taken = {*self.inputs} - {*self.replaced} | {*self.copied} | self.pieces.rigid
+        for number, kernel in enumerate(self.kernels):
+            root = kernel.roots[0]
+            if len(kernel.roots) > 1 or not (root.elementwise or root.in_place):
+                continue
+            (result,) = root.writes
+            for operand in sorted(kernel.reads - taken):
+                same = arrays[operand].num_bytes == arrays[result].num_bytes
+                if same and self.end[operand] == _TICKS * number:
+                    taken.add(operand)
+                    self.begin[result] = min(self.begin[result] + 1, self.end[result])
                     break
 
-    def _keep(self, value: Value, time: int) -> None:
-        self.behind[value] = frozenset([value])
-        self.begin[value] = self.end[value] = time
+    def arrays(self) -> Iterator[_ArrayLife]:
+        """All arrays."""
+        graph, number = self.timeline.graph, self.pieces.number
+        roles = {
+            number[value]: _ROLES[each.role] for value, each in zip(self.timeline.inputs, graph.inputs, strict=True)
+        }
+        kept = self._kept_for_later()
+        for array, begin in self.begin.items():
+            use = roles.get(array, Use.ACTIVATIONS if array in kept else Use.TRANSIENTS)
+            yield _ArrayLife(array, begin, self.end[array], use)
 
-    def _read(self, values: Iterable[Value], time: int) -> None:
-        for value in values:
-            self.end[value] = max(self.end[value], time)
+    def _kept_for_later(self) -> set[int]:
+        """What is made of arguments and read by kernels that depend on the backward pass."""
+        events = self.timeline.events
+        late: set[int] = set()
+        kept: set[int] = set()
+        for kernel in self.kernels:
+            backward = any(
+                operator is not None and operator.backward
+                for root in kernel.roots
+                for operator in (events[root.event].operator,)
+            )
+            rearranges = all(root.kind is Kind.LOOP and not root.elementwise for root in kernel.roots)
+            if not kernel.reads.isdisjoint(late) or (backward and not rearranges):
+                late |= kernel.writes
+                kept |= kernel.reads - late
+        return kept
 
-    def _is_kept(self, event: Event, value: Value) -> bool:
-        """Whether a result takes memory of its own."""
-        if _is_view(event):
-            return False
-        if value in self.outputs or not _melts(event):
-            return True
-        readers = [*self._real_readers(value)]
-        if event.operator is not None and event.operator.name in _COSTLY and len({id(each) for each in readers}) > 1:
-            return True
-        return any(not _melts(reader) for reader in readers)
+    def blocks(self) -> Iterator[_Block]:
+        """What takes memory: arrays, and room for copying arguments that are replaced.
 
-    def _real_readers(self, value: Value) -> Iterable[Event]:
-        """Readers, those of views of the value in the views' place."""
-        for event in self.readers.get(value, ()):
-            if _is_view(event):
-                for operand, result in zip(event.reads, event.writes, strict=False):
-                    if operand == value:
-                        yield from self._real_readers(result)
-            else:
-                yield event
+        The result that replaces a copied argument lies where the argument lay.
+        """
+        size = [each.num_bytes for each in self.pieces.arrays]
+        freed = {result: self.end[argument] + 1 for argument, result in self.copied.items()}
+        for each in self.arrays():
+            yield max(each.begin, min(freed.get(each.array, -1), each.end)), each.end, each.use, size[each.array]
+        if self.copied:
+            room = max(size[argument] for argument in self.copied)
+            for begin, end in self._empty_room(room, freed):
+                yield begin, end, Use.TRANSIENTS, room
 
-    def _lives(self) -> Iterable[tuple[Value, Life]]:
-        timeline = self.timeline
-        replaced = {timeline.inputs[argument] for _, argument in timeline.graph.aliases}
-        roles = {value: _ROLES[each.role] for value, each in zip(timeline.inputs, timeline.graph.inputs, strict=True)}
-        first_backward = self._first_backward()
-        for value, begin in self.begin.items():
-            if value in roles:
-                end = self.end[value] if value in replaced else self._last
-                yield value, Life(value[0], begin, end, roles[value])
-            else:
-                across = begin < first_backward <= self.end[value]
-                use = Use.ACTIVATIONS if across else Use.TRANSIENTS
-                yield value, Life(value[0], begin, max(begin, self.end[value]), use)
+    def _empty_room(self, room: int, results: Container[int]) -> Iterator[tuple[int, int]]:
+        """When nothing that fits exactly is where arguments are copied to: gradients of these arguments, above all."""
+        last = max(self.end[argument] for argument in self.copied)
+        received = {array for kernel in self.kernels for root in kernel.roots if root.sends for array in root.writes}
+        fitting = sorted(
+            (begin, self.end[array])
+            for array, begin in self.begin.items()
+            if begin >= 0 and self.pieces.arrays[array].num_bytes == room and array not in received
+            if array not in results
+        )
+        time = 0
+        for begin, end in (*fitting, (last + 1, last + 1)):
+            if begin > time:
+                yield time, min(begin, last + 1) - 1
+            time = max(time, end + 1)
+            if time > last:
+                return
 
-    def _first_backward(self) -> int:
-        events = enumerate(self.timeline.events)
-        found = (number for number, each in events if each.operator is not None and each.operator.backward)
-        return _TICKS * next(found, len(self.timeline.events))
+    def position(self, time: int) -> int:
+        """The operator that runs at a tick; -1 for the start."""
+        if time < 0:
+            return -1
+        kernel: Kernel = self.kernels[min(time // _TICKS, len(self.kernels) - 1)]
+        last = self.timeline.events[kernel.roots[-1].event].position
+        return min(last, len(self.timeline.graph.operators) - 1)
 
-
-def _is_view(event: Event) -> bool:
-    return event.operator is not None and event.operator.name in _VIEWS
-
-
-def _melts(event: Event) -> bool:
-    """Whether compilers compute something along with its readers: elementwise operators, and cutting without sending."""
-    if event.operator is None:
-        return not event.sends
-    return not event.operator.bodies and entry_for(event.operator.name).family in _MELTS
+    @cached_property
+    def clock(self) -> list[int]:
+        """[kernels + 1] how many operators have run before each kernel, and at the end."""
+        graph = self.timeline.graph
+        first: dict[int, int] = {}
+        for number, kernel in enumerate(self.kernels):
+            for event in kernel.events:
+                first.setdefault(event, number)
+        made: dict[int, int] = {}
+        counts = [0] * (len(self.kernels) + 1)
+        for event, each in enumerate(self.timeline.events[:-1]):
+            if each.operator is not None:
+                operands = (made.get(tensor, 0) for tensor, _ in each.reads)
+                time = first.get(event, max(operands, default=0))  # a view is there with its operand
+                made.update((tensor, time) for tensor, _ in each.writes)
+                counts[time + 1 if event in first else time] += 1
+        found = list(accumulate(counts))
+        return [*found[:-1], len(graph.operators)]

@@ -9,6 +9,7 @@ neighbour's part) is in `operator_limits`.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -82,7 +83,7 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 
 
 def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh: DeviceMatrix) -> Placement:
-    """A user's Layout of one tensor.
+    """A user's Layout of one tensor. Warns of an interleaved one, whose parts are computed at once.
 
     Raises:
         SporaxRuntimeError: it has another number of devices, or does not fit the shape.
@@ -94,9 +95,23 @@ def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh
         )
     try:
         layout.slice_shape(shape)
-        return Placement.from_layout(layout, mesh)
+        return Placement.from_layout(on_devices(layout), mesh)
     except SporaxValueError as error:
         raise SporaxRuntimeError(f"For '{where}', the layout of tensor {number} does not fit: {error}") from None
+
+
+def on_devices(layout: Layout) -> Layout:
+    """The layout without its virtual axis, which cuts inside every device: a device has the same elements either way."""
+    matrix = layout.device_matrix
+    if not matrix.interleaved:
+        return layout
+    warnings.warn(
+        "'interleaved_parallel' has no effect: a device computes its slice at once, and XLA overlaps what may overlap.",
+        stacklevel=2,
+    )
+    virtual = matrix.num_axes - 1
+    cuts = tuple(tuple(axis for axis in axes if axis != virtual) for axes in layout.cuts)
+    return Layout(DeviceMatrix(matrix.shape[:-1], matrix.names[:-1], matrix.ranks), cuts)
 
 
 def _dividing(size: int, mesh: DeviceMatrix) -> Axes:

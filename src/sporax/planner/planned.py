@@ -6,9 +6,9 @@ that they share.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
@@ -16,6 +16,7 @@ from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.explain import Explanations, diff, explain
 from sporax.planner.report import report
+from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.result import SearchResult
 from sporax.planner.summary import Summary, summarize
 
@@ -83,6 +84,38 @@ class Answers:
             )
         return diff(self.graph, self.plan, plan, every)
 
+    def alternatives(self: Planned, count: int = 3, seconds: float = 60.0) -> tuple[Any, ...]:
+        """The best other plans of a searched one, the cheapest first: each cuts the heaviest operators in a way of its own.
+
+        Args:
+            count: how many; there may be fewer.
+            seconds: time in which to prove that nothing cheaper was left out (``search.statistics["proven"]``).
+
+        Raises:
+            SporaxValueError: a count below 1, or the plan was not searched.
+        """
+        if count < 1:
+            raise SporaxValueError(f"For 'alternatives', 'count' must be at least 1, but got {count}.")
+        search = _searched(self, "alternatives")
+        best = alternatives(self.graph, self.plan.mesh, self.model, search.options, count=count + 1, seconds=seconds)
+        others = [each for each in best if each.plan.operators != search.plan.operators]
+        return tuple(_with(self, each) for each in others[:count])
+
+    def trade_offs(self: Planned, count: int = 5) -> tuple[Any, ...]:
+        """Plans of a searched step that trade time for memory, the fastest first, none both slower and larger than another.
+
+        ``search.cost_seconds`` and ``search.statistics["peak_bytes"]`` are what the search predicts of each.
+
+        Args:
+            count: how many at most, the smallest that was found included.
+
+        Raises:
+            SporaxValueError: a count below 1, or the plan was not searched.
+        """
+        search = _searched(self, "trade_offs")
+        found = trade_offs(self.graph, self.plan.mesh, self.model, search.options, count=count)
+        return tuple(_with(self, each) for each in found)
+
     def report(self: Planned, path: str | Path) -> None:
         """Write a page for a browser: totals, a picture of the operators, tables of layouts and costs, memory over time.
 
@@ -93,6 +126,22 @@ class Answers:
             OSError: it cannot be written.
         """
         Path(path).write_text(report(self.graph, self.plan, self.model, self.search), encoding="utf-8")
+
+
+def _searched(planned: Planned, question: str) -> SearchResult:
+    if planned.search is None:
+        raise SporaxValueError(
+            f"For '{question}', the plan must come from a search ('parallel_mode' 'auto_parallel'), but the user's cuts made it."
+        )
+    return planned.search
+
+
+def _with(planned: Any, found: SearchResult) -> Any:
+    """The same step under another plan: what can be run where the plan is all that the search's result gives."""
+    finish = planned.search.finish
+    if finish is None and "plan" not in {each.name for each in fields(planned)}:
+        return replace(planned, search=found)
+    return PlannedGraph(planned.graph, found.plan if finish is None else finish(found), found, planned.model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,11 @@ Known = Sequence["Placement | None"]
 class Policy(Protocol):
     """Decides what marks mean."""
 
+    @property
+    def scatters_addends(self) -> bool:
+        """Whether what gradients are sums of is combined before it is added up, for parameters that are kept in shards."""
+        ...
+
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Where an operator's tensors shall lie; None to leave one as it is."""
         ...
@@ -32,6 +37,15 @@ class Policy(Protocol):
             name: of the parameter.
             spec: its shape.
             home, used: where it is kept, and where operators have it.
+        """
+        ...
+
+    def addend(self, name: str, home: Placement) -> Settlement:
+        """How one of the tensors is combined that the gradient of a parameter is the sum of.
+
+        Args:
+            name: of the parameter.
+            home: where it is kept.
         """
         ...
 
@@ -51,6 +65,8 @@ class Policy(Protocol):
 class NoPolicy:
     """Takes no notice of operators; gradients are combined as their parameters lie."""
 
+    scatters_addends = False
+
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Leave all tensors as they are."""
         return [None] * len(specs)
@@ -62,6 +78,10 @@ class NoPolicy:
     def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
         """As the parameter lies."""
         return Settlement(home, f"gradient of {name}")
+
+    def addend(self, name: str, home: Placement) -> Settlement:
+        """As the parameter is kept."""
+        return Settlement(home, f"part of the gradient of {name}")
 
     def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where operators want it."""

@@ -22,6 +22,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Input, Operator, Operator
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.addends import addends_of
 from sporax.planner.bodies import SCALAR, plan_control_flow
 from sporax.planner.policy import Known, NoPolicy, Policy
 from sporax.planner.redistribution import redistribute
@@ -58,6 +59,7 @@ class _Propagation:
     alltoall: bool
     given: dict[int, Assignment] = field(default_factory=dict)
     outputs: Sequence[Placement | None] = ()
+    stacked: int | None = None
     lies: dict[int, Placement] = field(default_factory=dict)
     homes: dict[int, Placement] = field(default_factory=dict)
     settled: dict[int, Settlement] = field(default_factory=dict)
@@ -73,6 +75,7 @@ class _Propagation:
     busy: dict[int, set[int]] = field(default_factory=dict)
     update_from: int = 0
     pinned: dict[int, tuple[str, Placement]] = field(default_factory=dict)
+    addends: dict[int, int] = field(default_factory=dict)
 
     def run(self) -> Plan:
         self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
@@ -99,7 +102,7 @@ class _Propagation:
         )
 
     def _find_gradients(self) -> None:
-        """Note which inputs are trainable, and where the update of the parameters starts."""
+        """Note which inputs are trainable, where the update of the parameters starts, and what gradients are sums of."""
         by_name = {each.name: each.tensor for each in self.graph.inputs if each.role is Role.PARAMETER}
         self.update_from = len(self.graph.operators)
         for number, operator in enumerate(self.graph.operators):
@@ -107,6 +110,8 @@ class _Propagation:
             if isinstance(mark, GradientMark):
                 self.trainable.update({by_name[name]: name for name in mark.parameters if name in by_name})
                 self.update_from = number + 1
+        if self.policy.scatters_addends:
+            self.addends = addends_of(self.graph)
 
     # ------------------------------------------------------------------------------------------------- one operator
 
@@ -251,6 +256,9 @@ class _Propagation:
             if tensor != LITERAL and tensor not in self.lies:
                 self._decide(tensor, placement)
         for tensor, placement in zip(operator.results, planned.results, strict=True):
+            if tensor in self.addends and self.addends[tensor] in self.homes:
+                name = self.trainable[self.addends[tensor]]
+                self.settled[tensor] = self.policy.addend(name, self.homes[self.addends[tensor]])
             settlement = self.settled.get(tensor)
             self.lies.pop(tensor, None)
             self._decide(tensor, placement if settlement is None else settlement.placement)
@@ -431,10 +439,13 @@ class _Propagation:
         plan = plan_control_flow(operator, complete, self._body)
         self._finish(number, operator, plan)
 
-    def _body(self, body: OperatorGraph, arguments: Known, outputs: Known = ()) -> tuple[Plan, tuple[Placement, ...]]:
+    def _body(
+        self, body: OperatorGraph, arguments: Known, outputs: Known = (), stacked: int | None = None
+    ) -> tuple[Plan, tuple[Placement, ...]]:
         """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
-        Beside it, where operators inside have the arguments; parameters may be kept elsewhere.
+        Results from number `stacked` on may be parts of sums. Beside it, where operators inside have the arguments;
+        parameters may be kept elsewhere.
         """
         first = len(body.inputs) - len(arguments)
         inputs = {
@@ -443,7 +454,15 @@ class _Propagation:
             if placement is not None
         }
         inner = _Propagation(
-            body, self.mesh, inputs, self.policy, self.alltoall, outputs=outputs, passed=self.passed, busy=self.busy
+            body,
+            self.mesh,
+            inputs,
+            self.policy,
+            self.alltoall,
+            outputs=outputs,
+            stacked=stacked,
+            passed=self.passed,
+            busy=self.busy,
         )
         plan = inner.run()
         self.notes.update(inner.notes)
@@ -488,7 +507,9 @@ class _Propagation:
         asked = dict(enumerate(self.outputs))
         found = []
         for position, tensor in enumerate(self.graph.outputs):
-            here = SCALAR if tensor == LITERAL else self.lies[tensor].complete()
+            here = SCALAR if tensor == LITERAL else self.lies[tensor]
+            if self.stacked is None or position < self.stacked:
+                here = here.complete()
             found.append(aliased.get(position) or asked.get(position) or here)
         return tuple(found)
 

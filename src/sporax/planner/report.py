@@ -20,11 +20,11 @@ from sporax.planner.summary import summarize
 from sporax.planner.summary_text import (
     Section,
     collective_texts,
+    cost_text,
     heading,
     notes_section,
     search_section,
     tensors_section,
-    time_text,
     totals_section,
 )
 
@@ -114,7 +114,7 @@ def _operators(boxes: Iterable[Box]) -> Section:
             "; ".join(collective_texts(row)),
             f"{row.flops:.3g}",
             f"{row.flops_share:.1%}",
-            time_text(box.seconds),
+            cost_text(box.seconds, box.unit),
         )
         for box in boxes
         for row in (box.row,)

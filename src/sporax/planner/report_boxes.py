@@ -14,6 +14,7 @@ from sporax.ir.marks import OperatorMark
 from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.operator_groups import OperatorGroup, Phase, operator_groups
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.operators import is_identity, is_light
@@ -30,11 +31,13 @@ class Box:
         seconds: predicted time, transfers that it asks for included.
         moved_bytes: what a rank brings into collectives on tensors without an arrow: those inside of it, and the step's
             inputs and results.
+        unit: of the predicted time, where another model than one in seconds priced it.
     """
 
     row: OperatorRow
     seconds: float
     moved_bytes: int
+    unit: str = "s"
 
 
 @dataclass(slots=True)
@@ -69,7 +72,12 @@ def boxes_of(
     arrows, loose = _arrows(graph, plan, groups)
     rows = Summarizer(graph, plan).rows(groups)
     boxes = [
-        Box(row, sum(cost.operator_seconds[n] + cost.transfer_seconds[n] for n in group.operators), moved)
+        Box(
+            row,
+            sum(cost.operator_seconds[n] + cost.transfer_seconds[n] for n in group.operators),
+            moved,
+            unit_of(model),
+        )
         for row, group, moved in zip(rows, groups, loose, strict=True)
     ]
     return tuple(boxes), arrows

@@ -15,7 +15,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.memory import Use, memory_over_time
 from sporax.planner.report_boxes import Arrow, Box
-from sporax.planner.summary_text import size_text, time_text
+from sporax.planner.summary_text import cost_text, size_text
 
 _COLUMNS = {"forward": 0, "backward": 1, "update": 2}
 _WIDTH, _HEIGHT = 270, 46
@@ -115,7 +115,7 @@ def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
     title = row.path.rpartition(".")[2]
     title = title if title == row.name or not row.name else f"{title} {row.name}".strip()
     layouts = f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else ""
-    told = [row.path or row.name, row.name, layouts, f"predicted {time_text(box.seconds)}"]
+    told = [row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
     if box.moved_bytes:
         told.append(f"{size_text(box.moved_bytes)} travel inside of it, or are inputs and results of the step")
     bar = _WIDTH * box.seconds / slowest if slowest else 0.0

@@ -79,6 +79,11 @@ class SemiAuto:
     buffers: Buffers = field(default_factory=Buffers)
     shapes: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
 
+    @property
+    def scatters_addends(self) -> bool:
+        """As ``gradient_accumulation_shard`` says: sums over micro batches are kept in shards."""
+        return self.config.gradient_accumulation_shard
+
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Inputs as the strategy says, results complete."""
         if mark.side is Side.OUT:
@@ -113,6 +118,10 @@ class SemiAuto:
             fusion=ids.get(name, 0),
             scale=1.0 / repeats if self.config.gradients_mean else 1.0,
         )
+
+    def addend(self, name: str, home: Placement) -> Settlement:
+        """Combined by itself, and scattered as its parameter is kept; what is made of the sum is the gradient's affair."""
+        return Settlement(home, f"part of the gradient of {name}", in_float32=self.config.gradient_fp32_sync)
 
     def weight(self, name: str, used: Placement) -> Settlement:
         """Gathered as operators want it, with others in one buffer where `comm_fusion` says so."""

@@ -149,6 +149,7 @@ class SearchRow:
         bound_seconds: no plan of the same menu is faster than this; None when nothing was proven.
         optimal: the prediction is the least of the menu.
         search_seconds: what the search took.
+        unit: of the prediction and the bound; another one than seconds where a model without hardware priced the plan.
     """
 
     method: str
@@ -156,6 +157,7 @@ class SearchRow:
     bound_seconds: float | None
     optimal: bool
     search_seconds: float
+    unit: str = "s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def summarize(graph: OperatorGraph, plan: Plan, search: SearchResult | None = No
 
 
 def _search_row(found: SearchResult) -> SearchRow:
-    return SearchRow(found.method, found.cost_seconds, found.bound_seconds, found.optimal, found.seconds)
+    return SearchRow(found.method, found.cost_seconds, found.bound_seconds, found.optimal, found.seconds, found.unit)
 
 
 class Summarizer:

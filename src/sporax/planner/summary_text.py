@@ -79,6 +79,11 @@ def time_text(seconds: float) -> str:
     raise AssertionError("the last unit takes everything")
 
 
+def cost_text(cost: float, unit: str = "s") -> str:
+    """A cost for people: seconds, or what another cost model counts in their place."""
+    return time_text(cost) if unit == "s" else f"{cost:.4g} {unit}"
+
+
 def size_text(num_bytes: float) -> str:
     """Bytes for people, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
@@ -174,10 +179,13 @@ def search_section(summary: Summary) -> Section:
     search = summary.search
     if search is None:
         return Section("Search", ("", ""), ())
-    bound = "none" if search.bound_seconds is None else time_text(search.bound_seconds)
+    bound = "none" if search.bound_seconds is None else cost_text(search.bound_seconds, search.unit)
     rows = (
         ("method", search.method),
-        ("predicted time of a step", time_text(search.predicted_seconds)),
+        (
+            "predicted time of a step" if search.unit == "s" else "cost of a step",
+            cost_text(search.predicted_seconds, search.unit),
+        ),
         ("no plan of the menu is below", f"{bound} (this one is optimal)" if search.optimal else bound),
         ("time of the search", time_text(search.search_seconds)),
     )

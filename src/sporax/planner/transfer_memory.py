@@ -1,14 +1,9 @@
-"""What transfers do to memory: every tensor is there once per placement, each copy as long as somebody reads that one.
+"""What happens in a step, operators and transfers, in the order of the graph.
 
-Three things that compilers do with collectives and replaced arguments are part of it, as seen in XLA's buffer assignment:
-
-* Operand and result of a collective are there at the same time.
-* Reductions over the same devices that do not wait for each other become one all-reduce (XLA's combiner). It runs when the
-  last operand is there, so all operands, and then all results, are there together: twice the gradients of whole parameters
-  in data parallel training.
-* An argument that a result replaces is copied at the start, unless what depends on what makes all its other readers come
-  before the result. Copies take turns in each other's places, so there must be room for the largest one; and a gradient
-  that is computed rather than received is written to the place that its argument left.
+Every tensor is there once per placement that it is brought to. Reductions over the same devices that do not wait for each other
+become one all-reduce (XLA's combiner): it runs when the last operand is there, so all operands, and then all results, are
+there together: twice the gradients of whole parameters in data parallel training. In steps of the facade settings decide what
+travels together, and the compiler is told to leave it so.
 """
 
 from __future__ import annotations
@@ -16,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.moves import NATIVE_REDUCTIONS, MoveKind
@@ -37,16 +32,16 @@ class Event:
         position: of the operator at which this happens.
         reads, writes: values.
         operator: what runs; None for a move and for the end.
+        transfers: what is moved, one for every value; () for an operator.
         combines: equal for reductions that may become one all-reduce; () for everything else.
-        sends: whether devices communicate.
     """
 
     position: int
     reads: tuple[Value, ...]
     writes: tuple[Value, ...]
     operator: Operator | None = None
+    transfers: Together = ()
     combines: tuple[object, ...] = ()
-    sends: bool = False
 
 
 class Timeline:
@@ -59,49 +54,26 @@ class Timeline:
     Attributes:
         inputs, outputs: the arguments as values, and the results.
         events: in the order of the graph; the last one hands out the results.
-        times: numbers of events: when each of them happens. Those of one combined all-reduce wait for the last of them.
+        mesh: the devices; None without a plan.
+        groups: numbers of events whose reductions become one all-reduce.
     """
 
     def __init__(self, graph: OperatorGraph, plan: Plan | None = None) -> None:
         self.graph = graph
+        self.mesh = plan.mesh if plan else None
         places: Sequence[Placement | None] = plan.inputs if plan else [None] * len(graph.inputs)
         self.inputs = [(each.tensor, place) for each, place in zip(graph.inputs, places, strict=True)]
         places = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
         self.events.append(Event(len(graph.operators), tuple(each for each in self.outputs if each[0] != LITERAL), ()))
-        self.groups = self._groups()
-        self.times = list(range(len(self.events)))
-        for members in self.groups:
-            for member in members:
-                self.times[member] = members[-1]
+        self.groups = [] if _is_of_the_facade(graph) else self._groups()
 
-    def copied_arguments(self) -> dict[Value, Value]:
-        """The arguments that are copied, since a result that replaces them might come before a reader; and that result."""
-        replaced = {self.inputs[argument]: self.outputs[result] for result, argument in self.graph.aliases}
-        readers = dict.fromkeys(replaced, 0)
-        bits: dict[int, int] = {}
-        for number, event in enumerate(self.events[:-1]):
-            for value in event.reads:
-                if value in replaced:
-                    bits.setdefault(number, 1 << len(bits))
-                    readers[value] |= bits[number]
-        before = self._behind(bits, {})
-        joined = {}
-        for members in self.groups:
-            mask = 0
-            for member in members:
-                for value in self.events[member].reads:
-                    mask |= before[value]
-            joined.update(dict.fromkeys(members, mask))
-        before = self._behind(bits, joined)
-        return {value: result for value, result in replaced.items() if readers[value] & ~before.get(result, 0)}
-
-    def _behind(self, bits: Mapping[int, int], joined: Mapping[int, int]) -> dict[Value, int]:
-        """For every value the events it waits for, as a sum of `bits`; `joined` is what an event waits for besides."""
+    def _behind(self, bits: Mapping[int, int]) -> dict[Value, int]:
+        """For every value the events it waits for, as a sum of `bits`."""
         found: dict[Value, int] = dict.fromkeys(self.inputs, 0)
         for number, event in enumerate(self.events):
-            mask = bits.get(number, 0) | joined.get(number, 0)
+            mask = bits.get(number, 0)
             for value in event.reads:
                 mask |= found[value]
             found.update(dict.fromkeys(event.writes, mask))
@@ -109,7 +81,7 @@ class Timeline:
 
     def _groups(self) -> list[list[int]]:
         bits = {number: 1 << number for number, event in enumerate(self.events) if event.combines}
-        before = self._behind(bits, {})
+        before = self._behind(bits)
         groups: dict[tuple[object, ...], list[tuple[list[int], int]]] = {}
         for number in bits:
             event = self.events[number]
@@ -122,6 +94,11 @@ class Timeline:
             else:
                 known.append(([number], bits[number]))
         return [members for known in groups.values() for members, _ in known]
+
+
+def _is_of_the_facade(graph: OperatorGraph) -> bool:
+    """Whether operators carry marks."""
+    return any(operator.name == MARK for operator in graph.operators)
 
 
 def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
@@ -154,6 +131,6 @@ def _moved(graph: OperatorGraph, position: int, transfers: tuple[Together, ...])
             tuple((tensor, way.source) for tensor, way in ways),
             tuple((tensor, way.target) for tensor, way in ways),
             None,
+            together,
             combines,
-            any(move.collective for _, way in ways for move in way.moves),
         )

@@ -54,6 +54,11 @@ class Board:
         """Count an exchange."""
         self.entries[self.rank, _BEGUN] += 1
 
+    @property
+    def begun(self) -> int:
+        """How many exchanges this rank has begun."""
+        return int(self.entries[self.rank, _BEGUN])
+
     def note(self, waits: bool) -> None:
         """Say whether this rank waits in an exchange now."""
         if self.entries[self.rank, _WAITING] != _LEAVING:
@@ -71,8 +76,8 @@ class Board:
 
     def behind(self) -> dict[int, int]:
         """Ranks that have begun fewer exchanges than this one, with their numbers."""
-        own = self.entries[self.rank, _BEGUN]
-        return {rank: int(self.entries[rank, _BEGUN]) for rank in self._others() if self.entries[rank, _BEGUN] < own}
+        begun = {rank: int(self.entries[rank, _BEGUN]) for rank in self._others()}
+        return {rank: number for rank, number in begun.items() if number < self.begun}
 
     def present(self) -> dict[int, int]:
         """Ranks that have not left, without this one, with their process ids."""
@@ -84,6 +89,22 @@ class Board:
         return [
             rank for rank, process in self.present().items() if self.entries[rank, _WAITING] < since and _state(process)
         ]
+
+    def awaiting(self, elsewhere: Collection[int] = ()) -> list[int]:
+        """Ranks that wait in an exchange that this one has not begun; none for one that has left.
+
+        Args:
+            elsewhere: ranks that wait while only ranks of this machine do not, as the scheduler sees it.
+        """
+        if self.entries[self.rank, _WAITING] == _LEAVING:
+            return []
+        since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
+        here = [
+            rank
+            for rank in self.present()
+            if self.entries[rank, _WAITING] >= since and self.entries[rank, _BEGUN] > self.begun
+        ]
+        return sorted({*here, *elsewhere})
 
     def is_whole(self) -> bool:
         """Whether all ranks of the job are on this machine."""

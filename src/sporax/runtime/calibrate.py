@@ -1,7 +1,7 @@
 """Measuring the devices at hand: a hardware profile from a few seconds of matrix products, copies and collectives.
 
 All devices work at the same time, as they do in a step: simulated devices share the cores of one machine, and what counts
-is what each gets. A rate is the best of several rounds, since everything else that runs can only make a round slower.
+is what each gets. A rate is the best of many rounds, since everything else that runs can only make a round slower.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from sporax.ir.hardware import HardwareProfile, Link, load_profile
 from sporax.runtime.global_view import fitting_hardware
 
 _AXIS = "devices"
-_ROUNDS = 7
+_ROUNDS, _SECONDS = 7, 0.4
+"""How often every program is run at least, and for how long."""
 _MATRIX = {"cpu": 512, "gpu": 8192, "tpu": 8192}
-_VECTOR = {"cpu": 1 << 22, "gpu": 1 << 27, "tpu": 1 << 26}
-_CHAIN = 64
+_VECTOR = {"cpu": 1 << 18, "gpu": 1 << 27, "tpu": 1 << 26}
+"""Elements; on CPUs no more than arrays of a step have, since the system must find larger ones first, which is slower."""
+_CHAIN, _FEW = 64, 9
+"""Lengths of chains of small operators and of collectives."""
 _DTYPES = ("float32", "bfloat16", "float16")
-_SMALL, _LARGE = 1 << 10, 1 << 20
+_SMALL, _LARGE = 1 << 8, {"cpu": 1 << 15, "gpu": 1 << 20, "tpu": 1 << 20}
 """Elements per device of the collectives that are timed."""
 
 Report = Callable[[str], None]
@@ -51,7 +54,7 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
     report(f"memory: {bandwidth / 1e9:.4g} GB/s per device")
     launch = _launch_seconds(mesh)
     report(f"one small operator: {launch * 1e6:.3g} us")
-    link, collective = _link(mesh) if len(devices) > 1 else _known_link(platform)
+    link, collective = _link(mesh, platform) if len(devices) > 1 else _known_link(platform)
     report(
         f"link: {link.alpha_seconds * 1e6:.3g} us a step, {link.bandwidth / 1e9:.4g} GB/s; collective {collective * 1e6:.3g} us"
     )
@@ -76,12 +79,27 @@ def _everywhere(mesh: Mesh, function: Callable[..., Any], *shapes: tuple[tuple[i
     everywhere = PartitionSpec()
     program = jax.jit(jax.shard_map(function, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False))
     jax.block_until_ready(program(*arrays))
-    best = float("inf")
-    for _ in range(_ROUNDS):
+    best, rounds, begin = float("inf"), 0, time.perf_counter()
+    while rounds < _ROUNDS or time.perf_counter() - begin < _SECONDS:
         start = time.perf_counter()
         jax.block_until_ready(program(*arrays))
-        best = min(best, time.perf_counter() - start)
+        best, rounds = min(best, time.perf_counter() - start), rounds + 1
     return best
+
+
+def _one_of(mesh: Mesh, step: Callable[[Any], Any], shape: tuple[int, ...], length: int) -> float:
+    """What one of many steps that wait for each other takes, beyond the dispatch of the program."""
+
+    def chain(count: int) -> Callable[[Any], Any]:
+        def run(x: Any) -> Any:
+            for _ in range(count):
+                x = step(x)
+            return x
+
+        return run
+
+    long, short = (_everywhere(mesh, chain(count), (shape, "float32")) for count in (length, 1))
+    return max((long - short) / (length - 1), 1e-9)
 
 
 def _matrix_rate(mesh: Mesh, platform: str, dtype: str) -> float:
@@ -92,50 +110,40 @@ def _matrix_rate(mesh: Mesh, platform: str, dtype: str) -> float:
 
 
 def _memory_rate(mesh: Mesh, platform: str) -> float:
-    """Reading two vectors and writing one."""
+    """Reading two vectors and writing one that is new, as the results of operators are."""
     count = _VECTOR.get(platform, 1 << 22)
-    seconds = _everywhere(mesh, lambda a, b: a + b, ((count,), "float32"), ((count,), "float32"))
+    vectors = [((count,), "float32")] * 2
+    nothing = _everywhere(mesh, lambda a, b: a[:1] + b[:1], *vectors)
+    seconds = max(_everywhere(mesh, lambda a, b: a + b, *vectors) - nothing, 1e-9)
     return float(3 * 4 * count / seconds)
 
 
 def _launch_seconds(mesh: Mesh) -> float:
-    """What one of many small operators that wait for each other takes beyond the dispatch of the program."""
-
-    def chain(length: int) -> Callable[[Any], Any]:
-        def run(x: Any) -> Any:
-            for _ in range(length):
-                x = jnp.sort(x @ x, axis=0)  # two operators that no compiler melts into one
-            return x
-
-        return run
-
-    shape = ((8, 8), "float32")
-    long, short = (_everywhere(mesh, chain(length), shape) for length in (_CHAIN, 1))
-    return max((long - short) / (2 * (_CHAIN - 1)), 1e-9)
+    """What one of many small operators that wait for each other takes."""
+    return _one_of(mesh, lambda x: jnp.sort(x @ x, axis=0), (8, 8), _CHAIN) / 2
 
 
-def _link(mesh: Mesh) -> tuple[Link, float]:
+def _link(mesh: Mesh, platform: str) -> tuple[Link, float]:
     """Latency and bandwidth of a ring of all devices, and the fixed time of a collective.
 
     The time of an all-gather is ``fixed + (n - 1) * (alpha + bytes / bandwidth)``. Two sizes give the bandwidth. What is left
     is shared out between the fixed time and the steps by comparing with a ring of two devices.
     """
     count = mesh.size
+    large_size = _LARGE.get(platform, 1 << 20)
 
-    def gather(groups: Sequence[Sequence[int]] | None) -> Callable[[Any], Any]:
-        def run(x: Any) -> Any:
-            gathered = jax.lax.all_gather(x, _AXIS, axis_index_groups=groups, tiled=True)
-            return gathered[: x.shape[0]]
+    def gather(size: int, groups: Sequence[Sequence[int]] | None = None) -> float:
+        def step(x: Any) -> Any:
+            return jax.lax.all_gather(x, _AXIS, axis_index_groups=groups, tiled=True)[:size]
 
-        return run
+        return _one_of(mesh, step, (size,), _FEW)
 
-    small, large = (_everywhere(mesh, gather(None), ((size,), "float32")) for size in (_SMALL, _LARGE))
-    seconds_per_byte = max((large - small) / ((count - 1) * 4 * (_LARGE - _SMALL)), 1e-13)
+    small, large = gather(_SMALL), gather(large_size)
+    seconds_per_byte = max((large - small) / ((count - 1) * 4 * (large_size - _SMALL)), 1e-13)
     left = max(small - (count - 1) * seconds_per_byte * 4 * _SMALL, 1e-7)
     alpha, fixed = left / count, left / count
     if count > 2 and count % 2 == 0:
-        pairs = [[2 * pair, 2 * pair + 1] for pair in range(count // 2)]
-        two = _everywhere(mesh, gather(pairs), ((_SMALL,), "float32"))
+        two = gather(_SMALL, [[2 * pair, 2 * pair + 1] for pair in range(count // 2)])
         alpha = min(max((small - two) / (count - 2), 1e-9), left / count)
         fixed = max(left - (count - 1) * alpha, 1e-7)
     return Link("measured", 1 << 20, alpha, 1 / seconds_per_byte), fixed

@@ -12,14 +12,17 @@ Only the members of a group take part: the programs of other ranks need not cont
 
 Programs of different ranks may differ (``x[rank]``); `sporax.runtime.order` sees to it that they exchange data in one order.
 
+In a dry run there are no other members; each is taken to hold what this one holds (`sporax.runtime.dry_run`).
+
 Derivatives are MindSpore's: an all-reduced sum has an all-reduced sum as derivative, so a loss that is summed over ranks
-and not divided counts once for each of them.
+and not divided counts once for each of them. Forward mode is their transpose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -28,10 +31,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import distributed, groups, joint, state
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import distributed, dry_run, groups, joint, state
 from sporax.runtime.groups import Group
-from sporax.runtime.order import AXIS, follow, happened, receipt
+from sporax.runtime.order import AXIS, follow, happened, latest_receipt, receipt
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
@@ -91,8 +94,12 @@ class Collective:
         raise NotImplementedError
 
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
-        """Cotangents of the arrays, given those of the results."""
+        """Cotangents of the arrays, given those of the results. Linear in these."""
         raise NotImplementedError
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """Tangents of the results, given those of the arrays: the transpose of `backward`."""
+        return self.forward(axis, *tangents)
 
 
 def meet() -> distributed.World:
@@ -115,29 +122,38 @@ def run(collective: Collective, *arrays: jax.Array) -> Any:
     Raises:
         SporaxRuntimeError: this rank is not a member of the group.
         SporaxTypeError, SporaxValueError: the arrays do not fit the collective.
-        SporaxNotImplementedError: a derivative in forward mode was asked for.
+        ReverseModeNeeded: inside `forward_mode_refused`.
     """
-    name = type(collective).__name__
-    collective.group.position(name)
-    with reverse_mode_only(name):
-        results, last = _differentiable(collective, receipt(), *arrays)
+    check_mode()
+    collective.group.position(type(collective).__name__)
+    if isinstance(collective, AllReduce) and collective.op == "prod" and jnp.issubdtype(arrays[0].dtype, jnp.inexact):
+        return jnp.prod(run(AllGather(collective.group), arrays[0][None]), 0, dtype=arrays[0].dtype)
+    results, last = _differentiable(collective, receipt(), *arrays)
     happened(last)
     return results
 
 
+class ReverseModeNeeded(Exception):  # noqa: N818 - nothing is wrong
+    """An exchange was met in a function that was to be differentiated in forward mode."""
+
+
 @contextmanager
-def reverse_mode_only(name: str) -> Iterator[None]:
-    """Context for something whose derivative JAX knows in reverse mode alone; says so when asked for the other."""
+def forward_mode_refused() -> Iterator[None]:
+    """Context in which exchanges raise `ReverseModeNeeded`: JAX knows their derivatives in reverse mode alone."""
+    token = _forward_mode.set(True)
     try:
         yield
-    except TypeError as error:
-        if "forward-mode" not in str(error):
-            raise
-        raise SporaxNotImplementedError(
-            f"For '{name}', the derivative must be taken in reverse mode (grad, vjp), but got forward mode (jvp), which "
-            "is not offered through exchanges between ranks. Collectives that only move or add data are linear: apply "
-            "them to the tangent of their input."
-        ) from None
+    finally:
+        _forward_mode.reset(token)
+
+
+def check_mode() -> None:
+    """Raise `ReverseModeNeeded` inside `forward_mode_refused`."""
+    if _forward_mode.get():
+        raise ReverseModeNeeded
+
+
+_forward_mode = ContextVar("forward_mode", default=False)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -147,28 +163,63 @@ def _differentiable(collective: Collective, before: jax.Array | None, *arrays: j
 
 
 def _forward(collective: Collective, before: jax.Array | None, *arrays: jax.Array) -> tuple[Any, Any]:
-    happened(before)
-    results = _execute(collective, "forward", *arrays)
-    return (results, receipt()), (arrays, results)
+    # Itself differentiable, for derivatives of derivatives.
+    results, last = _differentiable(collective, latest_receipt(before), *arrays)
+    happened(last)
+    return (results, last), (arrays, results)
 
 
 def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, ...]:
     arrays, results = kept
     if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         return (None, *[None] * len(arrays))
-    found = _execute(collective, "backward", arrays, results, jax.tree.map(_number, cotangents[0]))
+    found, last = _linear(collective, "backward", receipt(), arrays, results, jax.tree.map(_number, cotangents[0]))
+    happened(last)
     return None, *(
         cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
         for array, cotangent in zip(arrays, found, strict=True)
     )
 
 
+_differentiable.defvjp(_forward, _backward)
+
+
+# The derivative is a linear map, "backward", whose own derivative is its transpose, "push", whose derivative is "backward":
+# so derivatives of any order, and in forward mode, are exchanges again. (Masks of extrema have the derivative zero.)
+_TRANSPOSE = {"backward": "push", "push": "backward"}
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _linear(
+    collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
+) -> tuple[Any, Any]:
+    happened(before)
+    return _execute(collective, method, arrays, results, values), receipt()
+
+
+def _linear_forward(
+    collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
+) -> tuple[Any, Any]:
+    found, last = _linear(collective, method, latest_receipt(before), arrays, results, values)
+    happened(last)
+    return (found, last), (arrays, results)
+
+
+def _linear_backward(collective: Collective, method: str, kept: Any, cotangents: Any) -> tuple[Any, ...]:
+    arrays, results = kept
+    found, last = _linear(
+        collective, _TRANSPOSE[method], receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
+    )
+    happened(last)
+    return None, None, None, found
+
+
+_linear.defvjp(_linear_forward, _linear_backward)
+
+
 def _number(cotangent: Any) -> Any:
     """Integers have no tangent space in JAX; the derivative of a collective takes zeros instead."""
     return jnp.zeros(cotangent.shape, jnp.float32) if cotangent.dtype == jax.dtypes.float0 else cotangent
-
-
-_differentiable.defvjp(_forward, _backward)
 
 
 def _execute(collective: Collective, method: str, *arguments: Any) -> Any:
@@ -220,6 +271,8 @@ def _own_program(collective: Collective, method: str, tree: Any, devices: joint.
 
 def permute(array: jax.Array, pairs: list[tuple[int, int]]) -> jax.Array:
     """What came along one of the pairs (from, to) of places; zeros where nothing came."""
+    if dry_run.imitating():
+        return array
     return _noted(lax.ppermute(follow(array), AXIS, pairs))
 
 
@@ -232,6 +285,8 @@ def gather(axis: Axis, array: jax.Array) -> jax.Array:
     """The members' arrays, one after another along dim 0."""
     if axis.count == 1:
         return array
+    if dry_run.imitating():
+        return jnp.concatenate([array] * axis.count)
     if axis.divides:
         return _noted(lax.all_gather(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     pieces = [array] * axis.count
@@ -244,6 +299,8 @@ def swap(axis: Axis, array: jax.Array, split_dim: int = 0, concat_dim: int = 0) 
     """Cut the array along `split_dim`, give each member a piece, put what comes together along `concat_dim`."""
     if axis.count == 1:
         return array
+    if dry_run.imitating():
+        return jnp.concatenate([jnp.split(array, axis.count, split_dim)[axis.position]] * axis.count, concat_dim)
     if axis.divides:
         return _noted(
             lax.all_to_all(follow(array), AXIS, split_dim, concat_dim, axis_index_groups=axis.cover, tiled=True)
@@ -266,6 +323,8 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
         return jnp.prod(gather(axis, array[None]), 0, dtype=array.dtype)
     if op != "sum" and jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise SporaxTypeError(f"For 'AllReduce', complex numbers have no order, so 'op' must not be '{op}'.")
+    if dry_run.imitating():
+        return array * jnp.asarray(axis.count, array.dtype) if op == "sum" else array
     combine: Any = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}[op]
     return _noted(combine(follow(array), AXIS, axis_index_groups=axis.cover))
 
@@ -274,7 +333,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
     """The members' arrays combined element by element and cut along dim 0, one piece to each."""
     if axis.count == 1:
         return array
-    if op == "sum" and axis.divides and array.dtype != jnp.bool_:
+    if op == "sum" and axis.divides and array.dtype != jnp.bool_ and not dry_run.imitating():
         return _noted(lax.psum_scatter(follow(array), AXIS, axis_index_groups=axis.cover, tiled=True))
     pieces = swap(axis, array).reshape(axis.count, array.shape[0] // axis.count, *array.shape[1:])
     if array.dtype == jnp.bool_:
@@ -286,7 +345,7 @@ def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
 
 def from_root(axis: Axis, array: jax.Array, root: int) -> jax.Array:
     """The array of the member at position `root`, bit by bit: sums of integers change neither NaN nor -0."""
-    if axis.count == 1:
+    if axis.count == 1 or dry_run.imitating():
         return array
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return lax.complex(from_root(axis, array.real, root), from_root(axis, array.imag, root))
@@ -314,12 +373,16 @@ class AllReduce(Collective):
         return reduce(axis, arrays[0], self.op)
 
     def backward(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, cotangents: Any) -> tuple[Any, ...]:
-        """Sum: the sum of the cotangents. Max, min: that sum where this rank had the extremum. Prod: by the quotient."""
-        if self.op == "sum":
-            return (reduce(axis, cotangents, "sum"),)
-        if self.op == "prod":
-            return (reduce(axis, cotangents * results, "sum") / arrays[0],)
-        return (reduce(axis, cotangents, "sum") * (arrays[0] == results).astype(cotangents.dtype),)
+        """Sum: the sum of the cotangents. Max, min: that sum where this rank had the extremum. (Prod: see `run`.)"""
+        total = reduce(axis, cotangents, "sum")
+        return (total if self.op == "sum" else total * (arrays[0] == results).astype(cotangents.dtype),)
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """The sum of the tangents; of max, min: of ranks that had the extremum."""
+        (tangent,) = tangents
+        return reduce(
+            axis, tangent if self.op == "sum" else tangent * (arrays[0] == results).astype(tangent.dtype), "sum"
+        )
 
 
 @dataclass(frozen=True)
@@ -375,6 +438,10 @@ class Broadcast(Collective):
         """The cotangents as they are, as in MindSpore."""
         return tuple(cotangents)
 
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """The tangents as they are: MindSpore's forward mode is the transpose of its reverse mode."""
+        return tuple(tangents)
+
 
 @dataclass(frozen=True)
 class Reduce(Collective):
@@ -395,6 +462,10 @@ class Reduce(Collective):
         """The destination's cotangent, everywhere."""
         own = cotangents if axis.position == self.dest else jnp.zeros_like(arrays[0])
         return (from_root(axis, own, self.dest),)
+
+    def push(self, axis: Axis, arrays: tuple[jax.Array, ...], results: Any, tangents: tuple[Any, ...]) -> Any:
+        """The sum of the tangents, at the destination."""
+        return _only_at(axis, self.dest, reduce(axis, tangents[0], "sum"))
 
 
 @dataclass(frozen=True)

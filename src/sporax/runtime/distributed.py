@@ -28,7 +28,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.environment import RankEnvironment, Role
 from sporax.launch.membership import Membership, join
 from sporax.launch.scheduler import serve_cluster
-from sporax.runtime import failure, state
+from sporax.runtime import dry_run, failure, state
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,18 @@ def has_peers() -> bool:
     return _world is not None and _world.size > 1
 
 
+def num_feeders() -> int:
+    """Processes that bring data to the devices of the job: one for each rank, also when the others are imitated."""
+    return _world.size if _world is not None and dry_run.active() else jax.process_count()
+
+
+def drives(device: jax.Device) -> bool:
+    """Whether this rank brings data to a device of the job."""
+    if _world is not None and dry_run.active():
+        return bool(device == _world.devices[_world.rank])
+    return bool(device.process_index == jax.process_index())
+
+
 def num_devices() -> int:
     """Devices that all processes of the job drive together; 1 before `start`."""
     return 1 if _world is None else jax.device_count()
@@ -86,7 +98,10 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
     _membership = join(environment)
     place = _membership.environment
     assert place.rank is not None
-    if place.size > 1:
+    if place.simulation_level is not None:
+        with carry_over():
+            dry_run.start(place)
+    elif place.size > 1:
         failure.start(_membership)
         _connect(place)
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
@@ -98,7 +113,9 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
 def stop() -> None:
     """Leave the job; later collectives are errors. Harmless when nothing was started."""
     global _world, _membership
-    if _world is not None and _world.size > 1:
+    if dry_run.active():
+        dry_run.stop()
+    elif _world is not None and _world.size > 1:
         with carry_over():
             failure.stop()
             jax.distributed.shutdown()
@@ -130,7 +147,9 @@ def _connect(place: RankEnvironment) -> None:
 
 
 def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:
-    """The first device of each process."""
+    """The first device of each process; in a dry run, where one process has them all, a device for each rank."""
+    if dry_run.active():
+        return tuple(jax.devices()[:size])
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)

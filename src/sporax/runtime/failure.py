@@ -3,12 +3,16 @@
 * A rank that raises tells the scheduler and ends at once, without waiting for the others.
 * A rank that is killed, or whose machine is gone, is noticed by the scheduler (its connection breaks) or, where there is
   none, by JAX's heartbeats. The other ranks may be waiting in an exchange that will never finish: they are ended.
-* A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: the others wait in an exchange
-  that it has not begun. They look for it on the *board* that ranks of one machine share (`sporax.runtime.board`). A process
-  that is stopped is found within seconds. So is one that sleeps, waits for a lock or has left too early, and ranks that wait
-  for each other in different exchanges: all ranks have been idle for `SPORAX_IDLE_TIMEOUT` seconds. (On CPUs: a rank
-  that waits for a GPU looks idle too, so there this is off unless the variable is set.) A rank that computes may be in an
-  evaluation or in an endless loop; it has `SPORAX_EXCHANGE_TIMEOUT` seconds.
+* A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: others wait in an exchange that
+  it has not begun, which ranks of one machine tell each other on a *board* (`sporax.runtime.board`). As long as nobody
+  waits, nobody is judged. A rank for which others wait examines itself, and says in its report where its main thread is:
+
+  - it sleeps, or waits for a lock or for something that does not come: all ranks have been idle for `SPORAX_IDLE_TIMEOUT`
+    seconds. (On CPUs: a rank that waits for a GPU looks idle too, so there this is off unless the variable is set.)
+  - its main thread goes in circles for as long (`sporax.runtime.main_thread`).
+
+  Those who wait find a process that is stopped, ranks that wait for each other in different exchanges, or that have left too
+  early. A rank that computes, compiles or evaluates is left alone; it has `SPORAX_EXCHANGE_TIMEOUT` seconds.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import jax
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch.membership import Membership
+from sporax.runtime import main_thread
 from sporax.runtime.board import Board, Idleness
 
 HEARTBEAT_SECONDS = 15
@@ -36,8 +41,10 @@ SHUTDOWN_SECONDS = 300
 TIMEOUT_VARIABLE = "SPORAX_EXCHANGE_TIMEOUT"
 IDLE_VARIABLE = "SPORAX_IDLE_TIMEOUT"
 _DEFAULT_TIMEOUT_SECONDS = 1800.0  # other ranks may well be busy with an evaluation or a checkpoint
-_DEFAULT_IDLE_SECONDS = 8.0  # leaves time to end the job within 15 s, also a rank that does not heed SIGTERM
+_DEFAULT_IDLE_SECONDS = 7.0  # leaves time to end the job within 15 s, also a rank that does not heed SIGTERM
+_OWN_REPORT_SECONDS = 2.0  # those who wait leave the report to the rank that hangs, which knows more
 _STOPPED_SECONDS = 5.0
+_SOON_SECONDS = 1.0  # after which ranks of other machines hear that one waits
 _LOOK_SECONDS = 0.5
 _VERDICT_SECONDS = 2.0  # how long the scheduler may take to say who is lost
 _GRACE_SECONDS = 3.0  # the launcher ends the other ranks itself; only where there is none they end on their own
@@ -76,7 +83,8 @@ def start(membership: Membership) -> None:
     _membership = membership
     _board = Board(membership.environment)
     membership.watch(partial(_end_because, grace_seconds=_GRACE_SECONDS))
-    threading.Thread(target=_look_after, args=(_board, timeout, idle), name="sporax-exchanges", daemon=True).start()
+    arguments = (_board, membership, timeout, idle)
+    threading.Thread(target=_look_after, args=arguments, name="sporax-exchanges", daemon=True).start()
 
 
 def stop() -> None:
@@ -124,42 +132,88 @@ def say_goodbye() -> None:
     os._exit(_FAILED)  # JAX would wait for all ranks to shut down together
 
 
-def _look_after(board: Board, timeout_seconds: float, idle_seconds: float | None) -> None:
-    """Watch over this rank's exchanges; ends the process when one cannot finish."""
-    idleness = Idleness()
+def _look_after(board: Board, membership: Membership, timeout_seconds: float, idle_seconds: float | None) -> None:
+    """Watch over this rank's exchanges, and over itself while others wait for it; ends the process when all is lost."""
+    idleness, circles, begun, said = Idleness(), main_thread.Circles(), 0, False
     while _board is board:
         time.sleep(_LOOK_SECONDS)
-        waiting = _exchange
-        if waiting is None or (waiting.last is not None and _is_ready(waiting.last)):
-            board.note(waits=False)
+        waiting = _pending()
+        waits = waiting is not None and main_thread.is_inside()
+        board.note(waits)
+        reason, awaiting = None, []
+        if waiting is not None and waits:
+            reason = _hopeless(board, waiting, timeout_seconds)
+            reason = reason or _stuck(board, idleness, waiting, _idle_limit(idle_seconds))
+        elif board.begun and (
+            awaiting := board.awaiting()
+        ):  # before the first exchange JAX may be starting its backend
+            reason = _hangs(board, idleness, circles, awaiting, _idle_limit(idle_seconds))
+        else:
             idleness.forget()
-            continue
-        board.note(waits=True)
-        seconds = time.monotonic() - waiting.since
-        if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
-            _end_because(f"it waits in '{waiting.name}' for rank {_listed(stopped)}, which is stopped")
-        elif seconds > timeout_seconds:
-            _end_because(_overdue(board, waiting, timeout_seconds))
-        elif (limit := idle_seconds or _idle_seconds()) and (reason := _stuck(board, idleness, waiting, limit)):
+        if waits != said and (said or _waits_long(board, waiting)):
+            said = waits
+            membership.say_waits(waits)
+        if not awaiting or board.begun != begun:
+            circles.forget()
+        begun = board.begun
+        if reason:
             _end_because(reason)
 
 
-def _idle_seconds() -> float | None:
-    """How long ranks may be idle where nobody has said it; None where they may compute without their process."""
-    return _DEFAULT_IDLE_SECONDS if jax.default_backend() == "cpu" else None
+def _idle_limit(given: float | None) -> float | None:
+    """How long ranks may be idle; None where they may compute without their process and nobody has said it."""
+    return given or (_DEFAULT_IDLE_SECONDS if jax.default_backend() == "cpu" else None)
 
 
-def _stuck(board: Board, idleness: Idleness, waiting: _Exchange, limit: float) -> str | None:
-    """Why nothing will come of an exchange, if so: all ranks of this machine have been idle for longer than `limit` seconds.
-    As long as one does something, it may be the one that the others wait for; it may be this one, which is compiling.
+def _pending() -> _Exchange | None:
+    """The exchange that this rank has begun and that has not ended."""
+    waiting = _exchange
+    return None if waiting is None or (waiting.last is not None and _is_ready(waiting.last)) else waiting
+
+
+def _waits_long(board: Board, waiting: _Exchange | None) -> bool:
+    """Whether the ranks of other machines should know that this one waits."""
+    return waiting is not None and time.monotonic() - waiting.since > _SOON_SECONDS and not board.is_whole()
+
+
+def _hopeless(board: Board, waiting: _Exchange, timeout_seconds: float) -> str | None:
+    """Why an exchange is given up: a rank is stopped, or it takes too long."""
+    seconds = time.monotonic() - waiting.since
+    if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
+        return f"it waits in '{waiting.name}' for rank {_listed(stopped)}, which is stopped"
+    return _overdue(board, waiting, timeout_seconds) if seconds > timeout_seconds else None
+
+
+def _hangs(
+    board: Board, idleness: Idleness, circles: main_thread.Circles, awaiting: list[int], limit: float | None
+) -> str | None:
+    """Why this rank, for which others wait, will not come, if so."""
+    patience = limit or _DEFAULT_IDLE_SECONDS
+    if limit is not None and _all_idle(board, idleness, limit):
+        what = f"has done nothing for {limit:g} s: it sleeps, or waits for a lock or for something that does not come"
+    elif circles.look() > patience:
+        what = f"has gone in circles for {patience:g} s"
+    else:
+        return None
+    return (
+        f"rank {_listed(awaiting)} waits for it in an exchange, and it {what} ({IDLE_VARIABLE}). Its main thread is at\n"
+        f"{main_thread.stack()}"
+    )
+
+
+def _all_idle(board: Board, idleness: Idleness, limit: float) -> bool:
+    """Whether all ranks of this machine have been idle for longer than `limit` seconds. As long as one does something, it
+    may be the one that the others wait for; it may be this one, which is compiling.
     """
-    if any(seconds <= limit for seconds in idleness.look([os.getpid(), *board.present().values()]).values()):
+    return all(seconds > limit for seconds in idleness.look([os.getpid(), *board.present().values()]).values())
+
+
+def _stuck(board: Board, idleness: Idleness, waiting: _Exchange, limit: float | None) -> str | None:
+    """Why nothing will come of an exchange in which this rank waits, if so."""
+    if limit is None or not _all_idle(board, idleness, limit + _OWN_REPORT_SECONDS):
         return None
     if resting := board.at_work():
-        return (
-            f"it waits in '{waiting.name}' for rank {_listed(resting)}, which has done nothing for {limit:g} s "
-            f"({IDLE_VARIABLE}): it sleeps, or waits for a lock or for something that does not come"
-        )
+        return f"it waits in '{waiting.name}' for rank {_listed(resting)}, which has done nothing for {limit:g} s"
     if board.is_whole():
         return f"it waits in '{waiting.name}' for nobody: {board.standing()}, and nothing has moved for {limit:g} s"
     return None
@@ -171,7 +225,7 @@ def _overdue(board: Board, waiting: _Exchange, timeout_seconds: float) -> str:
     whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
     return (
         f"it has waited in '{waiting.name}' for {whom} for longer than {TIMEOUT_VARIABLE}={timeout_seconds:g} s; "
-        f"exchanges begun: {int(board.entries[board.rank, 1])} here, there {behind}"
+        f"exchanges begun: {board.begun} here, there {behind}"
     )
 
 

@@ -19,7 +19,8 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.layout import Layout
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Placement, axes_index, prime_mesh
-from sporax.runtime import joint
+from sporax.planner.operator_cuts import layout_placement
+from sporax.runtime import distributed, joint
 
 
 def fitting_hardware(platform: str) -> str:
@@ -106,14 +107,14 @@ def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -
     Raises:
         SporaxRuntimeError: a strategy that does not fit the input.
     """
-    strategy = config.dataset_strategy
-    if jax.process_count() == 1 or not shape or strategy == "full_batch":
+    strategy, feeders = config.dataset_strategy, distributed.num_feeders()
+    if feeders == 1 or not shape or strategy == "full_batch":
         return shape
     if strategy == "data_parallel":
-        return (shape[0] * jax.process_count(), *shape[1:])
+        return (shape[0] * feeders, *shape[1:])
     mesh = mesh_of(config)
     layout = _layout(shape, position, config, mesh)
-    own = [rank for rank in mesh.ranks if jax.devices()[rank].process_index == jax.process_index()]
+    own = [rank for rank in mesh.ranks if distributed.drives(jax.devices()[rank])]
     axes = Placement.from_layout(layout, mesh).dims
     fed = [len({axes_index(mesh, dim, rank) for rank in own}) for dim in axes]
     return tuple(size * cut // mine for size, cut, mine in zip(shape, layout.split, fed, strict=True))
@@ -147,7 +148,7 @@ def data_placement(shape: tuple[int, ...], position: int, config: ParallelConfig
         raise SporaxRuntimeError(
             f"For 'dataset_strategy', the entry of input {position} must divide its shape {shape}, but got {layout.split}."
         )
-    return Placement.from_layout(layout, mesh)
+    return layout_placement("dataset_strategy", position, layout, shape, mesh)
 
 
 def _layout(shape: tuple[int, ...], position: int, config: ParallelConfig, mesh: DeviceMatrix) -> Layout:

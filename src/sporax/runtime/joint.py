@@ -28,7 +28,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import distributed, failure
+from sporax.runtime import distributed, dry_run, failure
 from sporax.runtime.order import AXIS, in_order, receipt
 from sporax.runtime.state import Variable
 
@@ -63,7 +63,9 @@ def _sharding(devices: Devices) -> NamedSharding:
 
 
 def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
-    """The joint form of a local array, over `devices`, one of which is this rank's."""
+    """The joint form of a local array, over `devices`, one of which is this rank's. In a dry run it stays as it is."""
+    if dry_run.active():
+        return array
     return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices), [jax.device_put(array)])
 
 
@@ -142,7 +144,24 @@ def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequ
     Ranks may compile different functions, as long as they exchange data in the same order.
     """
     options = _OPTIONS if devices[0].platform == "cpu" else {}
-    return jax.jit(by_rank(function, devices), donate_argnums=tuple(donate), compiler_options=options)
+    program = jax.jit(by_rank(function, devices), donate_argnums=tuple(donate), compiler_options=options)
+    return (
+        dry_run.Rehearsal(program, jax.jit(_alone(function), donate_argnums=tuple(donate)))
+        if dry_run.active()
+        else program
+    )
+
+
+def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as this rank would compute it if the others held what it holds; takes and gives `zero` as `by_rank`."""
+
+    def program(*arguments: Any) -> Any:
+        *arrays, nothing = arguments
+        with in_order(nothing), dry_run.alone():
+            return function(*arrays), nothing
+
+    program.__name__ = program.__qualname__ = function.__name__
+    return program
 
 
 def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) -> Any:

@@ -91,6 +91,15 @@ def receipt() -> jax.Array | None:
     return None if previous is None else lax.stop_gradient(_converted(previous, jnp.int32))
 
 
+def latest_receipt(before: jax.Array | None) -> jax.Array | None:
+    """This trace's `receipt`; that of the trace inside it, `before`, if it has none.
+
+    JAX runs a rule of differentiation in the trace around the one in which the collective was called.
+    """
+    own = receipt()
+    return before if own is None else own
+
+
 def _latest() -> jax.Array | None:
     here = get_opaque_trace_state(convention="nnx")
     return next((element for state, element in _program.latest if state == here), None)

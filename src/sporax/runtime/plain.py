@@ -70,7 +70,7 @@ class PlannedFunction(Answers):
                 later is good, and no more.
 
         Raises:
-            SporaxValueError: a count below 1, or the plan was made under a memory limit, which these would not keep.
+            SporaxValueError: a count below 1.
         """
         if count < 1:
             raise SporaxValueError(f"For 'alternatives', 'count' must be at least 1, but got {count}.")
@@ -142,7 +142,7 @@ def plan(
     fixed: Mapping[int, Any] | None = None,
     memory: int | str | None = None,
     carry: Mapping[int, int] | None = None,
-    overlap: float = 0.0,
+    overlap: float | None = None,
 ) -> PlannedFunction:
     """Search for the fastest way to cut a JAX function over devices.
 
@@ -156,19 +156,21 @@ def plan(
             are planned once, with a bound).
         fixed: how arguments are cut: position of the argument -> number of slices per dimension, for all its arrays (a
             tuple) or in its structure.
-        memory: limit of one device, in bytes or as ``"80GB"``; needs ``mode="ilp"``.
+        memory: limit of one device, in bytes or as ``"80GB"``.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
             as updated parameters; both are then cut alike.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
-            that hides behind computing and is not counted; 0 to 1.
+            that hides behind computing and is not counted; 0 to 1. What the profile says by default.
 
     Raises:
-        SporaxValueError: an unknown mode or profile, a cut that does not fit, a memory limit that cannot be read, or a share
-            that is none.
+        SporaxValueError: no devices, an unknown mode or profile, a cut that does not fit, a memory limit that cannot be read,
+            or a share that is none.
         SporaxRuntimeError: nothing fits the memory.
     """
-    if not 0.0 <= overlap <= 1.0:
+    if overlap is not None and not 0.0 <= overlap <= 1.0:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap}.")
+    if devices is not None and (not isinstance(devices, int) or devices < 1):
+        raise SporaxValueError(f"For 'plan', 'devices' must be a number of devices, 1 or more, but got {devices!r}.")
     leaves, in_tree = jax.tree.flatten(args)
     structs = [
         jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves
@@ -186,13 +188,14 @@ def plan(
     kept = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
     step = ingest(jaxpr, roles, aliases)
-    mesh = prime_mesh(DeviceMatrix((devices or jax.device_count(),)))
+    mesh = prime_mesh(DeviceMatrix((jax.device_count() if devices is None else devices,)))
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     options = SearchOptions(
         fixed=_fixed(fixed or {}, args, step, mesh),
         memory_bytes=None if memory is None else parse_bytes(memory, "For 'plan', 'memory'"),
     )
-    model = Roofline(profile, link_costs(profile, mesh), late_communication=1.0 - overlap)
+    profile = profile if overlap is None else replace(profile, overlap=overlap)
+    model = Roofline(profile, link_costs(profile, mesh))
     return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree[0])
 
 

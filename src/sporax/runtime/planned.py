@@ -17,7 +17,7 @@ from jax.sharding import NamedSharding
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile, load_profile
-from sporax.ir.marks import GradientMark
+from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
@@ -25,17 +25,17 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.again import gathered_again
 from sporax.lowering.ingest import Ingested, ingest
+from sporax.lowering.strategies import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
-from sporax.planner.auto import auto_plan
-from sporax.planner.cost.links import link_costs
-from sporax.planner.cost.model import Roofline
+from sporax.planner.auto import AutoPolicy, auto_plan, price_list
+from sporax.planner.cost.model import CostModel
 from sporax.planner.dataset_cuts import check_dataset_strategy
 from sporax.planner.lookup_cuts import check_splits
 from sporax.planner.planned import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
 from sporax.planner.watch import announce
-from sporax.runtime import joint, uneven
+from sporax.runtime import joint, strategy_files, uneven
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (
     data_placement,
@@ -61,6 +61,7 @@ class Argument:
         array: its shape and dtype, and where it lies at present if it is an array already.
         cuttable: whether optimizer parallelism may cut it.
         given: whether it was made of values, not by an initializer.
+        trainable: whether it is a Parameter that gradients may be asked of.
     """
 
     role: Role
@@ -68,6 +69,7 @@ class Argument:
     array: Any
     cuttable: bool = True
     given: bool = False
+    trainable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +102,26 @@ class PlannedStep(Answers):
         return self.step.graph
 
     @property
-    def model(self) -> Roofline:
+    def model(self) -> CostModel:
         """What prices operators and links: the profile that the settings name, or that fits the devices at hand."""
-        return price_list(self.settings, self.plan.mesh)
+        return price_list(self.settings, self.plan.mesh, profile_of(self.settings))
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
         """Where the Parameters lie, as this process's first device sees it."""
-        return parameter_layouts(self, min(each.id for each in jax.local_devices()) if jax.process_count() > 1 else 0)
+        return parameter_layouts(self, _own_rank())
+
+    def twins(self) -> list[int]:
+        """The ranks that keep the same slices of all trained Parameters as this process's first device, itself included."""
+        inputs = self.plan.inputs[len(self.step.constants) :]
+        cut = {
+            axis for each, place in zip(self.arguments, inputs, strict=True) if each.trainable for axis in place.used
+        }
+        mesh = self.plan.mesh
+
+        def slices(rank: int) -> list[int]:
+            return [place for axis, place in enumerate(mesh.coordinates(rank)) if axis in cut]
+
+        return [rank for rank in mesh.ranks if slices(rank) == slices(_own_rank())]
 
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
@@ -175,6 +190,10 @@ class PlannedStep(Answers):
         return _started(executable(*moved, *fed))
 
 
+def _own_rank() -> int:
+    return min(each.id for each in jax.local_devices()) if jax.process_count() > 1 else 0
+
+
 def plan_program(
     program: Callable[..., Any],
     written: Sequence[Any],
@@ -211,7 +230,8 @@ def _of_variable(variable: Any) -> Argument:
     unmade = getattr(variable, "unmade", None)
     cuttable = getattr(variable, "parallel_optimizer", True)
     given = not getattr(variable, "by_initializer", True)
-    return Argument(role, variable.name, variable.raw if unmade is None else unmade, cuttable, given)
+    trainable = bool(getattr(variable, "requires_grad", False))
+    return Argument(role, variable.name, variable.raw if unmade is None else unmade, cuttable, given, trainable)
 
 
 def plan_step(
@@ -233,6 +253,7 @@ def plan_step(
         [(each.role, each.name) for each in arguments],
         [(number, number) for number in range(num_updated)],
     )
+    step = with_strategies(step, strategy_files.loaded(step.graph, settings.parallel))
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)
@@ -241,7 +262,6 @@ def plan_step(
         step = gathered_again(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
     plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
-    announce(PlannedGraph(step.graph, plan, search, price_list(settings, mesh)))
     first = len(step.constants)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"))
     options = _OPTIONS if jax.default_backend() == "cpu" else {}
@@ -250,7 +270,17 @@ def plan_step(
     kept = {number - first: how for number, how in blocked.items()}
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
-    return PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
+    planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
+    strategy_files.save(planned, _kept(mesh, settings, search))
+    announce(PlannedGraph(step.graph, plan, search, planned.model))
+    return planned
+
+
+def _kept(mesh: DeviceMatrix, settings: PlanSettings, search: SearchResult | None) -> Callable[[OperatorMark], bool]:
+    """Whether a plan has to keep the user's strategy of an operator: a search may be free to find its own."""
+    if search is None:
+        return lambda mark: True
+    return AutoPolicy(mesh, settings.parallel, always=settings.search.recursive_keeps_strategies).keeps
 
 
 def _said_of(tables: Mapping[int, UnevenRows], graph: OperatorGraph) -> list[str]:
@@ -301,13 +331,7 @@ def profile_of(settings: PlanSettings) -> HardwareProfile:
     Raises:
         SporaxValueError: no such profile.
     """
-    return load_profile(settings.hardware or fitting_hardware(jax.default_backend()))
-
-
-def price_list(settings: PlanSettings, mesh: DeviceMatrix) -> Roofline:
-    """What prices plans. Raises as `profile_of`."""
-    profile = profile_of(settings)
-    return Roofline(profile, link_costs(profile, mesh))
+    return load_profile(settings.profile or fitting_hardware(jax.default_backend()))
 
 
 def _learns(graph: OperatorGraph) -> bool:

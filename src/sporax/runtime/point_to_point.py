@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import collectives, groups, joint, state
-from sporax.runtime.order import happened, receipt
+from sporax.runtime.order import happened, latest_receipt, receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def run(exchange: Exchange, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...
     Raises:
         SporaxRuntimeError: a message to this rank itself has no counterpart in this exchange.
     """
-    with collectives.reverse_mode_only("BatchISendIRecv"):
-        results, last = _differentiable(exchange, receipt(), *arrays)
+    collectives.check_mode()
+    results, last = _differentiable(exchange, receipt(), *arrays)
     happened(last)
     return results
 
@@ -78,16 +78,16 @@ def send(message: Message, array: jax.Array) -> jax.Array:
     Raises:
         SporaxRuntimeError: the receiver is this rank itself.
     """
-    with collectives.reverse_mode_only("Send"):
-        sent, last = _differentiable_send(message, receipt(), array)
+    collectives.check_mode()
+    sent, last = _differentiable_send(message, receipt(), array)
     happened(last)
     return sent
 
 
 def receive(message: Message, after: jax.Array) -> jax.Array:
     """Receive one array. Its derivative is sent back, provided that `after` is differentiated, which gets zeros."""
-    with collectives.reverse_mode_only("Receive"):
-        arrived, last = _differentiable_receive(message, receipt(), after)
+    collectives.check_mode()
+    arrived, last = _differentiable_receive(message, receipt(), after)
     happened(last)
     return arrived
 
@@ -103,8 +103,9 @@ def _differentiable(exchange: Exchange, before: jax.Array | None, *arrays: jax.A
 
 
 def _forward(exchange: Exchange, before: jax.Array | None, *arrays: jax.Array) -> tuple[Results, None]:
-    happened(before)
-    return (_carry_out(exchange, arrays), receipt()), None
+    results, last = _differentiable(exchange, latest_receipt(before), *arrays)
+    happened(last)
+    return (results, last), None
 
 
 def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
@@ -112,26 +113,31 @@ def _backward(exchange: Exchange, _: None, cotangents: Any) -> tuple[Any, ...]:
         cotangent if jnp.issubdtype(message.dtype, jnp.inexact) else jnp.zeros(message.shape, message.dtype)
         for cotangent, message in zip(cotangents[0], exchange.receives, strict=True)
     ]
-    return None, *map(_as_cotangent, _carry_out(exchange.reversed, given))
+    returned, last = _differentiable(exchange.reversed, receipt(), *given)
+    happened(last)
+    return None, *map(_as_cotangent, returned)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _differentiable_send(
     message: Message, before: jax.Array | None, array: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    return _send_forward(message, before, array)[0]
+    happened(before)
+    _carry_out(Exchange((message,), ()), [array])
+    return array, receipt()
 
 
 def _send_forward(
     message: Message, before: jax.Array | None, array: jax.Array
 ) -> tuple[tuple[jax.Array, jax.Array | None], None]:
-    happened(before)
-    _carry_out(Exchange((message,), ()), [array])
-    return (array, receipt()), None
+    sent, last = _differentiable_send(message, latest_receipt(before), array)
+    happened(last)
+    return (sent, last), None
 
 
 def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any]:
-    (returned,) = _carry_out(Exchange((), (message,)), [])
+    returned, last = _differentiable_receive(message, receipt(), cotangents[0])
+    happened(last)
     return None, _as_cotangent(returned)
 
 
@@ -139,21 +145,34 @@ def _send_backward(message: Message, _: None, cotangents: Any) -> tuple[Any, Any
 def _differentiable_receive(
     message: Message, before: jax.Array | None, after: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
-    return _receive_forward(message, before, after)[0]
+    happened(before)
+    (arrived,) = _carry_out(Exchange((), (message,)), [])
+    return arrived, receipt()
 
 
 def _receive_forward(
     message: Message, before: jax.Array | None, after: jax.Array
 ) -> tuple[tuple[jax.Array, jax.Array | None], jax.Array]:
-    happened(before)
-    (arrived,) = _carry_out(Exchange((), (message,)), [])
-    return (arrived, receipt()), after
+    arrived, last = _differentiable_receive(message, latest_receipt(before), after)
+    happened(last)
+    return (arrived, last), after
 
 
 def _receive_backward(message: Message, after: jax.Array, cotangents: Any) -> tuple[Any, Any]:
     inexact = jnp.issubdtype(message.dtype, jnp.inexact)
-    _carry_out(Exchange((message,), ()), [cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)])
-    return None, _as_cotangent(jnp.zeros_like(after))
+    given = cotangents[0] if inexact else jnp.zeros(message.shape, message.dtype)
+    sent, last = _differentiable_send(message, receipt(), given)
+    happened(last)
+    return None, _as_cotangent(_zeros_after(after, sent))
+
+
+def _zeros_after(after: jax.Array, sent: jax.Array) -> jax.Array:
+    """Zeros like `after`, whose derivative asks for that of what was sent, which is a message too."""
+    zeros = jnp.zeros_like(after)
+    if not sent.size or not jnp.issubdtype(after.dtype, jnp.inexact):
+        return zeros
+    one = sent[(0,) * sent.ndim]
+    return zeros + jnp.where(False, one.real if jnp.isrealobj(after) else one, 0).astype(after.dtype)
 
 
 def _as_cotangent(array: jax.Array) -> jax.Array | None:

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
-from sporax.runtime import distributed, global_view, joint, state
+from sporax.runtime import distributed, dry_run, global_view, joint, state
 
 if TYPE_CHECKING:
     from sporax.runtime.planned import PlannedStep
@@ -80,6 +80,7 @@ class _Signature(NamedTuple):
 @dataclass(slots=True)
 class _Variant:
     signature: _Signature
+    name: str
     written: tuple[Any, ...] = ()
     read: tuple[Any, ...] = ()
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
@@ -123,8 +124,13 @@ class _Variant:
                     raise
         if any(isinstance(array, jax.core.Tracer) for array in jax.tree.leaves(args)):
             return self.jitted(*args)  # someone else's JAX transformation: become part of it
-        self.executable = self.lower(*args).compile()
+        self.compile(*args)
         return self.executable(*args)
+
+    def compile(self, *args: Any) -> None:
+        """Compile the program for these values."""
+        lowered = self.lower(*args)
+        self.executable = dry_run.rehearse(lowered, self.jitted, self.name) if dry_run.active() else lowered.compile()
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
@@ -148,6 +154,10 @@ class _Variant:
 
 
 def _run_planned(variant: _Variant, planned: PlannedStep, data: list[jax.Array]) -> Any:
+    if dry_run.active():
+        if variant.executable is None:
+            variant.executable = dry_run.rehearse_planned(planned.lower(), len(variant.written), variant.name)
+        return _assemble(variant, variant.executable())
     if variant.executable is None:
         variant.executable = planned.lower().compile()
         planned.bring((*variant.written, *variant.read))
@@ -205,7 +215,10 @@ class Program:
 
     def _run_jointly(self, variant: _Variant, arrays: list[jax.Array]) -> Any:
         devices = joint.all_devices()
-        new_values, outputs = joint.run(variant.run, self.name, devices, *_joint_values(variant, arrays, devices))
+        values = _joint_values(variant, arrays, devices)
+        if variant.executable is None:  # before the exchange begins, for which the other ranks would seem to wait
+            variant.compile(*values, joint.zero(devices))
+        new_values, outputs = joint.run(variant.run, self.name, devices, *values)
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.joint = value
         return _assemble(variant, list(map(joint.to_local, outputs)))
@@ -246,10 +259,10 @@ class Program:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         settings = self.settings()
-        variant = _discover(self.function, signature, _described(arrays, settings), settings is None)
+        variant = _discover(self.function, self.name, signature, _described(arrays, settings), settings is None)
         if settings is None and variant.asked is not None:
             settings = variant.asked
-            variant = _discover(self.function, signature, _described(arrays, settings), False)
+            variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
@@ -331,11 +344,14 @@ def _joint_values(
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
-def _discover(function: Callable[..., Any], signature: _Signature, arrays: list[Any], by_rank: bool = True) -> _Variant:
+def _discover(
+    function: Callable[..., Any], name: str, signature: _Signature, arrays: list[Any], by_rank: bool = True
+) -> _Variant:
     """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on.
 
     Args:
         function: what is traced.
+        name: of the program.
         signature: its arguments.
         arrays: those among them that are arrays, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
@@ -354,6 +370,7 @@ def _discover(function: Callable[..., Any], signature: _Signature, arrays: list[
         jax.eval_shape(trace, inputs)
     return _Variant(
         signature,
+        name,
         written=tuple(frame.written),
         read=tuple(variable for variable in frame.found if variable not in frame.written),
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),

@@ -91,13 +91,11 @@ def read(content: memoryview) -> Iterator[Entry]:
     Raises:
         CorruptCheckpointError: the bytes are no such message, are cut off, or do not have the checksum they carry.
     """
-    content = _without_checksum(content)
+    if not content:
+        raise CorruptCheckpointError("it is empty")
     name, dims, kind = "", tuple[int, ...](), ""
     parts: list[memoryview] = []
-    for number, value in _fields(content):
-        if number != 1:
-            raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
-        tag, shape, tensor_type, data = _value(_message(value))
+    for tag, shape, tensor_type, data in _values(_without_checksum(content)):
         if parts and tag != name:
             yield _entry(name, dims, kind, parts)
             parts = []
@@ -105,6 +103,23 @@ def read(content: memoryview) -> Iterator[Entry]:
         parts.append(data)
     if parts:
         yield _entry(name, dims, kind, parts)
+
+
+def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, memoryview]]:
+    """Name, dims, dtype and bytes of every value; an error says behind which parameter it lies."""
+    name = ""
+    try:
+        for number, value in _fields(content):
+            if number != 1:
+                raise CorruptCheckpointError(f"field {number} of the checkpoint is unknown")
+            found = _value(_message(value))
+            yield found
+            name = found[0]
+    except CorruptCheckpointError as error:
+        if "parameter '" in str(error):
+            raise
+        place = f"behind parameter '{name}'" if name else "in the first parameter"
+        raise CorruptCheckpointError(f"{error} ({place})") from None
 
 
 def _without_checksum(content: memoryview) -> memoryview:

@@ -128,7 +128,9 @@ def _number(text: Any) -> int | None:
 
 
 def _header(content: memoryview) -> tuple[dict[str, Any], int]:
-    size = int.from_bytes(content[:8], "little") if len(content) >= 8 else -1
+    if len(content) < 10:
+        raise CorruptCheckpointError(f"it has {len(content)} bytes, too few for a header")
+    size = int.from_bytes(content[:8], "little")
     if not 2 <= size <= min(len(content) - 8, _MAX_HEADER_BYTES):
         raise CorruptCheckpointError(f"the header must have between 2 and {len(content) - 8} bytes, but has {size}")
     try:

@@ -14,6 +14,7 @@ from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.missing import missing_names
 from sporax.nn.cell import Cell
+from sporax.nn.normalization import BatchNorm3d
 from sporax.train._checks import check_bool
 from sporax.train.serialization import load_checkpoint, load_param_into_net
 
@@ -42,7 +43,11 @@ def torch_names(net: Cell) -> dict[str, str]:
         '1.moving_mean'
     """
     names: dict[str, str] = {}
+    wrapped: dict[Cell, str] = {}  # what holds the Parameters of another layer, by that one's path
     for path, cell in net.cells_and_names():
+        if isinstance(cell, BatchNorm3d):
+            wrapped[cell.bn2d] = path
+        path = wrapped.get(cell, path)
         for attribute, parameter in cell.parameters_and_names(expand=False):
             torch_attribute = "weight" if attribute == "embedding_table" else attribute
             if "gamma" in cell._params:

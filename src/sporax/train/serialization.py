@@ -96,6 +96,8 @@ def save_checkpoint(
 
 
 def _write(path: Path, kind: str, entries: list[Entry], with_crc: bool, metadata: dict[str, str]) -> None:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"For 'save_checkpoint', the directory '{path.parent}' must exist, but does not.")
     with atomic_write(path) as file:
         if kind == "ckpt":
             _ckpt_format.write(file, entries, with_crc=with_crc)

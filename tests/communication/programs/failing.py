@@ -1,5 +1,5 @@
 """Trains for ever; in the third step rank 1 is killed, raises, stands still, sleeps, waits for a lock that nobody gives
-back (and does not heed SIGTERM), leaves too early, or goes round an endless loop.
+back (and does not heed SIGTERM), leaves too early, goes round an endless loop, or counts for ever.
 """
 
 import os
@@ -39,6 +39,9 @@ for number in range(10**9):
         elif sys.argv[1] == "loops":
             while True:
                 pass
+        elif sys.argv[1] == "counts":
+            while True:
+                number += 1
         elif sys.argv[1] == "stops":
             os.kill(os.getpid(), signal.SIGSTOP)
     step(batch, batch).asnumpy()

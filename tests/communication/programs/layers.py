@@ -1,7 +1,6 @@
-"""Layers and gradients that need the other ranks: `SyncBatchNorm`, rows of sparse gradients; what has no forward mode."""
+"""Layers and gradients that need the other ranks: `SyncBatchNorm`, rows of sparse gradients."""
 
 import numpy as np
-import pytest
 
 import sporax as ms
 from sporax import Tensor, nn, ops
@@ -66,16 +65,9 @@ def check_rows():
         np.testing.assert_array_equal(own.indices.asnumpy(), [RANK, 4])
 
 
-def check_forward_mode():
-    x = Tensor(np.ones(3, np.float32))
-    with pytest.raises(NotImplementedError, match="For 'AllReduce', the derivative must be taken in reverse mode"):
-        ms.jvp(lambda x: ops.AllReduce()(x * x), x, x)
-
-
 for mode in (ms.PYNATIVE_MODE, ms.GRAPH_MODE):
     ms.set_context(mode=mode)
     check_sync_batch_norm()
     check_groups_of_sync_batch_norm()
     check_rows()
-    check_forward_mode()
 print("all is well")

@@ -1,7 +1,7 @@
 """Semi-automatic training over processes equals that of one process with as many devices.
 
-The same program runs in every process, in one or in several. Process 0 writes losses and a checkpoint of the last network to
-the directory in the first argument, under the name in the second; the others say how to train.
+The same program runs in every process, in one or in several. Process 0 writes losses and a checkpoint of each network to the
+directory in the first argument, under the name in the second; the others say how to train.
 """
 
 import json
@@ -14,7 +14,7 @@ import sporax as ms
 import sporax.dataset as ds
 from sporax import Tensor, nn, ops
 from sporax.common.initializer import initializer
-from sporax.communication import init
+from sporax.communication import get_rank, init
 from sporax.runtime import distributed
 from sporax.train.callback import Callback
 
@@ -99,19 +99,31 @@ def by_model(sink, **settings):
     return seen.losses, net
 
 
+def by_patches():
+    """Every rank reads its own columns of pixels of all images; one process reads them all."""
+    net, optimizer = start(dataset_strategy=((1, 1, 1, 4), (1,)))
+    step = nn.TrainOneStepCell(nn.WithLossCell(nn.SequentialCell(nn.Flatten(), net), nn.CrossEntropyLoss()), optimizer)
+    data = ds.NumpySlicesDataset({"image": X.reshape(32, 4, 4, 1), "label": Y})
+    names = [f"patch{number}" for number in range(4)]
+    data = data.map(ds.vision.SlicePatches(1, 4), "image", names).project([names[get_rank() % 4], "label"])
+    data = data.map(ds.vision.HWC2CHW(), names[get_rank() % 4]).batch(8)
+    return [float(step(image, label)) for image, label in data], net
+
+
 WAYS = {
     "data_parallel": lambda: by_step(dataset_strategy="data_parallel", **SHARDED, **FUSED),
     "full_batch": lambda: by_step(dataset_strategy="full_batch", **SHARDED),
     "cuts": lambda: by_step(dataset_strategy=((4, 1), (4,))),
     "functions": lambda: by_functions(dataset_strategy="data_parallel", **SHARDED),
     "model": lambda: by_model(False, dataset_strategy="data_parallel", **SHARDED),
+    "patches": by_patches,
     "sink": lambda: by_model(True, dataset_strategy="data_parallel", **SHARDED),
 }
 ms.set_context(mode=ms.GRAPH_MODE)
 results = {}
 for way in sys.argv[3:]:
     results[way], net = WAYS[way]()
-ms.save_checkpoint(net, str(OUT / (f"{NAME}.ckpt" if RANK == 0 else f"{NAME}_of_{RANK}.ckpt")))
+    ms.save_checkpoint(net, str(OUT / f"{NAME}-{way}{f'-of-{RANK}' if RANK else ''}.ckpt"))
 if RANK == 0:
     (OUT / f"{NAME}.json").write_text(json.dumps(results))
 print("all is well")

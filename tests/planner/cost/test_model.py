@@ -1,5 +1,7 @@
 """Times of operators and links."""
 
+from dataclasses import replace
+
 import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -68,3 +70,11 @@ def test_communication_only_charges_nothing_for_work():
     operation = product(64, 64, 64)
     rule = rule_for(operation)
     assert CommunicationOnly(MODEL.links).seconds(operation, rule, nothing_cut(rule), MESH) == 0.0
+
+
+def test_collectives_of_the_backward_pass_hide_as_far_as_the_profile_says():
+    hiding = replace(H200, overlap=0.75)
+
+    assert Roofline(hiding, link_costs(hiding, MESH)).late_communication == 0.25
+    assert Roofline(hiding, link_costs(hiding, MESH), late_communication=1.0).late_communication == 1.0
+    assert MODEL.late_communication == 1.0

@@ -1,4 +1,7 @@
-"""The helper modules of these tests stand beside them. Plans are compiled for eight simulated devices, once each."""
+"""The helper modules of these tests stand beside them; the reader of compiled programs is that of `tests/parallel`.
+
+Plans are compiled for eight simulated devices, once each.
+"""
 
 import sys
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 import jax
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "parallel")]
 
 
 @pytest.fixture(autouse=True, scope="package")

@@ -165,3 +165,91 @@ def two_products(inputs: int, hidden: int, outputs: int, batch: int) -> Ingested
 
     parameters = [_shape(inputs, hidden), _shape(hidden), _shape(hidden, outputs), _shape(outputs)]
     return _trace(partial(sgd, loss), parameters, [_shape(batch, inputs)])
+
+
+@cache
+def mixture(batch: int, length: int, width: int, experts: int, hidden: int, layers: int = 1) -> Ingested:
+    """Layers of experts, each token sent to one by products with a mask (GShard); the batch's first dimension groups, SGD."""
+    capacity = max(2 * length // experts, 1)
+
+    def layer(x, gate, up, down):
+        gates = jax.nn.softmax(x @ gate)
+        mask = jax.nn.one_hot(jnp.argmax(gates, -1), experts, dtype=F32)
+        place = (jnp.cumsum(mask, 1) - 1) * mask
+        dispatch = mask[..., None] * jax.nn.one_hot(place.astype(jnp.int32), capacity, dtype=F32)
+        sent = jnp.einsum("gsec,gsm->egcm", jax.lax.stop_gradient(dispatch), x)
+        found = jnp.einsum("egch,ehm->egcm", jax.nn.relu(jnp.einsum("egcm,emh->egch", sent, up)), down)
+        return x + jnp.einsum("gsec,egcm->gsm", gates[..., None] * dispatch, found)
+
+    def loss(parameters, x, y):
+        for each in parameters:
+            x = layer(x, *each)
+        return jnp.mean((x - y) ** 2)
+
+    block = [_shape(width, experts), _shape(experts, width, hidden), _shape(experts, hidden, width)]
+    return _trace(partial(sgd, loss), [block] * layers, [_shape(batch, length, width)] * 2)
+
+
+@cache
+def recommendation(batch: int, rows: int, fields: int = 4, width: int = 16, hidden: int = 128) -> Ingested:
+    """Wide and deep: a table per field, looked up and joined, three dense layers beside a wide one, SGD."""
+
+    def loss(parameters, ids, dense, labels):
+        tables, wide, layers = parameters
+        deep = jnp.concatenate([*(table[ids[:, n]] for n, table in enumerate(tables)), dense], 1)
+        for number, layer in enumerate(layers):
+            deep = deep @ layer
+            deep = jax.nn.relu(deep) if number < len(layers) - 1 else deep
+        logits = deep[:, 0] + wide[ids].sum(1)
+        return jnp.mean(jax.nn.softplus(logits) - labels * logits)
+
+    layers = [_shape((fields + 1) * width, hidden), _shape(hidden, hidden), _shape(hidden, 1)]
+    data = [_shape(batch, fields, dtype=jnp.int32), _shape(batch, width), _shape(batch)]
+    return _trace(partial(sgd, loss), ([_shape(rows, width)] * fields, _shape(rows), layers), data)
+
+
+@cache
+def residual(batch: int, channels: int, size: int = 16, blocks: int = 2) -> Ingested:
+    """A stem, residual blocks of two convolutions with batch normalisation, one that halves the picture, dense, SGD."""
+
+    def convolved(x, kernel, stride=1):
+        x = jax.lax.conv_general_dilated(x, kernel, (stride, stride), "SAME")
+        x = x - x.mean((0, 2, 3), keepdims=True)
+        return x * jax.lax.rsqrt((x * x).mean((0, 2, 3), keepdims=True) + 1e-5)
+
+    def loss(parameters, images, labels):
+        stem, chain, (first, second, short), dense = parameters
+        x = jax.nn.relu(convolved(images, stem))
+        for one, two in chain:
+            x = jax.nn.relu(x + convolved(jax.nn.relu(convolved(x, one)), two))
+        x = jax.nn.relu(convolved(x, short, 2) + convolved(jax.nn.relu(convolved(x, first, 2)), second))
+        logits = jax.nn.log_softmax(x.mean((2, 3)) @ dense)
+        return -jnp.take_along_axis(logits, labels[:, None], 1).mean()
+
+    inner, wide = _shape(channels, channels, 3, 3), 2 * channels
+    last = (_shape(wide, channels, 3, 3), _shape(wide, wide, 3, 3), _shape(wide, channels, 1, 1))
+    parameters = (_shape(channels, 3, 3, 3), [(inner, inner)] * blocks, last, _shape(wide, 16))
+    data = [_shape(batch, 3, size, size), _shape(batch, dtype=jnp.int32)]
+    return _trace(partial(sgd, loss), parameters, data)
+
+
+@cache
+def bare_transformer(
+    layers: int, batch: int, length: int, width: int, heads: int = 8, forward: bool = False
+) -> Ingested:
+    """What MindSpore's searches were timed on: attention and a ReLU MLP with additions, no norms; SGD, or forward alone."""
+
+    def run(blocks, x):
+        for *attention, up, down in blocks:
+            x = x + attention_of(x, *attention, heads)
+            x = x + jax.nn.relu(x @ up) @ down
+        return x
+
+    square = _shape(width, width)
+    blocks = [[square] * 4 + [_shape(width, 4 * width), _shape(4 * width, width)]] * layers
+    x = _shape(batch, length, width)
+    if forward:
+        leaves, tree = jax.tree.flatten(blocks)
+        jaxpr = jax.make_jaxpr(lambda *a: run(jax.tree.unflatten(tree, a[:-1]), a[-1]))(*leaves, x)
+        return ingest(jaxpr, [(Role.PARAMETER, f"w{n}") for n in range(len(leaves))] + [(Role.DATA, "x")])
+    return _trace(partial(sgd, lambda w, x: run(w, x).sum()), blocks, [x], with_loss=False)

@@ -10,7 +10,8 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.search import SearchOptions, alternatives, dynamic
+from sporax.planner.memory import memory_of
+from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs
 from sporax.planner.search.alternatives import _best
 from sporax.planner.search.problem import ProblemBuilder
 from sporax.planner.search.seeds import heaviest_first
@@ -64,8 +65,29 @@ def test_there_are_no_more_than_there_are():
     assert len(alternatives(GRAPH, alone, model, count=5)) == 1
 
 
-def test_bad_numbers_and_limits_are_refused():
+def test_bad_numbers_are_refused():
     with pytest.raises(SporaxValueError, match="'count' and 'decisions' must be at least 1, but got 0 and 6"):
         alternatives(GRAPH, MESH, MODEL, count=0)
-    with pytest.raises(SporaxValueError, match="'memory_bytes' must be None"):
-        alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=10**9))
+    with pytest.raises(SporaxValueError, match="'count' must be at least 1, but got 0"):
+        trade_offs(GRAPH, MESH, MODEL, count=0)
+
+
+def test_they_keep_a_memory_limit():
+    free = dynamic(GRAPH, MESH, MODEL)
+    limit = int(0.9 * free.statistics["peak_bytes"])
+    found = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
+
+    assert len(found) > 1
+    assert all(memory_of(GRAPH, each.plan).peak_bytes <= limit for each in found)
+    assert found[0].cost_seconds >= free.cost_seconds
+
+
+def test_trade_offs_go_from_the_fastest_to_the_smallest():
+    found = trade_offs(GRAPH, MESH, MODEL, count=3)
+    times, sizes = [each.cost_seconds for each in found], [each.statistics["peak_bytes"] for each in found]
+
+    assert len(found) > 1
+    assert times == sorted(times)
+    assert sizes == sorted(sizes, reverse=True)
+    assert times[0] == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
+    assert all(memory_of(GRAPH, each.plan).peak_bytes == size for each, size in zip(found, sizes, strict=True))

@@ -7,7 +7,6 @@ import pytest
 from running import assert_same_results
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.check import check_plan
@@ -95,9 +94,3 @@ def test_a_seed_spreads():
     plan = propagation(graph, EIGHT, model(EIGHT), SearchOptions(fixed=fixed, units=((0, 1, 2),))).plan
 
     assert plan.inputs[:2] == (columns, Placement(((0, 1, 2), ())))
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-def test_a_memory_limit_is_refused(search):
-    with pytest.raises(SporaxValueError, match="'memory_bytes' must be None"):
-        search(networks.mlp(2, 64, 64).graph, EIGHT, model(EIGHT), SearchOptions(memory_bytes=1))

@@ -53,6 +53,17 @@ def test_mlp_has_the_cost_of_alpas_plan(layers, batch, width, expected):
     assert result.bound_seconds == pytest.approx(expected, abs=5e-3)
 
 
+@pytest.mark.parametrize(("step", "mesh", "betas", "published"), [
+    (networks.mlp(6, 32, 256, with_loss=False), (4,), (), 245_765.05),
+    (networks.mlp(6, 256, 32, with_loss=False), (4,), (), 38_028.12),
+    (networks.mlp(6, 256, 32, with_loss=False), (2, 2), (1.0, 0.1), 21_265.17),
+    (networks.bare_transformer(2, 8, 8, 128), (4,), (), 344_071.07),
+])  # fmt: skip
+def test_published_costs_are_met_or_improved(step, mesh, betas, published):
+    """Six layers by columns and rows, by batch, on two axes; two transformer layers."""
+    assert alpa(step.graph, mesh, betas).cost_seconds <= published + 5e-3
+
+
 def test_data_parallel_mlp_reduces_gradients_only():
     graph = networks.mlp(12, 1024, 128, with_loss=False).graph
 

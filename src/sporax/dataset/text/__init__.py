@@ -17,6 +17,7 @@ from sporax.dataset.text._vocab import Lookup, Vocab
 from sporax.dataset.text._words import (
     AddToken,
     CaseFold,
+    FilterWikipediaXML,
     Ngram,
     NormalizeForm,
     NormalizeUTF8,
@@ -26,6 +27,7 @@ from sporax.dataset.text._words import (
     Truncate,
     TruncateSequencePair,
 )
+from sporax.ir.missing import missing_name
 
 __all__ = [
     "AddToken",
@@ -34,6 +36,7 @@ __all__ = [
     "CaseFold",
     "CharNGram",
     "FastText",
+    "FilterWikipediaXML",
     "GloVe",
     "Lookup",
     "Ngram",
@@ -63,4 +66,4 @@ _SENTENCEPIECE = {"SentencePieceTokenizer", "SentencePieceVocab", "SentencePiece
 def __getattr__(name: str) -> Any:
     if name in _SENTENCEPIECE:
         return refuse_sentencepiece(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_name(__name__, name)

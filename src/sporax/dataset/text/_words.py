@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import enum
+import re
+import string
 import unicodedata
 from typing import Any
 
@@ -45,6 +47,25 @@ class CaseFold(StringTransform):
 
     def _change(self, text: str) -> str:
         return unicodedata.normalize("NFKC", text.casefold())
+
+
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_PLAIN = {ord(letter): letter.lower() for letter in string.ascii_uppercase}
+_PLAIN |= {ord(str(digit)): f" {word} " for digit, word in enumerate(_DIGITS)}
+
+
+class FilterWikipediaXML(StringTransform):
+    """Lines of a Wikipedia dump as plain words: lower-case letters a to z, digits spelled out, single spaces.
+
+    Redirections become empty; what lies between the first ``<`` and the last ``>`` of a line, and entities such as ``&amp;``,
+    are left out. See `EnWik9Dataset`.
+    """
+
+    def _change(self, text: str) -> str:
+        if "#redirect" in text.lower():
+            return ""
+        shown = re.sub(r"&[^;]*;", " ", re.sub(r"<.*>", "", text))
+        return " ".join(re.findall(r"[a-z]+", shown.translate(_PLAIN)))
 
 
 class NormalizeUTF8(StringTransform):

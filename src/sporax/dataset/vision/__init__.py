@@ -90,6 +90,7 @@ from sporax.dataset.vision.enums import (
     SliceMode,
 )
 from sporax.ir.errors import SporaxNotImplementedError
+from sporax.ir.missing import missing_name
 
 __all__ = [
     "AdjustBrightness",
@@ -197,4 +198,4 @@ def __getattr__(name: str) -> Any:
             f"For 'mindspore.dataset.vision', '{name}' is not offered: no dependency of Sporax decodes videos. "
             "Decode them in a Python function or a GeneratorDataset."
         )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_name(__name__, name)

@@ -31,7 +31,8 @@ def decode(content: bytes, where: str) -> Array:
         with image_module.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise SporaxRuntimeError(f"For '{where}', the {len(content)} bytes are not an image: {error}") from error
+        reason = str(error).split("<_io.")[0].strip()  # Pillow shows the object it reads from
+        raise SporaxRuntimeError(f"For '{where}', the {len(content)} bytes are not an image: {reason}.") from error
 
 
 class Decode(OneToOne):

@@ -4,7 +4,7 @@ from sporax.nn.optim._optimizer import Optimizer
 from sporax.nn.optim.adadelta import Adadelta
 from sporax.nn.optim.adafactor import AdaFactor
 from sporax.nn.optim.adagrad import Adagrad, ProximalAdagrad
-from sporax.nn.optim.adam import Adam, AdamWeightDecay, LazyAdam
+from sporax.nn.optim.adam import Adam, AdamOffload, AdamWeightDecay, LazyAdam
 from sporax.nn.optim.adamax import AdaMax
 from sporax.nn.optim.asgd import ASGD
 from sporax.nn.optim.ftrl import FTRL
@@ -20,6 +20,7 @@ __all__ = [
     "SGD",
     "Momentum",
     "Adam",
+    "AdamOffload",
     "AdamWeightDecay",
     "LazyAdam",
     "AdaMax",

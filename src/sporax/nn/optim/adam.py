@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import jax.numpy as jnp
@@ -118,6 +119,35 @@ class LazyAdam(Adam):
         weight_decay: Any = 0.0,
         loss_scale: float = 1.0,
     ) -> None:
+        super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
+
+
+class AdamOffload(Adam):
+    """`Adam`, whose state MindSpore keeps and updates on the host. Here it stays on the device, and a warning says so.
+
+    MindSpore has deprecated it in favour of `Adam`. To keep less state on each device, cut it (`enable_parallel_optimizer`).
+
+    Args: as `Adam`, without `use_amsgrad`.
+    """
+
+    power_shape = (1,)
+
+    def __init__(
+        self,
+        params: Any,
+        learning_rate: Any = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        eps: float = 1e-8,
+        use_locking: bool = False,
+        use_nesterov: bool = False,
+        weight_decay: Any = 0.0,
+        loss_scale: float = 1.0,
+    ) -> None:
+        warnings.warn(
+            "For 'AdamOffload', the state of the optimizer is kept on the device, not on the host: it works like 'Adam'.",
+            stacklevel=2,
+        )
         super().__init__(params, learning_rate, beta1, beta2, eps, use_locking, use_nesterov, weight_decay, loss_scale)
 
 

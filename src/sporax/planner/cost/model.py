@@ -71,13 +71,17 @@ class Roofline:
     Attributes:
         profile: the devices.
         links: costs of communication between them.
-        late_computing, late_communication: as in `CostModel`.
+        late_computing, late_communication: as in `CostModel`; what the profile says of overlap, by default.
     """
 
     profile: HardwareProfile
     links: LinkCosts
     late_computing: float = 1.0
-    late_communication: float = 1.0
+    late_communication: float = -1.0
+
+    def __post_init__(self) -> None:
+        if self.late_communication < 0.0:
+            object.__setattr__(self, "late_communication", 1.0 - self.profile.overlap)
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:
         """Longer of arithmetic and memory traffic, plus the launch, plus what neighbours exchange meanwhile."""

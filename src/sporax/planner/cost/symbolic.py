@@ -79,9 +79,11 @@ class Symbolic:
 
     Attributes:
         config: its numbers.
+        weight_memory: what the slice of a product's second operand counts besides (`rp_matmul_mem_coef`).
     """
 
     config: CostModelConfig = field(default_factory=CostModelConfig)
+    weight_memory: float = 0.0
 
     @property
     def links(self) -> SymbolicLinks:
@@ -112,6 +114,8 @@ class Symbolic:
             touched = 3.0 * read[0] + 7.0 * read[1]
         elif reduced:
             touched += sum(written)
+        if operation.name == "dot_general":
+            touched += self.weight_memory * read[1]
         if touched > 1.0 and operands and _is_data_parallel(operands[0], mesh):
             touched -= 1.0
         return self.config.costmodel_alpha * touched
@@ -119,3 +123,8 @@ class Symbolic:
 
 def _is_data_parallel(placement: Placement, mesh: DeviceMatrix) -> bool:
     return bool(placement.dims) and num_parts(mesh, placement.dims[0]) == mesh.num_devices > 1
+
+
+def unit_of(model: object) -> str:
+    """What a model counts costs in."""
+    return "weighted bytes" if isinstance(model, Symbolic) else "s"

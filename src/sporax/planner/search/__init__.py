@@ -2,17 +2,19 @@
 
 The story, file by file: `operators` and `menu` say what can be cut and how; `bundles` finds the decisions of a graph, `choices`
 what each can choose, `moving` what moves cost, and `problem` puts them together; `ilp`, `dynamic`, `recursive`, `seeds` and
-`blocks` search (`deciding`, `elimination`, `limit` are their tools) and `alternatives` goes on to the next best; `assemble` makes
-the plan and `result` says what is known.
+`blocks` search (`deciding`, `elimination`, `limit`, `fitting` are their tools) and `alternatives` goes on to the next best;
+`assemble` makes the plan and `result` says what is known.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.alternatives import alternatives
+from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.assemble import whole_plan
 from sporax.planner.search.blocks import repeated
 from sporax.planner.search.dynamic import dynamic
@@ -34,6 +36,7 @@ __all__ = [
     "recursive",
     "repeated",
     "search",
+    "trade_offs",
     "whole_plan",
 ]
 
@@ -74,4 +77,5 @@ def search(
     name = SHORT_NAMES.get(mode, mode)
     if name not in MODES:
         raise SporaxValueError(f"For 'search', 'mode' must be one of {(*SHORT_NAMES, *MODES)}, but got '{mode}'.")
-    return MODES[name](graph, mesh, model, options)
+    options = options or SearchOptions()
+    return replace(MODES[name](graph, mesh, model, options), unit=unit_of(model), options=options)

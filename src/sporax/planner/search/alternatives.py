@@ -4,6 +4,8 @@ Plans often differ in nothing that a person would call a difference, so what cou
 splits all others into parts: those that cut the heaviest operator in another way, those that agree on it and cut the next one in
 another way, and so on. The best of every part is found like the best of all; the cheapest of these is next, and splits its part
 again (Lawler 1972).
+
+`trade_offs` asks another question: what a plan costs that needs less memory.
 """
 
 from __future__ import annotations
@@ -20,10 +22,14 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.deciding import choose
 from sporax.planner.search.dynamic import decided
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.fitting import cheapest
+from sporax.planner.search.limit import Fitted, fit_quickly, measured, smallest, solve_within
+from sporax.planner.search.moving import Floats
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.search.seeds import heaviest_first
 from sporax.planner.solver import CostGraph
@@ -69,11 +75,11 @@ def alternatives(
         seconds: time in which to prove.
 
     Raises:
-        SporaxValueError: a number below 1, or a memory limit, which this search does not keep.
+        SporaxValueError: a number below 1.
+        SporaxRuntimeError: nothing fits the memory.
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    refuse_memory("alternatives", options)
     if count < 1 or decisions < 1:
         raise SporaxValueError(
             f"For 'alternatives', 'count' and 'decisions' must be at least 1, but got {count} and {decisions}."
@@ -91,8 +97,58 @@ def alternatives(
             least is not None and part.seconds <= least * (1 + OPTIMALITY_TOLERANCE),
             time.monotonic() - start,
             {**problem.statistics(), "rank": rank, "proven": int(part.proven)},
+            unit_of(model),
+            options,
         )
         for rank, part in enumerate(found)
+    )
+
+
+def trade_offs(
+    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None, *, count: int = 5
+) -> tuple[SearchResult, ...]:
+    """Plans of which none is both faster and smaller than another, the fastest first; the last needs as little as was found.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: prices operators and links.
+        options: what the search may do; the fastest keeps its memory limit.
+        count: how many at most.
+
+    Raises:
+        SporaxValueError: a count below 1.
+        SporaxRuntimeError: nothing fits the memory.
+    """
+    start = time.monotonic()
+    options = options or SearchOptions()
+    if count < 1:
+        raise SporaxValueError(f"For 'trade_offs', 'count' must be at least 1, but got {count}.")
+    problem = ProblemBuilder(graph, mesh, model, options).build()
+    most = measured(problem, cheapest(problem, []))
+    least = smallest(problem)
+    step = (most.peak_bytes - least.peak_bytes) / max(count - 1, 1)
+    limits = [int(most.peak_bytes - number * step) for number in range(1, count - 1)]
+    between = (fit_quickly(problem, limit) for limit in limits)
+    found: list[Fitted] = []
+    for each in sorted(
+        (each for each in (most, least, *between) if each), key=lambda each: problem.seconds(each.chosen)
+    ):
+        if not found or each.peak_bytes < found[-1].peak_bytes:
+            found.append(each)
+    return tuple(
+        SearchResult(
+            each.plan,
+            "trade-offs",
+            problem.seconds(each.chosen),
+            None,
+            False,
+            time.monotonic() - start,
+            {**problem.statistics(), "peak_bytes": each.peak_bytes},
+            unit_of(model),
+            options,
+        )
+        for each in found[:count]
     )
 
 
@@ -125,15 +181,28 @@ def _parts(problem: Problem, heavy: Sequence[int], part: _Part) -> Iterator[Allo
 
 
 def _best(problem: Problem, graph: CostGraph, allowed: Allowed, deadline: float) -> _Part:
-    """The best plan of a part; after the deadline a good one."""
-    costs = graph.costs.copy()
+    """The best plan of a part; after the deadline, or where that does not fit the memory, a good one."""
+    kept = np.ones(len(graph.costs), dtype=bool)
     for node, candidates in allowed.items():
-        kept = np.zeros(len(problem.costs[node]), dtype=bool)
-        kept[list(candidates)] = True
-        costs[graph.offsets[node] : graph.offsets[node + 1]][~kept] = np.inf
-    narrowed = replace(graph, costs=costs)
+        kept[graph.offsets[node] : graph.offsets[node + 1]] = False
+        kept[graph.offsets[node] + np.array(candidates)] = True
+    narrowed = replace(graph, costs=np.where(kept, graph.costs, np.inf))
     left = deadline - time.monotonic()
     exact = decided(narrowed, left) if left > 0 else None
     chosen = choose(narrowed) if exact is None else exact[0]
-    proven = exact is not None and exact[1]
-    return _Part(problem.seconds(chosen), tuple(chosen), proven, allowed)
+    limit = problem.options.memory_bytes
+    if limit is None or math.isinf(problem.seconds(chosen)) or measured(problem, chosen).peak_bytes <= limit:
+        return _Part(problem.seconds(chosen), tuple(chosen), exact is not None and exact[1], allowed)
+    costs = [np.where(kept[start:end], costs, np.inf) for costs, start, end in _rows(problem, graph)]
+    fitted = fit_quickly(replace(problem, costs=tuple(costs)), limit)
+    if fitted is None:
+        if not allowed:
+            fitted = solve_within(problem, limit, max(left, 1.0))[0]
+        else:
+            return _Part(math.inf, tuple(chosen), False, allowed)
+    return _Part(problem.seconds(fitted.chosen), tuple(fitted.chosen), False, allowed)
+
+
+def _rows(problem: Problem, graph: CostGraph) -> Iterator[tuple[Floats, int, int]]:
+    """Every decision's costs, and where they stand in the graph's."""
+    return zip(problem.costs, graph.offsets[:-1].tolist(), graph.offsets[1:].tolist(), strict=False)

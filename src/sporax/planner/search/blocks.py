@@ -3,7 +3,7 @@
 Decisions with the same candidates and the same surroundings are tied: one variable with their costs added up, so what is to
 be decided does not grow with depth. Plans that alternate from layer to layer need blocks of two layers, so several periods are
 tried; then single decisions, those at the ends above all, may leave their class. What tying costs at most is certified by a
-bound on the whole problem; where it is too much, every decision gets its own variable after all.
+bound on the whole problem; where it is too much, or too large for the memory, every decision gets its own variable after all.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.deciding import Improver, choose, lower_bound
+from sporax.planner.search.fitting import cheapest
+from sporax.planner.search.limit import measured
 from sporax.planner.search.moving import Floats
-from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
@@ -50,11 +52,10 @@ def repeated(
         periods: after how many layers blocks repeat; all are tried.
 
     Raises:
-        SporaxValueError: a memory limit is given, which this search does not keep.
+        SporaxRuntimeError: nothing fits the memory.
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    refuse_memory("repeated", options)
     problem = ProblemBuilder(graph, mesh, model, options, hurry=True).build()
     alike, improver = classes(problem), Improver(problem)
     attempts = []
@@ -69,6 +70,10 @@ def repeated(
         chosen = choose(problem.cost_graph())
         attempts.append((problem.seconds(chosen), len(chosen), chosen))
     cost, num_classes, best = min(attempts)
+    limit = options.memory_bytes
+    if limit is not None and measured(problem, best).peak_bytes > limit:
+        fitting = cheapest(problem, [chosen for *_, chosen in attempts])
+        cost, num_classes, best = problem.seconds(fitting), len(fitting), fitting
     return SearchResult(
         plan_of(problem, best),
         "repeated",

@@ -7,6 +7,7 @@ out once and shared.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Operator
 from sporax.ir.operation import TensorSpec
-from sporax.ir.placement import Placement
+from sporax.ir.placement import Placement, num_parts
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Assignment, Rule, placements, propagate
 from sporax.planner.search.bundles import Bundles
@@ -100,7 +101,7 @@ class _Task(NamedTuple):
     """A structure with all that its candidates depend on."""
 
     structure: int
-    partial: tuple[Placement, ...]
+    made: tuple[Placement, ...]
     given: Placement | None
     base: Base
 
@@ -124,16 +125,29 @@ class Catalogue:
         mover: prices moves.
         units: the axes to hand out.
         busy: heavy operators of arithmetic must use all units where they can.
+        align: a cut of one of the last two dimensions of a product's tensors must leave a multiple of this.
+        follow: bundles may also lie as whoever makes their root leaves it, whatever the units.
     """
 
-    def __init__(self, mesh: DeviceMatrix, model: CostModel, mover: Mover, units: Units, busy: bool = False) -> None:
-        self.mesh, self.model, self.mover, self.units, self.busy = mesh, model, mover, units, busy
+    def __init__(
+        self,
+        mesh: DeviceMatrix,
+        model: CostModel,
+        mover: Mover,
+        units: Units,
+        busy: bool = False,
+        align: int = 1,
+        follow: bool = False,
+    ) -> None:
+        self.mesh, self.model, self.mover, self.units = mesh, model, mover, units
+        self.busy, self.align, self.follow = busy, align, follow
         self._kinds: dict[Signature, int] = {}
         self._operators: list[Operator] = []
         self._rules: list[Rule] = []
         self._weights: list[float] = []
         self._followed: dict[tuple[int, tuple[Placement | None, ...]], Step] = {}
         self._pulled: dict[tuple[int, Placement], Step] = {}
+        self._steps: dict[tuple[int, Assignment], Step] = {}
         self._structures: dict[_Structure, int] = {}
         self._structure_list: list[_Structure] = []
         self._bundles_seen: dict[int, _Known] = {}
@@ -199,17 +213,32 @@ class Catalogue:
         )
 
     def _worth_while(self, rule: Rule, cuts: list[Assignment], operator: Operator) -> list[Assignment]:
-        """With `busy` only the cuts that use most axes, for operators that do arithmetic of their own."""
+        """Cuts that leave aligned slices; with `busy` only those of most axes, for operators that do arithmetic of their own."""
+        if operator.name == "dot_general" and self.align > 1:
+            cuts = [cut for cut in cuts if self._is_aligned(rule, cut, operator)] or cuts[:1]
         if not self.busy or is_light(operator):
             return cuts
         used = [sum(map(len, cut)) for cut in cuts]
         return [cut for cut, count in zip(cuts, used, strict=True) if count == max(used)]
 
+    def _is_aligned(self, rule: Rule, cut: Assignment, operator: Operator) -> bool:
+        """Whether every cut of one of the last two dimensions of a tensor leaves a multiple of `align`."""
+        specs = (*operator.operation.operands, *operator.operation.results)
+        return all(
+            not axes or size // num_parts(self.mesh, axes) % self.align == 0
+            for spec, where in zip(specs, itertools.chain(*placements(rule, cut)), strict=True)
+            for size, axes in zip(spec.shape[-2:], where.dims[-2:], strict=True)
+        )
+
     def _step(self, kind: int, assignment: Assignment) -> Step:
-        rule = self._rules[kind]
-        operands, results = placements(rule, assignment)
-        seconds = self.model.seconds(self._operators[kind].operation, rule, assignment, self.mesh)
-        return Step(assignment, operands, results, seconds * self._weights[kind])
+        step = self._steps.get((kind, assignment))
+        if step is None:
+            rule = self._rules[kind]
+            operands, results = placements(rule, assignment)
+            seconds = self.model.seconds(self._operators[kind].operation, rule, assignment, self.mesh)
+            step = Step(assignment, operands, results, seconds * self._weights[kind])
+            self._steps[kind, assignment] = step
+        return step
 
     # ------------------------------------------------------------------------------------------------------- bundles
 
@@ -234,8 +263,9 @@ class Catalogue:
         known = self._bundles_seen.get(number)
         if known is None:
             known = self._bundles_seen[number] = self._recognised(bundles, number)
-        partial = tuple(dict.fromkeys(each for each in made if each.partial))
-        task = _Task(known.structure, partial, given, base)
+        kept = [each for each in made if each.partial]
+        kept += [each.complete() for each in made] if self.follow else []
+        task = _Task(known.structure, tuple(dict.fromkeys(kept)), given, base)
         shared = self._bundles.get(task)
         if shared is None:
             shared = self._bundles[task] = self._work_out_bundle(task)
@@ -309,10 +339,8 @@ class Catalogue:
         root = self._structure_list[task.structure].specs[0]
         assert task.base is None or isinstance(task.base, Placement)
         extended = placements_of(root.shape, self.mesh, self.units, task.base)
-        left_in_parts = (
-            each for each in task.partial if task.base is None or restricted(each, self._decided) == task.base
-        )
-        return [*dict.fromkeys([*extended, *left_in_parts])]
+        as_made = (each for each in task.made if task.base is None or restricted(each, self._decided) == task.base)
+        return [*dict.fromkeys([*extended, *as_made])]
 
     def _outcome(self, shape: _Structure, root: Placement) -> _Outcome:
         """Everything that follows when the root lies at `root`."""

@@ -1,27 +1,49 @@
 """Good choices in linear time: exact elimination of what is easy, message passing for the rest.
 
 Messages tell every decision what each of its candidates would cost the others at best (TRW-S, see `solver.dual`); a few
-sweeps are nearly always enough for the best choice, and the messages bound how much is left. `Improver` looks at one decision
-at a time.
+sweeps are nearly always enough for the best choice, and the messages bound how much is left. Where that is much, balls of some
+dozen decisions are decided at once, the others staying as they are. Under a memory limit the rows that overflow get a price, and
+decisions are read off the messages within the room that is left. `Improver` looks at one decision at a time.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
+from sporax.planner.search.elimination import eliminate
 from sporax.planner.search.problem import Problem
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.descent import descend
 from sporax.planner.solver.dual import MessagePassing
 from sporax.planner.solver.graph import CostGraph, Floats, Ints
 from sporax.planner.solver.network import Network
+from sporax.planner.solver.prices import PriceAscent
 from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.roles import first_positions
+from sporax.planner.solver.search import resolve
 from sporax.planner.solver.timeline import Timeline
 
-_REDUCE_SECONDS = 10.0
+_REDUCE_SECONDS = 120.0
+"""Wall-clock limits are far off, so that all processes of a run, however busy, find the same plan."""
+_SMALL = 400
+"""Decisions up to which elimination is tried first,"""
+_SMALL_TABLE = 100_000
+"""with tables of so many entries at most."""
+_GAP = 0.01
+"""Share of the cost that may be left open without a second look."""
+_BALLS = 32
+"""How many balls are decided again at most,"""
+_BALL = 40
+"""of so many decisions."""
+_TIED_BALLS, _TIED_BALL = 12, 16
+"""The same under a memory limit, which ties decisions."""
+_BALL_SECONDS = 60.0
+_PRICED_SWEEPS = 36
+"""Sweeps under a memory limit: prices need longer than messages."""
 
 
 def choose(graph: CostGraph, sweeps: int = 24, patience: int = 4) -> list[int]:
@@ -35,8 +57,29 @@ def choose(graph: CostGraph, sweeps: int = 24, patience: int = 4) -> list[int]:
     core = _reduced(graph)
     best = np.zeros(core.num_nodes, dtype=np.int64)
     if core.num_nodes:
-        best = _decide(core, sweeps, patience)
+        best, _ = bounded(core, sweeps, patience)
     return [int(each) for each in core.expand(best)]
+
+
+def choose_within(graph: CostGraph, sweeps: int = _PRICED_SWEEPS, refine: bool = False) -> list[int] | None:
+    """One candidate per decision that keeps the graph's memory limit; None where none was found.
+
+    Args:
+        graph: the decisions, with memory.
+        sweeps: of messages.
+        refine: decide balls again where much is left open.
+    """
+    network = reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS)
+    if network.infeasible:
+        return None
+    core = Core.of(network)
+    found = _decide_within(core, sweeps, refine) if core.num_nodes else np.zeros(0, dtype=np.int64)
+    return None if found is None else [int(each) for each in core.expand(found)]
+
+
+def refine_within(graph: CostGraph) -> list[int] | None:
+    """`choose_within`, balls included."""
+    return choose_within(graph, refine=True)
 
 
 def lower_bound(graph: CostGraph, sweeps: int = 30) -> float:
@@ -81,15 +124,71 @@ def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS))
 
 
-def _decide(core: Core, sweeps: int, patience: int) -> Ints:
+def bounded(core: Core, sweeps: int = 24, patience: int = 4) -> tuple[Ints, float]:
+    """A choice on a core without memory rows, and a cost that none is below.
+
+    Args:
+        core: the decisions.
+        sweeps: of messages, at most.
+        patience: how many sweeps in a row may bring nothing better.
+    """
+    exact = eliminate(core, _SMALL_TABLE) if core.num_nodes <= _SMALL else None
+    if exact is not None:
+        return exact[0], core.cost(exact[0])
     messages = MessagePassing(core)
     best, least, idle = np.zeros(core.num_nodes, dtype=np.int64), np.inf, 0
+    bound = -np.inf
     for _ in range(sweeps):
-        messages.sweep(core.costs)
+        bound = max(bound, *messages.sweep(core.costs))
         found = descend(core, messages.decode(core.costs))
         cost, idle = core.cost(found), idle + 1
         if cost < least:
             best, least, idle = found, cost, 0
         if idle >= patience:
             break
-    return best
+    bound += core.constant
+    return best if least <= (1 + _GAP) * bound else refined(core, best), bound
+
+
+def _decide_within(core: Core, sweeps: int, refine: bool) -> Ints | None:
+    """The cheapest choice that fits of those that the messages suggest, and of one that starts from the least memory."""
+    best = first_positions(core, np.inf)
+    least = np.inf if best is None else core.cost(best)
+    ascent = PriceAscent(core)
+    for _ in range(sweeps):
+        ascent.sweep()
+        found = descend(core, ascent.decode())
+        cost = core.cost(found)
+        if cost < least and core.fits(found):
+            best, least = found, cost
+    worth = refine and best is not None and least > (1 + _GAP) * ascent.bound
+    return refined(core, best, _TIED_BALLS, _TIED_BALL) if worth and best is not None else best
+
+
+def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL) -> Ints:
+    """A choice at least as good, by deciding balls of neighbouring nodes again, each exactly.
+
+    Args:
+        core: the decisions.
+        positions: a choice that fits.
+        balls: how many, spread evenly.
+        size: nodes in each.
+    """
+    step = max(size // 2, -(-core.num_nodes // balls), 1)
+    for start in range(0, core.num_nodes, step):
+        free = _ball(core, start, size)
+        _, found = resolve(core, positions, free, time.monotonic() + _BALL_SECONDS)
+        if found is not None and core.cost(found) <= core.cost(positions):
+            positions = found
+    return positions
+
+
+def _ball(core: Core, start: int, size: int) -> Ints:
+    """Nodes in the order in which they are reached from one of them."""
+    reached = {start: None}
+    waiting = deque([start])
+    while waiting and len(reached) < size:
+        fresh = [other for other, _ in core.links[waiting.popleft()] if other not in reached]
+        reached.update(dict.fromkeys(fresh[: size - len(reached)]))
+        waiting.extend(fresh)
+    return np.array(sorted(reached), dtype=np.int64)

@@ -1,7 +1,10 @@
 """Dynamic programming: decisions are eliminated one by one until none is left.
 
 First go those with few neighbours and the candidates that cannot be best (`solver.reduce`), then the rest by tables over more
-neighbours (`elimination`). Where that would need a table too large, an integer program decides what is left.
+neighbours (`elimination`). Where that would need a table too large, messages (`deciding`) decide what is left, if they also prove
+it; otherwise an integer program does, and after its time the messages stand, with a bound. The integer program also decides when
+the best plan is larger than the memory: rows of memory join decisions that are far apart, and tables over all of them would be
+too large at once.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ import time
 import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.deciding import bounded
 from sporax.planner.search.elimination import eliminate
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.limit import measured, solve_within
+from sporax.planner.search.problem import NANOSECONDS, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.core import Core
@@ -24,10 +27,13 @@ from sporax.planner.solver.exact import solve_exactly
 from sporax.planner.solver.graph import Ints
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 from sporax.planner.solver.timeline import Timeline
 
 LARGEST_TABLE = 500_000
 """Entries of the largest table that elimination may make."""
+MEMORY_SECONDS = 20.0
+"""Time of the integer program for a plan that fits the memory."""
 
 
 def dynamic(
@@ -46,68 +52,72 @@ def dynamic(
         mesh: the devices.
         model: prices operators and links.
         options: what the search may do.
-        seconds: time for what elimination leaves over.
+        seconds: time for what elimination leaves over; `MEMORY_SECONDS` at most for a plan that fits.
         largest_table: entries of the largest table that elimination may make.
 
     Raises:
-        SporaxValueError: a memory limit is given, which this search does not keep.
-        SporaxRuntimeError: what elimination left over could not be decided in time.
+        SporaxRuntimeError: nothing fits the memory.
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    refuse_memory("dynamic", options)
     problem = ProblemBuilder(graph, mesh, model, options).build()
     core = _reduced(problem.cost_graph())
-    positions, optimal, largest = _decide(core, seconds, largest_table)
+    positions, bound, largest = _decide(core, seconds, largest_table, options.epsilon)
     chosen = [int(each) for each in core.expand(positions)]
-    cost = problem.seconds(chosen)
+    found = measured(problem, chosen)
+    method = "elimination" if largest else "integer program"
+    limit = options.memory_bytes
+    if limit is not None and found.peak_bytes > limit:
+        found, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS))
+        method, bound = "integer program for memory", max(bound, solution.bound or -np.inf)
+    cost = problem.seconds(found.chosen)
+    bound = min(bound / NANOSECONDS, cost)
     return SearchResult(
-        plan_of(problem, chosen),
+        found.plan,
         "dynamic",
         cost,
-        cost if optimal else None,
-        optimal,
+        bound if bound > -np.inf else None,
+        cost <= bound * (1 + OPTIMALITY_TOLERANCE),
         time.monotonic() - start,
         {
             **problem.statistics(),
             "reduced": len(problem.costs) - core.num_nodes,
             "core_nodes": core.num_nodes,
             "largest_table": largest,
-            "method": "elimination" if largest else "integer program",
+            "method": method,
+            "peak_bytes": found.peak_bytes,
         },
     )
 
 
-def decided(graph: CostGraph, seconds: float) -> tuple[list[int], bool] | None:
-    """One candidate per decision, and whether nothing is better; None where the time was not enough.
+def decided(graph: CostGraph, seconds: float) -> tuple[list[int], bool]:
+    """One candidate per decision, and whether it is proven that nothing is better.
 
     Args:
         graph: the decisions, without memory.
         seconds: time for what elimination leaves over.
     """
     core = _reduced(graph)
-    try:
-        positions, optimal, _ = _decide(core, seconds, LARGEST_TABLE)
-    except SporaxRuntimeError:
-        return None
-    return [int(each) for each in core.expand(positions)], optimal
+    positions, bound, _ = _decide(core, seconds, LARGEST_TABLE)
+    return [int(each) for each in core.expand(positions)], core.cost(positions) <= bound * (1 + OPTIMALITY_TOLERANCE)
 
 
 def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
 
 
-def _decide(core: Core, seconds: float, largest_table: int) -> tuple[Ints, bool, int]:
-    """The choice on a core, whether it is the best, and the largest table (0 when an integer program decided)."""
+def _decide(core: Core, seconds: float, largest_table: int, epsilon: float = 0.0) -> tuple[Ints, float, int]:
+    """The choice on a core, a cost that none is below, and the largest table (0 when an integer program decided)."""
     if not core.num_nodes:
-        return np.zeros(0, np.int64), True, 1
+        return np.zeros(0, np.int64), core.constant, 1
     found = eliminate(core, largest_table)
     if found is not None:
-        return found[0], True, found[1]
-    outcome = solve_exactly(core, time.monotonic() + seconds)
-    if outcome.positions is None:
-        raise SporaxRuntimeError(
-            f"For 'dynamic', {seconds} seconds must be enough for the {core.num_nodes} decisions that elimination left over, "
-            f"but they were not; allow more, or use 'recursive'."
-        )
-    return outcome.positions, outcome.optimal, 0
+        return found[0], core.cost(found[0]), found[1]
+    positions, bound = bounded(core)
+    if core.cost(positions) <= (1 + max(epsilon, OPTIMALITY_TOLERANCE)) * bound:
+        return positions, bound, 0
+    outcome = solve_exactly(core, time.monotonic() + seconds, gap=epsilon)
+    if outcome.positions is None or core.cost(outcome.positions) > core.cost(positions):
+        return positions, max(bound, outcome.bound), 0
+    positions = outcome.positions
+    return positions, core.cost(positions) if outcome.optimal and not epsilon else max(bound, outcome.bound), 0

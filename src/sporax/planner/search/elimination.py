@@ -39,15 +39,15 @@ def eliminate(core: Core, most_entries: int) -> tuple[Ints, int] | None:
     factors = _factors(core)
     trail: list[_Bucket] = []
     largest = 0
-    left = set(range(core.num_nodes))
+    left = {node: _entries(node, factors, sizes) for node in range(core.num_nodes)}
     while left:
-        node = min(left, key=lambda each: _entries(each, factors, sizes))
-        entries = _entries(node, factors, sizes)
+        node = min(left, key=left.__getitem__)
+        entries = left.pop(node)
         if entries > most_entries:
             return None
         largest = max(largest, entries)
         trail.append(_take_out(node, factors, sizes))
-        left.remove(node)
+        left.update((other, _entries(other, factors, sizes)) for other in trail[-1].others)
     chosen = np.zeros(core.num_nodes, dtype=np.int64)
     for bucket in reversed(trail):
         chosen[bucket.node] = bucket.best[tuple(chosen[list(bucket.others)])]

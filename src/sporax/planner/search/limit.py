@@ -1,36 +1,49 @@
 """The search under a memory limit.
 
 The solver knows what each decision's tensors take and from when to when; what transfers add shows only in the finished plan.
-So plans are measured, and where one is too large the solver gets as much less as it was too much.
+So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside its
+tensors.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory import lives, memory_of
+from sporax.planner.memory import MemoryUse, Use, lives, memory_of, memory_over_time
 from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.deciding import choose, choose_within, refine_within
 from sporax.planner.search.problem import Problem
 from sporax.planner.solver import CostGraph, Solution, solve
 
-_ROUNDS = 8
+_ROUNDS = 6
 """How often a plan that is too large is tried again with less."""
+_PROVING_ROUNDS = 3
+"""and how often where the integer program decides."""
+_WORTH = 0.99
+"""Share of the cost that another round must bring it to."""
 _PRECISION = 0.02
 """To which share the smallest budget is worked out,"""
-_FEASIBLE_SECONDS = 3.0
-"""with so much time for each guess,"""
 _STEP = 1.15
-"""each so much larger than the one before."""
+"""each guess so much larger than the one before."""
+_LESS = (0.85, 0.96)
+"""Shares of the memory that the next tries to find less are given."""
 
 Piece = tuple[int, int]
 """First operator at which something is there, and the one after the last."""
+
+Bytes = NDArray[np.int64]
+
+Decide = Callable[[CostGraph], "Sequence[int] | None"]
+"""One candidate per node of a graph with a memory limit, or None where nothing that fits was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +51,21 @@ class Fitted:
     """A choice within a limit.
 
     Attributes:
-        solution: of the solver.
         chosen: one candidate per decision.
         plan: the plan.
-        peak_bytes: predicted memory of the plan.
-        rounds: how often the solver was asked.
+        memory: predicted memory of the plan.
+        rounds: how often somebody had to decide.
     """
 
-    solution: Solution
     chosen: list[int]
     plan: Plan
-    peak_bytes: int
+    memory: MemoryUse
     rounds: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted memory of one device."""
+        return self.memory.peak_bytes
 
 
 def usage(problem: Problem) -> list[dict[Piece, list[int]]]:
@@ -67,7 +83,7 @@ def usage(problem: Problem) -> list[dict[Piece, list[int]]]:
     return found
 
 
-def limited_graph(problem: Problem, limit: int, priced: bool = True) -> CostGraph:
+def limited_graph(problem: Problem, limit: int, reserve: Bytes | None = None, priced: bool = True) -> CostGraph:
     """The problem for the solver, with a memory limit in bytes.
 
     A decision whose tensors live at different times gets one more node for every further span, tied to the first.
@@ -75,6 +91,7 @@ def limited_graph(problem: Problem, limit: int, priced: bool = True) -> CostGrap
     Args:
         problem: the problem.
         limit: bytes of one device.
+        reserve: [1 + operators + 1] bytes that are taken before the first operator, at each of them, and at the end.
         priced: False to ask only what fits.
     """
     costs = [each.tolist() if priced else [0.0] * len(each) for each in problem.costs]
@@ -92,68 +109,175 @@ def limited_graph(problem: Problem, limit: int, priced: bool = True) -> CostGrap
                 costs.append([0.0] * len(sizes))
                 usages.append(sizes)
                 spans.append(span)
+    for span, size in _stretches(reserve):
+        costs.append([0.0])
+        usages.append([size])
+        spans.append(span)
     return CostGraph.build(costs, usages, spans, edges, limit, "plan")  # type: ignore[arg-type]
 
 
-def solve_within(problem: Problem, limit: int, seconds: float) -> Fitted:
-    """The plan of least time that fits.
+def _stretches(reserve: Bytes | None) -> Iterator[tuple[Piece, int]]:
+    """When how much is reserved."""
+    if reserve is None:
+        return
+    ends = [0, *(np.flatnonzero(np.diff(reserve)) + 1).tolist(), len(reserve)]
+    for first, last in itertools.pairwise(ends):
+        if reserve[first]:
+            yield (max(2 * first - 1, 0), 2 * last - 1), int(reserve[first])
+
+
+def fit(
+    problem: Problem, limit: int, decide: Decide, rounds: int = _ROUNDS, reserve: Bytes | None = None
+) -> Fitted | None:
+    """The cheapest plan that fits, of those that come of asking `decide` with ever better reserves.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+        decide: chooses.
+        rounds: how often it is asked, at most; two of them are spent where there is nothing to begin with.
+        reserve: to begin with, as in `limited_graph`.
+    """
+    best: Fitted | None = None
+    spent = 0
+    if reserve is None:
+        spent = 2
+        first = _asked(problem, limit, decide, None, 1)
+        if first is None or first.peak_bytes <= limit or rounds < 2:
+            return first if first is not None and first.peak_bytes <= limit else None
+        reserve = beside(problem, first)
+        everywhere = _asked(problem, limit, decide, np.full_like(reserve, first.peak_bytes - limit), 2)
+        best = everywhere if everywhere is not None and everywhere.peak_bytes <= limit else None
+    for number in range(spent + 1, rounds + 1):
+        fitted = _asked(problem, limit, decide, reserve, number)
+        if fitted is None:
+            reserve = reserve // 2  # another plan may get by with less
+        elif fitted.peak_bytes > limit:
+            reserve = np.maximum(reserve, beside(problem, fitted))
+        elif best is None or problem.seconds(fitted.chosen) < _WORTH * problem.seconds(best.chosen):
+            best, reserve = fitted, beside(problem, fitted)
+        else:
+            break
+    return best
+
+
+def _asked(problem: Problem, limit: int, decide: Decide, reserve: Bytes | None, number: int) -> Fitted | None:
+    """What comes of one decision."""
+    choices = decide(limited_graph(problem, limit, reserve))
+    return None if choices is None else measured(problem, choices, number)
+
+
+def beside(problem: Problem, fitted: Fitted) -> Bytes:
+    """[1 + operators + 1] what a plan takes beside the tensors that the solver knows of."""
+    count = len(problem.graph.operators)
+    known = np.zeros(2 * count + 4, np.int64)
+    for pieces, candidate in zip(usage(problem), fitted.chosen, strict=True):
+        for (begin, end), sizes in pieces.items():
+            known[begin] += sizes[candidate]
+            known[end] -= sizes[candidate]
+    known = np.cumsum(known)
+    at_operator = np.concatenate([known[:1], known[1 : 2 * count + 3].reshape(-1, 2).max(axis=1)])
+    told = np.zeros(count + 2, np.int64)
+    for position, uses in memory_over_time(problem.graph, fitted.plan):
+        told[min(position + 1, count + 1) :] = sum(uses.values())
+    found: Bytes = np.maximum(told - at_operator, 0)
+    return found
+
+
+def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Fitted:
+    """The plan of a choice, with its memory; further nodes of a graph with a limit say nothing new."""
+    chosen = [int(each) for each in choices[: len(problem.costs)]]
+    plan = plan_of(problem, chosen)
+    return Fitted(chosen, plan, memory_of(problem.graph, plan), rounds)
+
+
+def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
+    """As `fit`, by messages; what they suggest last is refined."""
+    rough = fit(problem, limit, choose_within)
+    if rough is None:
+        return fit(problem, limit, refine_within, rounds=2)
+    fine = fit(problem, limit, refine_within, 2, beside(problem, rough))
+    return min((each for each in (rough, fine) if each), key=lambda each: problem.seconds(each.chosen))
+
+
+def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = False) -> tuple[Fitted, Solution]:
+    """The plan of least time that fits, and what the solver says of the limit itself: its bound holds for every plan that fits.
 
     Args:
         problem: the problem.
         limit: bytes of one device.
         seconds: time for the solver, all rounds together.
+        tried: messages have been asked, and know of nothing.
 
     Raises:
         SporaxRuntimeError: nothing fits; says what would.
     """
     deadline = time.monotonic() + seconds
-    too_little, too_much, allowed = 0, limit, limit
-    for number in range(_ROUNDS):
-        solution = solve(limited_graph(problem, allowed), seconds=max(deadline - time.monotonic(), 1.0))
-        if solution.choices is None:
-            too_little = allowed
-            if number == 0:
-                break
-        else:
-            fitted = _fitted(problem, solution, number + 1)
-            if fitted.peak_bytes <= limit:
-                return fitted
-            too_much = allowed
-            allowed -= fitted.peak_bytes - limit
-        if allowed <= too_little:
-            allowed = (too_little + too_much) // 2
-    least = smallest(problem)
-    if least.peak_bytes <= limit:
-        return least
+    known: list[Solution] = []
+
+    def decide(graph: CostGraph) -> Sequence[int] | None:
+        known.append(solve(graph, seconds=max(deadline - time.monotonic(), 1.0)))
+        choices = known[-1].choices
+        return None if choices is None else choices.tolist()
+
+    first = fit(problem, limit, decide, rounds=1)
+    if first is not None:
+        return first, known[0]
+    quick = None if tried or known[0].infeasible else fit_quickly(problem, limit)
+    later = fit(problem, limit, decide, _PROVING_ROUNDS, beside(problem, quick)) if quick else None
+    found = min((each for each in (quick, later) if each), key=lambda each: problem.seconds(each.chosen), default=None)
+    found = found or smallest(problem)
+    if found.peak_bytes <= limit:
+        return replace(found, rounds=len(known) + 1), known[0]  # later answers were about less memory
+    least = found
     raise SporaxRuntimeError(
         f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {least.peak_bytes / 1e6:.3f} MB is the "
-        f"least that was found to do. More devices, optimizer parallel (cut variables) or recomputation need less."
+        f"least that was found to do ({_spent(least.memory)}). {_advice(least.memory)}"
     )
 
 
-def _fitted(problem: Problem, solution: Solution, rounds: int) -> Fitted:
-    assert solution.choices is not None
-    chosen = solution.choices[: len(problem.costs)].tolist()
-    plan = plan_of(problem, chosen)
-    return Fitted(solution, chosen, plan, memory_of(problem.graph, plan).peak_bytes, rounds)
+def _spent(memory: MemoryUse) -> str:
+    """What the memory at the peak is for, the most first."""
+    uses = sorted(memory.by_use.items(), key=lambda each: -each[1])
+    return ", ".join(f"{use.value} {size / 1e6:.3f} MB" for use, size in uses if size)
+
+
+_HELP = {
+    Use.PARAMETERS: "Optimizer parallel cuts parameters and their state further",
+    Use.STATE: "Optimizer parallel cuts parameters and their state further",
+    Use.DATA: "A smaller batch needs less",
+    Use.ACTIVATIONS: "Recomputation keeps fewer activations, and so does a smaller batch",
+    Use.TRANSIENTS: "A smaller batch, or gradient accumulation, needs less at a time",
+}
+
+
+def _advice(memory: MemoryUse) -> str:
+    """What would help against the largest share."""
+    largest = max(memory.by_use, key=lambda use: memory.by_use[use])
+    return f"{_HELP[largest]}; more devices share all of it."
 
 
 def smallest(problem: Problem) -> Fitted:
-    """A plan that needs as little memory as was found to do, close to the least."""
-    whole = memory_of(problem.graph, plan_of(problem, [0] * len(problem.costs))).peak_bytes
-    allowed = _least_tensors(problem, whole)
-    while True:
-        solution = solve(limited_graph(problem, allowed), seconds=_FEASIBLE_SECONDS)
-        if solution.choices is not None:
-            return _fitted(problem, solution, _ROUNDS)
+    """A plan that needs as little memory as was found to do."""
+    found = measured(problem, choose(problem.cost_graph()))
+    allowed = _least_tensors(problem, found.peak_bytes)
+    while allowed < found.peak_bytes:
+        choices = choose_within(limited_graph(problem, allowed))
+        if choices is not None:
+            found = min(found, measured(problem, choices), key=lambda each: each.peak_bytes)
+            break
         allowed = int(allowed * _STEP) + 1
+    for share in _LESS:
+        while (less := fit(problem, int(found.peak_bytes * share), choose_within)) is not None:
+            found = less
+    return found
 
 
-def _least_tensors(problem: Problem, whole: int) -> int:
-    """The least peak of the tensors alone, however they would have to be moved about."""
-    low, high = 0, whole
+def _least_tensors(problem: Problem, most: int) -> int:
+    """The least peak of the tensors alone that was found, however they would have to be moved about."""
+    low, high = 0, most
     while high - low > _PRECISION * high:
         middle = (low + high) // 2
-        solution = solve(limited_graph(problem, middle, priced=False), seconds=_FEASIBLE_SECONDS)
-        low, high = (middle, high) if solution.choices is None else (low, middle)
+        fits = choose_within(limited_graph(problem, middle, priced=False)) is not None
+        low, high = (low, middle) if fits else (middle, high)
     return high

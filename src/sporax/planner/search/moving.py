@@ -3,10 +3,14 @@
 `sporax.planner.redistribution` searches for the cheapest way. `Mover` first goes one straight way: it slices as early as it
 can, brings axes directly where they are wanted, and gathers only what stands in the way. Where that is a single move it is the
 cheapest. For all other pairs the search is asked, unless the caller is in a hurry.
+
+Tensors of all shapes ask the same few questions: what matters is how many bytes there are, and of the dimensions only those
+that are cut before or after, and by how many ranks they can be cut. So answers are remembered by that.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,12 +18,15 @@ from numpy.typing import NDArray
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import TensorSpec
-from sporax.ir.placement import Axes, Placement
-from sporax.planner.cost.model import local_bytes
+from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.planner.moves import NATIVE_REDUCTIONS, LinkCosts
 from sporax.planner.redistribution import redistribute
 
 Floats = NDArray[np.float64]
+
+_Place = tuple[tuple[Axes, ...], Axes, str]
+_Question = tuple[tuple[int, ...], int, _Place, _Place]
+"""Shape, bytes per element, and the fields of two placements."""
 
 
 class Mover:
@@ -34,33 +41,54 @@ class Mover:
 
     def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, hurry: bool = False) -> None:
         self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
-        self._known: dict[tuple[TensorSpec, Placement, Placement], float] = {}
+        self._known: dict[_Question, float] = {}
         self._tables: dict[tuple[TensorSpec, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
 
     def seconds(self, spec: TensorSpec, source: Placement, target: Placement) -> float:
         """Time of the cheapest way, or in a hurry of the straight one."""
         if source == target:
             return 0.0
-        key = (spec, source, target)
-        known = self._known.get(key)
+        question = self._question(spec, source, target)
+        known = self._known.get(question)
         if known is None:
-            way = _Way(self, spec, source, target)
-            known = way.seconds()
-            if self.hurry:
-                known = min(known, self._turned(spec, source, target))
-            elif way.num_moves > 1:
-                known = redistribute(
-                    spec.shape, spec.itemsize, source, target, self.mesh, self.alltoall, self.links
-                ).seconds
-            self._known[key] = known
+            known = self._known[question] = self._answer(*question)
         return known
 
-    def _turned(self, spec: TensorSpec, source: Placement, target: Placement) -> float:
+    def _question(self, spec: TensorSpec, source: Placement, target: Placement) -> _Question:
+        """The same move of a tensor without what does not matter; one more dimension, never cut, has the other elements."""
+        devices = self.mesh.num_devices
+        dims = sorted(
+            (old, new, math.gcd(size, devices))
+            for size, old, new in zip(spec.shape, source.dims, target.dims, strict=True)
+            if old or new
+        )
+        shape = tuple(size for _, _, size in dims)
+        rest = math.prod(spec.shape) // math.prod(shape)
+        olds, news = tuple(old for old, _, _ in dims), tuple(new for _, new, _ in dims)
+        return (
+            (*shape, rest),
+            spec.itemsize,
+            ((*olds, ()), source.partial, source.reduction),
+            ((*news, ()), target.partial, target.reduction),
+        )
+
+    def _answer(self, shape: tuple[int, ...], itemsize: int, *places: _Place) -> float:
+        source, target = (Placement(*place) for place in places)
+        num_bytes = math.prod(shape) * itemsize
+        way = _Way(self, num_bytes, source, target)
+        seconds = way.seconds()
+        if self.hurry:
+            return min(seconds, self._turned(num_bytes, source, target))
+        if way.num_moves > 1:
+            return redistribute(shape, itemsize, source, target, self.mesh, self.alltoall, self.links).seconds
+        return seconds
+
+    def _turned(self, num_bytes: int, source: Placement, target: Placement) -> float:
         """Time with a permute at the end that brings the axes of each dimension in order."""
         between = _in_other_order(source, target)
         if between == target or not self.alltoall:
             return np.inf
-        return _Way(self, spec, source, between).seconds() + _Way(self, spec, between, target).seconds()
+        return _Way(self, num_bytes, source, between).seconds() + _Way(self, num_bytes, between, target).seconds()
 
     def table(self, spec: TensorSpec, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Times [sources, targets]; equal sources or targets are worked out once."""
@@ -79,14 +107,14 @@ class Mover:
 class _Way:
     """One straight way: the present cuts, the parts that are left to combine, and the bytes of a slice."""
 
-    def __init__(self, mover: Mover, spec: TensorSpec, source: Placement, target: Placement) -> None:
+    def __init__(self, mover: Mover, num_bytes: int, source: Placement, target: Placement) -> None:
         self.mover, self.links = mover, mover.links
         self.source, self.target = source, target
         self.dims = [*source.dims]
         same = source.reduction == target.reduction
         self.parts = tuple(axis for axis in source.partial if not (same and axis in target.partial))
         self.masked = tuple(axis for axis in target.partial if not (same and axis in source.partial))
-        self.bytes = local_bytes(spec, source, mover.mesh)
+        self.bytes = num_bytes // math.prod(num_parts(mover.mesh, axes) for axes in source.dims)
         self.num_moves = 0
 
     def seconds(self) -> float:

@@ -5,10 +5,11 @@ Every search works on a `Problem`. Costs are nanoseconds inside, because the sol
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
@@ -38,6 +39,9 @@ class SearchOptions:
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
         memory_bytes: what a plan may need on one device; None for no limit.
+        follow: light operators take the cut that their bundle's producer makes; nothing but combining parts comes between.
+        align: in products, a cut of one of the last two dimensions of an operand or result must leave a multiple of this.
+        epsilon: share of its cost by which the plan of dynamic programming may be dearer than the best.
     """
 
     units: Units = ()
@@ -45,6 +49,9 @@ class SearchOptions:
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
+    follow: bool = False
+    align: int = 1
+    epsilon: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,8 @@ class ProblemBuilder:
         units = (options.units or natural_units(mesh, model.links)) if units is None else units
         hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
         mover = Mover(mesh, model.links, options.alltoall, hurry)
-        self.catalogue = Catalogue(mesh, model, mover, units, options.fully_use_devices)
+        self._tables: dict[Hashable, tuple[Sequence[Placement], Sequence[Placement], Floats]] = {}
+        self.catalogue = Catalogue(mesh, model, mover, units, options.fully_use_devices, options.align, options.follow)
 
     @property
     def mover(self) -> Mover:
@@ -153,6 +161,7 @@ class ProblemBuilder:
 
     def build(self, bases: Sequence[Base] | None = None) -> Problem:
         """The problem with the catalogue's present units, on top of `bases`."""
+        self._tables.clear()
         choices: list[Choices] = []
         for number, node in enumerate(self.bundles.nodes):
             base = bases[number] if bases is not None else None
@@ -198,7 +207,10 @@ class ProblemBuilder:
             source = self._source(number) if node.is_bundle else None
             if source is not None:
                 where = choices[source[0]].lies[source[1]]
-                edges.append((source[0], number, self._table(node.root, where, choices[number].placements)))
+                table = self._table(node.root, where, choices[number].placements)
+                if self.options.follow and node.followers:
+                    table = np.where(_same_cuts(where, choices[number].placements), table, np.inf)
+                edges.append((source[0], number, table))
         return edges
 
     def _reads(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
@@ -234,7 +246,13 @@ class ProblemBuilder:
         return edges
 
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
-        return self.mover.table(self.graph.tensors[tensor], sources, targets) * self._weight(tensor)
+        """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
+        spec, weight = self.graph.tensors[tensor], self._weight(tensor)
+        key = (spec, id(sources), id(targets), weight)
+        if key not in self._tables:
+            table = self.mover.table(spec, sources, targets) * weight
+            self._tables[key] = (sources, targets, table)  # which must stay, so that their ids do
+        return self._tables[key][-1]
 
     def _weight(self, tensor: int) -> float:
         """Of transfers of a tensor, with the unit."""
@@ -242,17 +260,9 @@ class ProblemBuilder:
         return NANOSECONDS * (self.catalogue.model.late_communication if late else 1.0)
 
 
-def refuse_memory(search: str, options: SearchOptions) -> None:
-    """Raise where a memory limit is given to a search that does not keep it.
-
-    Raises:
-        SporaxValueError: there is a limit.
-    """
-    if options.memory_bytes is not None:
-        raise SporaxValueError(
-            f"For '{search}', 'memory_bytes' must be None because this search keeps no limit, but got {options.memory_bytes}; "
-            f"'ilp' does."
-        )
+def _same_cuts(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:
+    """[sources, targets] whether a tensor is cut alike; parts may be combined."""
+    return np.array([[a.dims == b.dims for b in targets] for a in sources])
 
 
 def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Placement]) -> None:

@@ -3,22 +3,37 @@
 For every axis, from the outermost to the innermost, each decision extends what it has by that axis at one place or none, so
 there are only a handful of candidates at a time. Double recursion (Wang et al., Euro-Par 2021) works this way, with halves and
 a constant for every disagreement, heaviest operators first; here axes have any size, disagreements cost what the moves cost,
-and messages between the decisions take the place of an order (`deciding`). What is decided first weighs on the rest, so a few
-orders are tried: single axes, and all axes of one kind of link together, from either end.
+and messages between the decisions take the place of an order (`deciding`). What is decided first weighs on the rest, so two
+orders are tried: axis by axis, and all axes in one round, those of one kind of link together.
+
+Where the best of these plans does not fit the memory, every round may take what the rounds to come can still make fit by cutting
+it; and all axes are handed out at once as well, as the other searches do.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
+from dataclasses import replace
+from typing import NamedTuple
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.deciding import choose
+from sporax.planner.search.deciding import choose, choose_within
+from sporax.planner.search.fitting import cheapest
+from sporax.planner.search.limit import fit, measured
 from sporax.planner.search.menu import Units, natural_units
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
+
+Order = tuple[Units, ...]
+"""What each round hands out."""
+
+_ROUNDS = 5
+"""Rounds at most, of axis by axis."""
 
 
 def recursive(
@@ -33,47 +48,85 @@ def recursive(
         options: what the search may do; `units` are its rounds; several orders are tried by default.
 
     Raises:
-        SporaxValueError: a memory limit is given, which this search does not keep.
+        SporaxRuntimeError: nothing fits the memory.
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    refuse_memory("recursive", options)
-    orders = [options.units] if options.units else _orders(mesh, model)
-    attempts = [_run(ProblemBuilder(graph, mesh, model, options, units=(), hurry=True), order) for order in orders]
-    costs = [final.seconds([0] * len(final.costs)) for final, _ in attempts]
-    best = costs.index(min(costs))
-    final = attempts[best][0]
+    orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
+    free = replace(options, memory_bytes=None)
+    attempts = [_run(ProblemBuilder(graph, mesh, model, free, units=(), hurry=True), order) for order in orders]
+    if not _fits(min((each.final for each in attempts), key=_cost), options.memory_bytes):
+        attempts += [_run(ProblemBuilder(graph, mesh, model, options, units=(), hurry=True), order) for order in orders]
+        attempts.append(_at_once(graph, mesh, model, options))
+    fitting = [each.final for each in attempts if _fits(each.final, options.memory_bytes)]
+    final = min(fitting, key=_cost)
     return SearchResult(
         plan_of(final, [0] * len(final.costs)),
         "recursive",
-        costs[best],
+        _cost(final),
         None,
         False,
         time.monotonic() - start,
-        {
-            **final.statistics(),
-            "candidates": sum(count for _, count in attempts),
-            "orders": len(orders),
-            "rounds": len(orders[best]),
-        },
+        {**final.statistics(), "candidates": sum(each.candidates for each in attempts), "orders": len(orders)},
     )
 
 
-def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Units]:
-    """Orders of rounds to try."""
-    single = tuple((axis,) for axis in mesh.device_axes if mesh.shape[axis] > 1)
-    runs = natural_units(mesh, model.links)
-    return list(dict.fromkeys([single, runs, runs[::-1]]))
+class _Attempt(NamedTuple):
+    """What one order of rounds led to.
+
+    Attributes:
+        final: the problem with everything decided.
+        candidates: how many were looked at.
+    """
+
+    final: Problem
+    candidates: int
 
 
-def _run(builder: ProblemBuilder, order: Units) -> tuple[Problem, int]:
-    """The problem with everything decided, and how many candidates were looked at."""
+def _cost(final: Problem) -> float:
+    return final.seconds([0] * len(final.costs))
+
+
+def _fits(final: Problem, limit: int | None) -> bool:
+    return limit is None or measured(final, [0] * len(final.costs)).peak_bytes <= limit
+
+
+def _at_once(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> _Attempt:
+    """All axes in one round."""
+    builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
+    problem = builder.build()
+    return _Attempt(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
+
+
+def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
+    """Orders of rounds to try: axis by axis (a few at a time where there are many), and all axes in one round, in two runs."""
+    axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
+    together = -(-len(axes) // _ROUNDS) or 1
+    single = tuple((tuple(axes[start : start + together]),) for start in range(0, len(axes), together))
+    return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
+
+
+def _run(builder: ProblemBuilder, order: Order) -> _Attempt:
+    """Round after round."""
     problem = builder.build()
     chosen = [0] * len(problem.costs)
     candidates = 0
-    for unit in order:
-        builder.extend((unit,))
+    for place, units in enumerate(order):
+        builder.extend(units)
         problem = builder.build(problem.bases(chosen))
-        chosen = choose(problem.cost_graph())
+        to_come = math.prod(
+            builder.mesh.shape[axis] for later in order[place + 1 :] for axis in itertools.chain(*later)
+        )
+        chosen = _choose(problem, to_come)
         candidates += sum(map(len, problem.costs))
-    return builder.priced(problem.bases(chosen)), candidates
+    return _Attempt(builder.priced(problem.bases(chosen)), candidates)
+
+
+def _choose(problem: Problem, to_come: int) -> list[int]:
+    """The choice of one round; what is too large may still be cut by the devices `to_come`."""
+    limit = problem.options.memory_bytes
+    chosen = choose(problem.cost_graph())
+    if limit is None or measured(problem, chosen).peak_bytes <= limit:
+        return chosen
+    fitted = fit(problem, limit * to_come, choose_within)
+    return chosen if fitted is None else fitted.chosen

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sporax.ir.plan import Plan
+from sporax.planner.search.problem import SearchOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,9 @@ class SearchResult:
         optimal: `cost_seconds` is the least of the menu.
         seconds: what the search took.
         statistics: sizes and counts.
+        unit: of costs: seconds, or what another cost model counts in their place.
+        options: what the search was told.
+        finish: what makes the plan that is run of such a result, where more than the search decides; None for the plan as it is.
     """
 
     plan: Plan
@@ -29,10 +33,13 @@ class SearchResult:
     optimal: bool
     seconds: float
     statistics: Mapping[str, int | float | str] = field(default_factory=dict, hash=False)
+    unit: str = "s"
+    options: SearchOptions | None = field(default=None, repr=False, compare=False)
+    finish: Callable[[SearchResult], Plan] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        bound = "no bound" if self.bound_seconds is None else f"bound {self.bound_seconds:.6g} s"
+        bound = "no bound" if self.bound_seconds is None else f"bound {self.bound_seconds:.6g} {self.unit}"
         return (
-            f"SearchResult({self.method}: {self.cost_seconds:.6g} s, {'optimal' if self.optimal else bound}, "
+            f"SearchResult({self.method}: {self.cost_seconds:.6g} {self.unit}, {'optimal' if self.optimal else bound}, "
             f"searched {self.seconds:.3f} s)"
         )

@@ -3,7 +3,8 @@
 Seeds are what the user has given. Without any, several seedings are tried and the best plan is kept: data cut by batch, and the
 cuts of the heaviest operators (MindSpore has a single seeding, and then the same plan for tall and for narrow networks).
 Afterwards decisions are looked at once more, one by one, until none wants to change. What spreads sees only its neighbours, so
-messages over the whole graph (`deciding`) are one more attempt.
+messages over the whole graph (`deciding`) are one more attempt. Under a memory limit plans that do not fit are left out, and that
+attempt prices memory.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
-from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.deciding import Improver, choose
-from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions, refuse_memory
+from sporax.planner.search.deciding import Improver
+from sporax.planner.search.fitting import cheapest
+from sporax.planner.search.limit import measured
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 
 Seeding = dict[int, int]
@@ -44,29 +46,26 @@ def propagation(
         options: what the search may do; placements in `fixed` are the seeds.
 
     Raises:
-        SporaxValueError: a memory limit is given, which this search does not keep.
+        SporaxRuntimeError: nothing fits the memory.
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    refuse_memory("propagation", options)
     builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
     problem = builder.build()
     improver = Improver(problem)
     kept = bool(options.fixed)
     seedings = [_given(problem)] if options.fixed else [*_automatic(problem)]
-    plans = [*(_spread(improver, seeding, kept) for seeding in seedings), choose(problem.cost_graph())]
-    costs = [problem.seconds(chosen) for chosen in plans]
-    best = plans[int(np.argmin(costs))]
-    final = builder.priced(problem.bases(best))
-    whole = [0] * len(final.costs)
+    plans = [_spread(improver, seeding, kept) for seeding in seedings]
+    final = builder.priced(problem.bases(cheapest(problem, plans)))
+    found = measured(final, [0] * len(final.costs))
     return SearchResult(
-        plan_of(final, whole),
+        found.plan,
         "propagation",
-        final.seconds(whole),
+        final.seconds(found.chosen),
         None,
         False,
         time.monotonic() - start,
-        {**problem.statistics(), "seedings": len(seedings)},
+        {**problem.statistics(), "seedings": len(seedings), "peak_bytes": found.peak_bytes},
     )
 
 

@@ -1,6 +1,6 @@
-"""Text sources: lines of files, and tables of comma-separated values.
+"""Text sources: lines of files, tables of comma-separated values, and the mould of all sources that read text files.
 
-Both read their files into memory once and are random-access sources like any other. MindSpore gives them out through a
+They read their files into memory once and are random-access sources like any other. MindSpore gives them out through a
 shuffle buffer and interleaves files by the number of workers; here `shuffle=True` is a full permutation, and without
 shuffling the files come one after the other.
 """
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import csv
 import enum
+import functools
 import glob
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ from sporax.dataset._dataset import Dataset
 from sporax.dataset._nodes import Source
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Block
-from sporax.dataset._sources_memory import ArrayTable
+from sporax.dataset._sources.columns import Stored, Texts
+from sporax.dataset._sources.idx import read_bytes
+from sporax.dataset._sources.memory import ArrayTable
 from sporax.dataset._tables import Indices, Table
 from sporax.dataset.samplers import BuiltinSampler, Order
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -46,12 +50,16 @@ class FileSampler(BuiltinSampler):
         shuffle: a Shuffle.
         shards: (number of ranks, this rank), or None.
         num_samples: at most this many rows.
+        own_files: the files are one rank's share already.
     """
 
-    def __init__(self, shuffle: Shuffle, shards: tuple[int, int] | None, num_samples: int | None) -> None:
+    def __init__(
+        self, shuffle: Shuffle, shards: tuple[int, int] | None, num_samples: int | None, own_files: bool = False
+    ) -> None:
         super().__init__(num_samples)
         self.shuffle = shuffle
         self.shards = shards
+        self.own_files = own_files
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""
@@ -59,7 +67,7 @@ class FileSampler(BuiltinSampler):
 
     def is_sharded(self) -> bool:
         """Whether only one rank's share is read."""
-        return self.shards is not None
+        return self.own_files or self.shards is not None
 
     def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
         """`labels` are the numbers of the files the rows come from."""
@@ -88,6 +96,8 @@ class FileDataset(Dataset):
         shuffle: see `FileSampler`.
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
+        cache: must be None.
+        own_files: see `FileSampler`.
     """
 
     def __init__(
@@ -100,21 +110,63 @@ class FileDataset(Dataset):
         shuffle: object,
         num_shards: object,
         shard_id: object,
+        cache: object,
+        own_files: bool = False,
     ) -> None:
+        _checks.check_options(where, {"cache": cache})
         if isinstance(shuffle, bool) or shuffle is None:
             shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
         if not isinstance(shuffle, Shuffle):
             raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
-        sampler = FileSampler(
-            shuffle, _checks.check_shards(where, num_shards, shard_id), _checks.check_num_samples(where, num_samples)
-        )
+        shards = _checks.check_shards(where, num_shards, shard_id)
+        sampler = FileSampler(shuffle, shards, _checks.check_num_samples(where, num_samples), own_files)
         workers = _checks.check_workers(where, num_parallel_workers)
         super().__init__(Source(columns, load, sampler, labels=_file_numbers, workers=workers))
 
 
 def _file_numbers(table: Table) -> NDArray[np.int64]:
-    assert isinstance(table, (LineTable, CsvTable))
-    return table.files
+    files: NDArray[np.int64] = vars(table)["files"]
+    return files
+
+
+class FileTable(ArrayTable):
+    """Columns that several files hold, one file after the other.
+
+    Args:
+        where: name of the data set, for messages.
+        paths: the files.
+        parse: file -> its columns, by name and equally long: lists of str, or arrays.
+
+    Attributes:
+        files: for every row the number of its file.
+
+    Raises:
+        SporaxRuntimeError: the files hold no rows.
+    """
+
+    def __init__(self, where: str, paths: Sequence[Path], parse: Callable[[Path], Mapping[str, Sequence[Any]]]) -> None:
+        parts = [parse(path) for path in paths]
+        counts = [len(next(iter(part.values()))) for part in parts]
+        if not sum(counts):
+            raise SporaxRuntimeError(
+                f"For '{where}', the files must hold rows, but {[str(p) for p in paths]} hold none."
+            )
+        self._paths = paths
+        self._starts = np.cumsum([0, *counts])
+        self.files = np.repeat(np.arange(len(paths)), counts)
+        super().__init__({name: _joined([part[name] for part in parts if len(part[name])]) for name in parts[0]})
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        file = int(self.files[index])
+        return f"number {index - self._starts[file]} of {self._paths[file]}"
+
+
+def _joined(parts: Sequence[Sequence[Any]]) -> Stored:
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    values = list(itertools.chain.from_iterable(parts))
+    return Texts(values) if isinstance(values[0], str) else values
 
 
 def find_files(where: str, dataset_files: object) -> list[Path]:
@@ -149,6 +201,7 @@ class TextFileDataset(FileDataset):
         shuffle: True or Shuffle.GLOBAL (the default), Shuffle.FILES, or False.
         num_shards: number of ranks that share the rows; each reads neighbouring rows.
         shard_id: this rank.
+        cache: must be None.
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxRuntimeError: an argument is not valid; (when read) a line is not UTF-8.
@@ -162,21 +215,31 @@ class TextFileDataset(FileDataset):
         shuffle: bool | Shuffle = Shuffle.GLOBAL,
         num_shards: int | None = None,
         shard_id: int | None = None,
+        cache: None = None,
     ) -> None:
         where = "TextFileDataset"
         paths = find_files(where, dataset_files)
-        super().__init__(
-            where, ("text",), lambda: LineTable(paths), num_samples, num_parallel_workers, shuffle, num_shards, shard_id
-        )
+        arguments = (num_samples, num_parallel_workers, shuffle, num_shards, shard_id, cache)
+        super().__init__(where, ("text",), lambda: LineTable(where, paths), *arguments)
 
 
 class LineTable(Table):
-    """Lines of files: their bytes, and where each line begins and ends."""
+    """Lines of files: their bytes, and where each line begins and ends.
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    Args:
+        where: name of the data set, for messages.
+        paths: the files.
+        keep_empty: count empty lines as well.
+
+    Attributes:
+        files: for every line the number of its file.
+    """
+
+    def __init__(self, where: str, paths: Sequence[Path], keep_empty: bool = False) -> None:
+        self._where = where
         self._paths = paths
-        self._contents = [path.read_bytes() for path in paths]
-        bounds = [_line_bounds(content) for content in self._contents]
+        self._contents = [read_bytes(where, path) for path in paths]
+        bounds = [_line_bounds(content, keep_empty) for content in self._contents]
         self.files = np.repeat(np.arange(len(paths)), [len(starts) for starts, _ in bounds])
         self._starts = np.concatenate([starts for starts, _ in bounds])
         self._stops = np.concatenate([stops for _, stops in bounds])
@@ -186,22 +249,29 @@ class LineTable(Table):
         """See Table."""
         return {"text": [np.array(self._line(int(index))) for index in indices]}
 
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return f"the line at offset {self._starts[index]} of {self._paths[self.files[index]]}"
+
     def _line(self, index: int) -> str:
         file, start, stop = int(self.files[index]), int(self._starts[index]), int(self._stops[index])
         try:
             return self._contents[file][start:stop].decode()
         except UnicodeDecodeError as error:
             raise SporaxRuntimeError(
-                f"For 'TextFileDataset', {str(self._paths[file])!r} must be UTF-8, but the line at offset {start} is not: "
+                f"For '{self._where}', {str(self._paths[file])!r} must be UTF-8, but the line at offset {start} is not: "
                 f"{error}"
             ) from error
 
 
-def _line_bounds(content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First byte of each line that is not empty, and the byte after its last."""
+def _line_bounds(content: bytes, keep_empty: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First byte of each line, and the byte after its last; lines that are not empty, or all of them."""
     ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n"))
     stops = np.append(ends, len(content))
     starts = np.append(0, ends + 1)
+    if keep_empty:
+        last = len(starts) - (starts[-1] == len(content))
+        return starts[:last], stops[:last]
     filled = stops > starts
     return starts[filled], stops[filled]
 
@@ -220,6 +290,7 @@ class CSVDataset(FileDataset):
         shuffle: True or Shuffle.GLOBAL (the default), Shuffle.FILES, or False.
         num_shards: number of ranks that share the rows; each reads neighbouring rows.
         shard_id: this rank.
+        cache: must be None.
 
     Raises:
         SporaxTypeError, SporaxValueError, SporaxRuntimeError: an argument is not valid; (when read) a line has another
@@ -237,6 +308,7 @@ class CSVDataset(FileDataset):
         shuffle: bool | Shuffle = Shuffle.GLOBAL,
         num_shards: int | None = None,
         shard_id: int | None = None,
+        cache: None = None,
     ) -> None:
         where = "CSVDataset"
         paths = find_files(where, dataset_files)
@@ -247,41 +319,19 @@ class CSVDataset(FileDataset):
         header = column_names is None
         names = _header(paths[0], field_delim) if header else _checks.check_names(where, "column_names", column_names)
         kinds = _column_kinds(column_defaults, names)
-        super().__init__(
-            where,
-            names,
-            lambda: CsvTable(paths, field_delim, names, kinds, header),
-            num_samples,
-            num_parallel_workers,
-            shuffle,
-            num_shards,
-            shard_id,
-        )
+        arguments = (num_samples, num_parallel_workers, shuffle, num_shards, shard_id, cache)
+        parse = functools.partial(_parse_csv, delimiter=field_delim, names=names, kinds=kinds, header=header)
+        super().__init__(where, names, lambda: FileTable(where, paths, parse), *arguments)
 
 
-class CsvTable(ArrayTable):
-    """The columns of CSV files."""
-
-    def __init__(
-        self, paths: Sequence[Path], delimiter: str, names: Sequence[str], kinds: Sequence[Any], header: bool
-    ) -> None:
-        records: list[list[str]] = []
-        counts = []
-        places: list[tuple[Path, int]] = []
-        for path in paths:
-            lines = _records(path, delimiter, len(names), header)
-            counts.append(len(lines))
-            places += [(path, number) for number, _ in lines]
-            records += [record for _, record in lines]
-        if not records:
-            raise SporaxRuntimeError(
-                f"For 'CSVDataset', the files must hold rows, but {[str(p) for p in paths]} hold none."
-            )
-        self.files = np.repeat(np.arange(len(paths)), counts)
-        fields = zip(*records, strict=True)
-        super().__init__(
-            {name: _typed(name, column, kind, places) for name, column, kind in zip(names, fields, kinds, strict=True)}
-        )
+def _parse_csv(
+    path: Path, delimiter: str, names: Sequence[str], kinds: Sequence[Any], header: bool
+) -> Mapping[str, Sequence[Any]]:
+    rows = _records(path, delimiter, len(names), header)
+    return {
+        name: _typed(name, [(number, record[i]) for number, record in rows], kinds[i], path)
+        for i, name in enumerate(names)
+    }
 
 
 def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple[int, list[str]]]:
@@ -306,16 +356,15 @@ def _records(path: Path, delimiter: str, width: int, header: bool) -> list[tuple
     return found
 
 
-def _typed(name: str, column: Sequence[str], kind: Any, places: Sequence[tuple[Path, int]]) -> NDArray[Any]:
+def _typed(name: str, column: Sequence[tuple[int, str]], kind: Any, path: Path) -> Sequence[Any]:
     if kind is str:
-        return np.array(column, np.str_)
+        return [field for _, field in column]
     dtype, parse = (np.int32, int) if kind is int else (np.float32, float)
     values = np.empty(len(column), dtype)
-    for i, field in enumerate(column):
+    for i, (line, field) in enumerate(column):
         try:
             values[i] = parse(field)
         except (ValueError, OverflowError) as error:
-            path, line = places[i]
             raise SporaxRuntimeError(
                 f"For 'CSVDataset', column {name!r} must hold {np.dtype(dtype)}, but line {line} of {str(path)!r} has "
                 f"{field!r}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,24 +15,40 @@ from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import FlowSource, Node, Source
 from sporax.dataset._random import Pass, as_array
 from sporax.dataset._rows import Block, Column, Row, block_of
+from sporax.dataset._sources.columns import Stored, StoredColumn
+from sporax.dataset._sources.schema import Schema, as_schema
 from sporax.dataset._tables import Indices, Table
 from sporax.dataset.samplers import PKSampler, select_sampler
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 
 class ArrayTable(Table):
-    """Columns held as arrays (rows, …), or as lists of arrays where rows differ in shape. Rows are copied out."""
+    """Columns held as arrays (rows, …), as lists of arrays where rows differ in shape, or stored otherwise.
 
-    def __init__(self, columns: dict[str, Column]) -> None:
-        self.columns = columns
+    Args:
+        columns: by name, equally long. Rows are copied out of them.
+    """
+
+    def __init__(self, columns: Mapping[str, Stored]) -> None:
+        self.columns = dict(columns)
         self.size = len(next(iter(columns.values())))
 
     def gather(self, indices: Indices) -> Block:
         """See Table."""
-        return {
-            name: column[indices] if isinstance(column, np.ndarray) else [column[i].copy() for i in indices]
-            for name, column in self.columns.items()
-        }
+        return {name: _rows_of(column, indices) for name, column in self.columns.items()}
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        files = (column.origin(index) for column in self.columns.values() if isinstance(column, StoredColumn))
+        return ", ".join(filter(None, files)) or f"number {index} of the source"
+
+
+def _rows_of(column: Stored, indices: Indices) -> Column:
+    if isinstance(column, np.ndarray):
+        return column[indices]
+    if isinstance(column, StoredColumn):
+        return column.gather(indices)
+    return [column[i].copy() for i in indices]
 
 
 class NumpySlicesDataset(MappableDataset):
@@ -115,6 +131,7 @@ class GeneratorDataset(MappableDataset):
         source: the object. A row is a value, or a tuple with one value per column.
         column_names: names of the columns.
         column_types: dtypes the columns must have; a row that differs is an error.
+        schema: says names and dtypes instead (see `Schema`).
         num_samples: at most this many rows.
         num_parallel_workers: threads (processes with `python_multiprocessing`) that read a random-access source.
         shuffle: see above.
@@ -136,6 +153,7 @@ class GeneratorDataset(MappableDataset):
         source: Any,
         column_names: str | list[str] | None = None,
         column_types: list[Any] | None = None,
+        schema: Schema | str | None = None,
         num_samples: int | None = None,
         num_parallel_workers: int = 1,
         shuffle: bool | None = None,
@@ -147,6 +165,14 @@ class GeneratorDataset(MappableDataset):
     ) -> None:
         where = "GeneratorDataset"
         _checks.check_options(where, options)
+        described = as_schema(where, schema)
+        if described is not None:
+            if column_names is not None or column_types is not None:
+                raise SporaxValueError(
+                    f"For '{where}', 'schema' must not be combined with 'column_names' or 'column_types'."
+                )
+            column_names = [column.name for column in described.columns]
+            column_types = [column.dtype for column in described.columns]
         if column_names is None:
             raise SporaxValueError(f"For '{where}', the argument 'column_names' is required, but got None.")
         names = _checks.check_names(where, "column_names", column_names)
@@ -207,12 +233,17 @@ class _RowForm:
                     f"For 'GeneratorDataset', column {name!r} must hold numbers, strings or bytes, "
                     f"but the source gave {type(values[i]).__name__}."
                 )
-            if self._types is not None and value.dtype != self._types[i]:
+            if self._types is not None and not _same_dtype(value.dtype, self._types[i]):
                 raise SporaxRuntimeError(
                     f"For 'GeneratorDataset', column {name!r} must be {self._types[i]} as 'column_types' says, "
                     f"but the source gave {value.dtype}."
                 )
         return row
+
+
+def _same_dtype(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Equal; strings have a length each, which does not count."""
+    return found == wanted or found.kind == wanted.kind == "U"
 
 
 def _is_value(item: Any) -> bool:
@@ -236,6 +267,10 @@ class _ObjectTable(Table):
         """See Table."""
         with self._lock:
             return block_of([self._one(int(index)) for index in indices])
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        return f"number {index} of the source"
 
     def _one(self, index: SupportsIndex) -> Row:
         try:

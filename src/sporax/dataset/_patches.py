@@ -1,0 +1,136 @@
+"""Images cut in patches, one for each rank, where one process is all ranks.
+
+Scripts that cut images give each rank its own patch: `map` with `SlicePatches`, then `project` to the patch that the rank's
+number picks. A process that drives all devices is rank 0 and picks the first; but it feeds inputs whole. So its pipeline is
+read once for each patch, and the results are put together as the step's `dataset_strategy` will cut them: every device
+gets what a rank of its own would have read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from sporax.dataset._flows import Flow, Stream, rows_of
+from sporax.dataset._nodes import Map, Node, Select
+from sporax.dataset._random import Pass
+from sporax.dataset._rows import Array, Block, Row, row_of
+from sporax.dataset._tables import Indices, Table
+from sporax.dataset.vision import SlicePatches
+
+Cuts = tuple[int, ...] | None
+
+
+class OnePatch(Select):
+    """Columns chosen, among them one of the patches of an image; which one is said by the pass.
+
+    Args:
+        parent: the step before.
+        columns: names of the columns that stay, the first patch among them.
+        patches: names of all patches, in order.
+    """
+
+    def __init__(self, parent: Node, columns: Sequence[str], patches: Sequence[str]) -> None:
+        super().__init__(parent, {name: name for name in columns})
+        self.patches = tuple(patches)
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        taken = {self.patches[run.patch] if name == self.patches[0] else name: name for name in self.columns}
+        return Select(self.parent, taken).build(run)
+
+
+class AllPatches(Node):
+    """A pipeline read once for each patch, its columns put together where a step cuts them into as many slices.
+
+    Args:
+        parent: the pipeline.
+        cuts: for each column how the step cuts it; None for columns that are the same for all patches.
+        num_patches: how many there are.
+    """
+
+    def __init__(self, parent: Node, cuts: Sequence[Cuts], num_patches: int) -> None:
+        super().__init__(parent.columns, [parent])
+        self._cuts = tuple(cuts)
+        self._num_patches = num_patches
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        streams = [self.parent.build(run.with_patch(number)) for number in range(self._num_patches)]
+        tables = [stream for stream in streams if isinstance(stream, Table)]
+        if len(tables) == len(streams):
+            return _Joined(tables, self.columns, self._cuts)
+        return Flow(
+            lambda: (_row_of_all(rows, self.columns, self._cuts) for rows in zip(*map(rows_of, streams), strict=True))
+        )
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+
+class _Joined(Table):
+    """The tables of all patches as one."""
+
+    def __init__(self, parts: Sequence[Table], columns: Sequence[str], cuts: Sequence[Cuts]) -> None:
+        self._parts = parts
+        self._columns = columns
+        self._cuts = cuts
+        self.size = parts[0].size
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        rows = [
+            _row_of_all([row_of(part.gather(indices[at : at + 1])) for part in self._parts], self._columns, self._cuts)
+            for at in range(len(indices))
+        ]
+        return {name: [row[name] for row in rows] for name in self._columns}
+
+
+def _row_of_all(rows: Sequence[Row], columns: Sequence[str], cuts: Sequence[Cuts]) -> Row:
+    """One row of the rows of all patches."""
+    return {
+        name: rows[0][name] if cut is None else together([row[name] for row in rows], cut)
+        for name, cut in zip(columns, cuts, strict=True)
+    }
+
+
+def selected(parent: Node, columns: Sequence[str]) -> Select:
+    """The step that keeps `columns`."""
+    for node in parent.walk():
+        if isinstance(node, Map) and isinstance(node.operations[-1], SlicePatches) and len(node.outputs) > 1:
+            kept = [name for name in columns if name in node.outputs]
+            if kept == [node.outputs[0]] and set(node.outputs) <= set(parent.columns):
+                return OnePatch(parent, columns, node.outputs)
+    return Select(parent, {name: name for name in columns})
+
+
+def for_all_ranks(node: Node) -> Node:
+    """The pipeline as this process reads it, which may have to read for all ranks. The present settings count."""
+    picked = next((each for each in node.walk() if isinstance(each, OnePatch)), None)
+    if picked is None:
+        return node
+    inputs = importlib.import_module("sporax.parallel._inputs")  # brings networks along, which pipelines do not need
+    found = [inputs.cuts_of_whole_input(number) for number in range(len(node.columns))]
+    cuts = [each if each and math.prod(each) == len(picked.patches) else None for each in found]
+    return AllPatches(node, cuts, len(picked.patches)) if any(cuts) else node
+
+
+def together(patches: Sequence[Array], cuts: Sequence[int]) -> Array:
+    """One array of patches in row-major order.
+
+    Args:
+        patches: as many as the product of `cuts`, all of one shape.
+        cuts: number of patches along each dimension.
+
+    Example:
+        >>> together([np.zeros((2, 1)), np.ones((2, 1))], (1, 2)).tolist()
+        [[0.0, 1.0], [0.0, 1.0]]
+    """
+    parts = list(patches)
+    for dim in reversed(range(len(cuts))):
+        if cuts[dim] > 1:
+            parts = [np.concatenate(parts[at : at + cuts[dim]], axis=dim) for at in range(0, len(parts), cuts[dim])]
+    return parts[0]

@@ -1,0 +1,265 @@
+"""Sources that a schema may describe: TFRecord files, and random rows; and rows for filling up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sporax.dataset import _checks
+from sporax.dataset._rows import Array, Block, Row, block_of
+from sporax.dataset._sources.columns import Computed, Stored
+from sporax.dataset._sources.folder import FormatDataset
+from sporax.dataset._sources.memory import GeneratorDataset
+from sporax.dataset._sources.reading import reading
+from sporax.dataset._sources.schema import Schema, SchemaColumn, as_schema
+from sporax.dataset._sources.text import FileDataset, Shuffle, find_files
+from sporax.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
+from sporax.dataset._tables import Indices, Table
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+# -------------------------------------------------------------------------------------------------------------- TFRecord
+
+
+class TFRecordDataset(FileDataset):
+    """Rows from TFRecord files of `tf.train.Example` messages.
+
+    Without a schema the columns are the features of the first row in alphabetical order: int64 (n,), float32 (n,), and bytes
+    as uint8 (n,); several byte strings are put together, each filled with spaces to the length of the longest.
+
+    Args:
+        dataset_files: a file, a pattern such as "*.tfrecord", or a list of them.
+        schema: a Schema or the name of its file: columns, dtypes and shapes, and how many rows to read.
+        columns_list: only these columns.
+        num_samples: at most this many rows.
+        num_parallel_workers: threads that prepare rows.
+        shuffle: True or Shuffle.GLOBAL (the default), Shuffle.FILES, or False.
+        num_shards: number of ranks that share the rows.
+        shard_id: this rank.
+        shard_equal_rows: every rank reads equally many rows; False shares whole files.
+        cache: must be None.
+        compression_type: None, "", "GZIP" or "ZLIB".
+
+    Raises:
+        SporaxTypeError, SporaxValueError: an argument is not valid.
+        SporaxRuntimeError: a file is broken (the message names file and record), or lacks a column; fewer files than ranks.
+    """
+
+    def __init__(
+        self,
+        dataset_files: str | list[str],
+        schema: Schema | str | None = None,
+        columns_list: list[str] | None = None,
+        num_samples: int | None = None,
+        num_parallel_workers: int | None = None,
+        shuffle: bool | Shuffle = Shuffle.GLOBAL,
+        num_shards: int | None = None,
+        shard_id: int | None = None,
+        shard_equal_rows: bool = False,
+        cache: None = None,
+        compression_type: str | None = None,
+    ) -> None:
+        where = "TFRecordDataset"
+        paths = find_files(where, dataset_files)
+        described = as_schema(where, schema)
+        wanted = None if columns_list is None else _checks.check_names(where, "columns_list", columns_list)
+        shards = _checks.check_shards(where, num_shards, shard_id)
+        equal = _checks.check_bool(where, "shard_equal_rows", shard_equal_rows)
+        packed = _checks.check_choice(where, "compression_type", compression_type or "", ("", "GZIP", "ZLIB"))
+        own_files = shards is not None and not equal
+        if shards is not None and own_files:
+            paths, shards = _own_files(paths, *shards), None
+        columns = _columns_of(where, paths, described, wanted, packed)
+        limit = num_samples or (None if described is None else described.num_rows)
+        arguments = (limit, num_parallel_workers, shuffle, *(shards or (None, None)), cache, own_files)
+        super().__init__(where, tuple(columns), lambda: RecordTable(where, paths, columns, packed), *arguments)
+
+
+def _own_files(paths: Sequence[Path], count: int, rank: int) -> list[Path]:
+    if len(paths) < count:
+        raise SporaxRuntimeError(
+            f"For 'TFRecordDataset', there must be at least as many files as 'num_shards' unless 'shard_equal_rows' is set, but "
+            f"got {len(paths)} and {count}."
+        )
+    return list(paths[rank::count])
+
+
+def _columns_of(
+    where: str, paths: Sequence[Path], schema: Schema | None, wanted: tuple[str, ...] | None, packed: str
+) -> dict[str, SchemaColumn | None]:
+    """Column -> what the schema says of it."""
+    if schema is not None:
+        known: dict[str, SchemaColumn | None] = {column.name: column for column in schema.columns}
+    elif wanted is not None:
+        return dict.fromkeys(wanted)
+    else:
+        path, first = next(
+            ((p, found[0]) for p in paths if (found := find_records(where, p, packed))), (paths[0], None)
+        )
+        if first is None:
+            raise SporaxRuntimeError(f"For '{where}', the files must hold records, but {str(path)!r} … hold none.")
+        with reading(where, path, "record 0"):
+            known = dict.fromkeys(sorted(parse_example(content_of(first))))
+    missing = [name for name in wanted or () if name not in known]
+    if missing:
+        raise SporaxValueError(f"For '{where}', 'columns_list' names {missing[0]!r}, but the schema has {list(known)}.")
+    return {name: known[name] for name in wanted or known}
+
+
+class RecordTable(Table):
+    """The records of files, parsed when a row is asked for.
+
+    Attributes:
+        files: for every row the number of its file.
+    """
+
+    def __init__(
+        self, where: str, paths: Sequence[Path], columns: Mapping[str, SchemaColumn | None], packed: str
+    ) -> None:
+        found = [find_records(where, path, packed) for path in paths]
+        self._arguments = (where, paths, columns, packed)
+        self._records = [record for records in found for record in records]
+        self._starts = np.cumsum([0, *map(len, found)])
+        self.files = np.repeat(np.arange(len(paths)), [len(records) for records in found])
+        self.size = len(self._records)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process maps the files itself.
+        return RecordTable, self._arguments
+
+    def gather(self, indices: Indices) -> Block:
+        """See Table."""
+        return block_of([self._row(int(index)) for index in indices])
+
+    def origin(self, index: int) -> str:
+        """See Table."""
+        file = int(self.files[index])
+        return f"record {index - self._starts[file]} of {self._arguments[1][file]}"
+
+    def _row(self, index: int) -> Row:
+        where, paths, columns, _ = self._arguments
+        file = int(self.files[index])
+        with reading(where, paths[file], f"record {index - self._starts[file]}"):
+            features = parse_example(content_of(self._records[index]))
+            return {name: _value(name, features, column) for name, column in columns.items()}
+
+
+def _value(name: str, features: Mapping[str, Values], column: SchemaColumn | None) -> Array:
+    if name not in features:
+        raise ValueError(f"there is no feature {name!r}, but {sorted(features)}")
+    values = features[name]
+    if isinstance(values, list):
+        value = _of_bytes(values, column)
+    else:
+        value = values if column is None else values.astype(column.dtype)
+    return value if column is None or column.shape is None else value.reshape(column.shape)
+
+
+def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
+    if column is not None and column.kind == "string":
+        return np.array([value.decode() for value in values], np.str_)
+    longest = max(map(len, values), default=0)
+    joined = b"".join(value.ljust(longest) for value in values)
+    return np.frombuffer(joined, np.uint8 if column is None else column.dtype).copy()
+
+
+# ------------------------------------------------------------------------------------------------- random rows, fillers
+
+_RANDOM_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
+
+
+class RandomDataset(FormatDataset):
+    """Random rows, for trying out a pipeline. The numbers are not MindSpore's.
+
+    Args:
+        total_rows: how many; random by default.
+        schema: a Schema or the name of its file; random columns by default.
+        columns_list: names of the columns (of a schema: only these); c0, c1, … by default.
+        num_samples: at most this many rows.
+        num_parallel_workers: threads that prepare rows.
+        cache: must be None.
+        shuffle: shuffle each epoch anew; the default.
+        num_shards: number of ranks that share the rows.
+        shard_id: this rank.
+    """
+
+    def __init__(
+        self,
+        total_rows: int | None = None,
+        schema: Schema | str | None = None,
+        columns_list: list[str] | None = None,
+        num_samples: int | None = None,
+        num_parallel_workers: int | None = None,
+        cache: None = None,
+        shuffle: bool | None = None,
+        num_shards: int | None = None,
+        shard_id: int | None = None,
+    ) -> None:
+        where = "RandomDataset"
+        described = as_schema(where, schema)
+        names = None if columns_list is None else _checks.check_names(where, "columns_list", columns_list)
+        rng = np.random.default_rng(0)
+        columns = _random_columns(names, rng) if described is None else described.columns
+        if described is not None and names is not None:
+            _checks.check_columns_exist(where, names, [column.name for column in columns])
+            columns = [column for column in columns if column.name in names]
+        text = next((column.name for column in columns if column.kind == "string"), None)
+        if text is not None or not columns:
+            problem = "there is none" if text is None else f"column {text!r} holds strings"
+            raise SporaxValueError(f"For '{where}', the schema must have columns of numbers, but {problem}.")
+        count = (
+            int(rng.integers(1, 1000)) if total_rows is None else _checks.check_int(where, "total_rows", total_rows, 1)
+        )
+        arguments = (num_samples, num_parallel_workers, shuffle, None, num_shards, shard_id, cache)
+        super().__init__([column.name for column in columns], lambda: _random_rows(columns, count), *arguments)
+
+
+def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> list[SchemaColumn]:
+    chosen = names or [f"c{i}" for i in range(int(rng.integers(1, 5)))]
+    return [
+        SchemaColumn(name, str(rng.choice(_RANDOM_TYPES)), tuple(rng.integers(1, 9, rng.integers(0, 4)).tolist()))
+        for name in chosen
+    ]
+
+
+def _random_rows(columns: Sequence[SchemaColumn], count: int) -> Mapping[str, Stored]:
+    def column_of(place: int, column: SchemaColumn) -> Computed:
+        shape = tuple(max(size, 1) for size in column.shape or ())
+
+        def value(row: int) -> Array:
+            rng = np.random.default_rng((place, row))
+            if column.dtype.kind == "f":
+                return np.asarray(rng.random(shape), column.dtype)
+            limit = 2 if column.dtype.kind == "b" else 127
+            return np.asarray(rng.integers(0, limit, shape), column.dtype)
+
+        return Computed(count, value)
+
+    return {column.name: column_of(place, column) for place, column in enumerate(columns)}
+
+
+class PaddedDataset(GeneratorDataset):
+    """Rows of the user's, mainly to be put behind a dataset so that its rows can be shared out evenly.
+
+    Args:
+        padded_samples: rows: column name -> array.
+
+    Raises:
+        SporaxTypeError: not a list of dicts.
+        SporaxValueError: no rows, or rows of other columns than the first.
+    """
+
+    def __init__(self, padded_samples: list[dict[str, Any]]) -> None:
+        where = "PaddedDataset"
+        if not isinstance(padded_samples, list) or not all(isinstance(row, dict) for row in padded_samples):
+            raise SporaxTypeError(
+                f"For '{where}', 'padded_samples' must be a list of dict, but got {padded_samples!r}."
+            )
+        if not padded_samples or any(row.keys() != padded_samples[0].keys() for row in padded_samples):
+            raise SporaxValueError(f"For '{where}', 'padded_samples' must hold rows of the same columns, at least one.")
+        names = list(padded_samples[0])
+        rows = [tuple(row[name] for name in names) for row in padded_samples]
+        super().__init__(rows, names, shuffle=False)
+        self.padded_samples = padded_samples

@@ -1,0 +1,160 @@
+"""Layers of layers: convolution or Dense with normalisation and activation, and a layer at every time step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sporax import ops
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.nn import _arguments as argument
+from sporax.nn.activation import LeakyReLU, get_activation
+from sporax.nn.basic import Dense
+from sporax.nn.cell import Cell
+from sporax.nn.convolution import Conv2d
+from sporax.nn.normalization import BatchNorm1d, BatchNorm2d
+from sporax.ops._operator import Primitive
+
+
+def _activation(layer: str, activation: Any, alpha: float) -> Any:
+    """The activation a layer ends with, or None; `alpha` is the slope of ``"leakyrelu"``."""
+    if activation == "leakyrelu":
+        return LeakyReLU(alpha)
+    found = get_activation(activation) if isinstance(activation, str) else activation
+    if found is not None and not isinstance(found, Cell | Primitive):
+        raise SporaxTypeError(
+            f"For '{layer}', the 'activation' must be a string, a Cell or a Primitive, but got {type(activation).__name__}."
+        )
+    return found
+
+
+class Conv2dBnAct(Cell):
+    """Convolution, then (with `has_bn`) normalisation over the batch, then an activation.
+
+    Args:
+        in_channels, out_channels, kernel_size, stride, pad_mode, padding, dilation, group, has_bias, weight_init, bias_init:
+            as for `Conv2d`.
+        has_bn: normalise.
+        momentum, eps: of `BatchNorm2d`.
+        activation: name, Cell or Primitive; None for none.
+        alpha: slope of the activation ``"leakyrelu"``.
+        after_fake: belongs to quantised training, which is not offered; without meaning here, as in MindSpore 2.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Any,
+        stride: Any = 1,
+        pad_mode: str = "same",
+        padding: Any = 0,
+        dilation: Any = 1,
+        group: int = 1,
+        has_bias: bool = False,
+        weight_init: Any = "normal",
+        bias_init: Any = "zeros",
+        has_bn: bool = False,
+        momentum: float = 0.997,
+        eps: float = 1e-5,
+        activation: Any = None,
+        alpha: float = 0.2,
+        after_fake: bool = True,
+    ) -> None:
+        super().__init__()
+        windows = (kernel_size, stride, pad_mode, padding, dilation, group)
+        self.conv = Conv2d(in_channels, out_channels, *windows, has_bias, weight_init, bias_init)
+        self.has_bn = argument.boolean("Conv2dBnAct", "has_bn", has_bn)
+        argument.boolean("Conv2dBnAct", "after_fake", after_fake)
+        if has_bn:
+            self.batchnorm = BatchNorm2d(out_channels, eps, momentum)
+        self.activation = _activation("Conv2dBnAct", activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, C, H, W)."""
+        x = self.conv(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class DenseBnAct(Cell):
+    """`Dense`, then (with `has_bn`) normalisation over the batch, then an activation.
+
+    Args:
+        in_channels, out_channels, weight_init, bias_init, has_bias: as for `Dense`.
+        has_bn: normalise.
+        momentum, eps: of `BatchNorm1d`.
+        activation, alpha, after_fake: as for `Conv2dBnAct`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        weight_init: Any = "normal",
+        bias_init: Any = "zeros",
+        has_bias: bool = True,
+        has_bn: bool = False,
+        momentum: float = 0.9,
+        eps: float = 1e-5,
+        activation: Any = None,
+        alpha: float = 0.2,
+        after_fake: bool = True,
+    ) -> None:
+        super().__init__()
+        self.dense = Dense(in_channels, out_channels, weight_init, bias_init, has_bias)
+        self.has_bn = argument.boolean("DenseBnAct", "has_bn", has_bn)
+        argument.boolean("DenseBnAct", "after_fake", after_fake)
+        if has_bn:
+            self.batchnorm = BatchNorm1d(out_channels, eps, momentum)
+        self.activation = _activation("DenseBnAct", activation, alpha)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """`x`: (N, in_channels)."""
+        x = self.dense(x)
+        x = self.batchnorm(x) if self.has_bn else x
+        return x if self.activation is None else self.activation(x)
+
+
+class TimeDistributed(Cell):
+    """A layer applied to every time step of a sequence.
+
+    Args:
+        layer: Cell or Primitive.
+        time_axis: dimension of the time steps.
+        reshape_with_axis: dimension the time steps are merged with, so that the layer runs once; None: it runs once a step,
+            on inputs without the dimension (which batch normalisation needs).
+
+    Raises:
+        SporaxTypeError: `layer` is something else, or an axis is not an int.
+    """
+
+    def __init__(self, layer: Any, time_axis: int, reshape_with_axis: int | None = None) -> None:
+        super().__init__()
+        if not isinstance(layer, Cell | Primitive):
+            raise SporaxTypeError(
+                f"For 'TimeDistributed', the 'layer' must be a Cell or a Primitive, but got {type(layer).__name__}."
+            )
+        for name, value in (("time_axis", time_axis), ("reshape_with_axis", reshape_with_axis)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise SporaxTypeError(f"For 'TimeDistributed', '{name}' must be an int, but got {value!r}.")
+        self.layer = layer
+        self.time_axis = time_axis
+        self.reshape_with_axis = reshape_with_axis
+
+    def construct(self, inputs: Tensor) -> Tensor:
+        """`inputs` of at least three dimensions; the result has the time steps in the same place."""
+        if inputs.ndim < 3:
+            raise SporaxValueError(
+                f"For 'TimeDistributed', the input must have at least 3 dimensions, but got shape {inputs.shape}."
+            )
+        time = self.time_axis % inputs.ndim
+        if self.reshape_with_axis is None:
+            return ops.stack([self.layer(each) for each in ops.unbind(inputs, time)], time)
+        other = self.reshape_with_axis % inputs.ndim
+        merged = other - (time < other)
+        beside = ops.movedim(inputs, time, merged + 1)
+        steps = beside.shape[merged : merged + 2]
+        result = self.layer(beside.reshape((*beside.shape[:merged], -1, *beside.shape[merged + 2 :])))
+        apart = result.reshape((*result.shape[:merged], *steps, *result.shape[merged + 1 :]))
+        return ops.movedim(apart, merged + 1, time)

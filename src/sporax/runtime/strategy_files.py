@@ -1,0 +1,174 @@
+"""Strategy files of a planned step: how Parameters lie, and how operators are cut, saved and taken up again.
+
+Two files, with the field names of MindSpore's:
+
+    strategy_ckpt_save_file   parallel_layout_item     Parameter -> device matrix, tensor map, whole shape, optimizer shard
+                              parallel_strategy_item   "MatMul_fc1.weight" -> strategy, of operators that read a Parameter
+    op_strategy_save_file     parallel_strategy_item   "Net.fc1.matmul/MatMul-op0" -> strategy, of all operators
+
+A third one, ``group_ckpt_save_file``, says which ranks hold the same weights, always as a message of MindSpore's.
+
+A name that ends in ``.json`` makes a JSON file, another one MindSpore's protobuf message (`strategy_protobuf`; operators by
+place are always in JSON). A file holds what all steps of a process had to say: gradients and the optimizer may be steps of
+their own. Every process writes its own, whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.marks import Cuts, OperatorMark
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.planner.strategy_files import chosen, entrances, planned_strategy, strategy_from_json, strategy_to_json
+from sporax.runtime import strategy_protobuf
+from sporax.runtime.parameter_layouts import ParameterLayout
+
+if TYPE_CHECKING:
+    from sporax.runtime.planned import PlannedStep
+
+LAYOUTS, STRATEGIES = "parallel_layout_item", "parallel_strategy_item"
+
+_written: dict[str, dict[str, Any]] = {}
+"""What this process has written to each file so far."""
+
+
+# ---------------------------------------------------------------------------------------------------------------- saving
+
+
+def save(step: PlannedStep, kept: Callable[[OperatorMark], bool]) -> None:
+    """Write the files that the step's settings ask for.
+
+    Args:
+        step: the step.
+        kept: whether its plan had to keep the user's strategy of an operator.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    config = step.settings.parallel
+    if config.group_ckpt_save_file and any(each.trainable for each in step.arguments):
+        _write_bytes(config.group_ckpt_save_file, _groups(step))
+    places, weights = config.op_strategy_save_file, config.strategy_ckpt_save_file
+    if not places and not weights:
+        return
+    by_place, by_weight = {}, {}
+    for each in entrances(step.graph, step.plan):
+        strategy = planned_strategy(each, step.plan.mesh, kept)
+        if strategy is not None:
+            by_place[each.name] = strategy_to_json(strategy)
+            by_weight[each.weight_name] = by_place[each.name]
+    by_weight.pop("", None)
+    if places:
+        _write(places, {STRATEGIES: by_place})
+    if weights:
+        trained = {each.name for each in step.arguments if each.trainable}
+        only_trained = config.strategy_ckpt_only_trainable_params
+        layouts = {
+            name: layout_to_json(layout)
+            for name, layout in step.parameter_layouts().items()
+            if name in trained or not only_trained
+        }
+        _write(weights, {LAYOUTS: layouts, STRATEGIES: by_weight})
+
+
+def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
+    """How one Parameter lies.
+
+    ``opt_weight_shard_size`` is the number of ranks that share a slice in optimizer parallelism, 0 where none do, and
+    ``opt_weight_shard_step`` is how far apart they are.
+    """
+    members = _ranks(layout.opt_shard_group)
+    return {
+        "dev_matrix": list(layout.device_matrix),
+        "tensor_map": list(layout.tensor_map),
+        "tensor_shape": list(layout.full_shape),
+        "field": layout.field_size,
+        "opt_weight_shard_size": len(members),
+        "opt_weight_shard_step": members[1] - members[0] if len(members) > 1 else 0,
+    }
+
+
+def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:
+    content = _written.setdefault(os.path.abspath(path), {"current_stage": 0})
+    for kind, entries in items.items():
+        content.setdefault(kind, {}).update(entries)
+    _write_bytes(path, _as_json(content) if path.endswith(".json") else _as_message(content, path))
+
+
+def _write_bytes(path: str, content: bytes) -> None:
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(content)
+    os.replace(temporary, target)
+
+
+def _groups(step: PlannedStep) -> bytes:
+    """Which ranks share slices in optimizer parallelism, and which hold the same slices of all Parameters as this one."""
+    trained = {each.name for each in step.arguments if each.trainable}
+    layouts = {name: layout for name, layout in step.parameter_layouts().items() if name in trained}
+    names = dict.fromkeys(layout.opt_shard_group for layout in layouts.values() if layout.opt_shard_group)
+    return strategy_protobuf.encode_groups({name: _ranks(name) for name in names}, step.twins())
+
+
+def _ranks(group: str) -> list[int]:
+    """The ranks in a name like ``"2-0-4"``, which begins with their number."""
+    return [int(rank) for rank in group.split("-")[1:]]
+
+
+def _as_json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _as_message(content: Mapping[str, Any], path: str) -> bytes:
+    lost = [name for name, entry in content.get(STRATEGIES, {}).items() if "parallel_layouts" in entry]
+    if lost:
+        warnings.warn(
+            f"'{path}' has numbers of slices only, without the Layouts of {', '.join(lost)}: a file that ends in '.json' keeps "
+            "them.",
+            stacklevel=2,
+        )
+    return strategy_protobuf.encode(content)
+
+
+# --------------------------------------------------------------------------------------------------------------- loading
+
+
+def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Cuts]:
+    """The strategies that the settings' files have for operators of a step, by number of the call.
+
+    Raises:
+        SporaxValueError: a file is missing, or no strategy file.
+    """
+    by_place = _read("op_strategy_load_file", config.op_strategy_load_file)
+    by_weight = _read("strategy_ckpt_load_file", config.strategy_ckpt_load_file)
+    if not by_place and not by_weight:
+        return {}
+    found = chosen(graph, by_place, by_weight)
+    if not found and entrances(graph):
+        files = " and ".join(filter(None, (config.op_strategy_load_file, config.strategy_ckpt_load_file)))
+        warnings.warn(
+            f"No operator of this step has a strategy in {files}; it was saved by another program.", stacklevel=2
+        )
+    return found
+
+
+def _read(key: str, path: str) -> dict[str, Cuts]:
+    if not path:
+        return {}
+    try:
+        content = Path(path).read_bytes()
+        found = json.loads(content) if path.endswith(".json") else strategy_protobuf.decode(content)
+        entries = found.get(STRATEGIES, {}).items()
+    except FileNotFoundError:
+        raise SporaxValueError(f"For '{key}', the file must exist, but got '{path}'.") from None
+    except (AttributeError, ValueError) as error:
+        raise SporaxValueError(f"For '{key}', '{path}' must be a strategy file, but got: {error}.") from None
+    return {name: strategy_from_json(entry, path) for name, entry in entries}

@@ -1,0 +1,74 @@
+"""What a search may be told: aligned slices, cuts that are followed, approximation."""
+
+import networks
+import numpy as np
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search import SearchOptions, dynamic, recursive
+from sporax.planner.search.problem import ProblemBuilder
+
+EIGHT = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), EIGHT))
+GRAPH = networks.mlp(3, 64, 96).graph
+
+
+def slices(graph, plan):
+    """Sizes of the last two dimensions of all slices of products that are cut."""
+    for operator, planned in zip(graph.operators, plan.operators, strict=True):
+        if operator.name == "dot_general":
+            specs = (*operator.operation.operands, *operator.operation.results)
+            for spec, where in zip(specs, (*planned.operands, *planned.results), strict=True):
+                pairs = zip(spec.shape, where.parts(plan.mesh), strict=True)
+                yield from (size // parts for size, parts in pairs if parts > 1)
+
+
+@pytest.mark.parametrize("search", [dynamic, recursive])
+def test_slices_of_products_are_aligned(search):
+    free = search(GRAPH, EIGHT, MODEL, SearchOptions(fully_use_devices=True))
+    found = search(GRAPH, EIGHT, MODEL, SearchOptions(fully_use_devices=True, align=16))
+
+    check_plan(GRAPH, found.plan)
+    assert any(size % 16 for size in slices(GRAPH, free.plan))
+    cut = list(slices(GRAPH, found.plan))
+    assert cut
+    assert all(size % 16 == 0 for size in cut)
+    assert found.cost_seconds >= free.cost_seconds
+
+
+def test_what_follows_is_cut_like_its_producer():
+    options = SearchOptions(fully_use_devices=True, follow=True)
+    found, free = dynamic(GRAPH, EIGHT, MODEL, options), dynamic(GRAPH, EIGHT, MODEL)
+    problem = ProblemBuilder(GRAPH, EIGHT, MODEL, options).build()
+    forbidden = sum(int(np.isinf(table).sum()) for *_, table in problem.edges)
+
+    check_plan(GRAPH, found.plan)
+    assert forbidden > 0
+    assert not any(
+        np.isinf(table).any() for *_, table in ProblemBuilder(GRAPH, EIGHT, MODEL, SearchOptions()).build().edges
+    )
+    assert np.isfinite(found.cost_seconds)
+    assert found.cost_seconds >= free.cost_seconds
+    made = {
+        tensor: where
+        for each, plan in zip(GRAPH.operators, found.plan.operators, strict=True)
+        if each.name == "dot_general"
+        for tensor, where in zip(each.results, plan.results, strict=True)
+    }
+    for each, plan in zip(GRAPH.operators, found.plan.operators, strict=True):
+        if each.name in ("max", "select_n", "mul"):
+            for tensor, where in zip(each.operands, plan.operands, strict=True):
+                assert tensor not in made or where.dims == made[tensor].dims
+
+
+def test_an_approximate_search_says_how_far_it_may_be_off():
+    graph = networks.transformer(1, 8, 16, 64, 8).graph
+    best = dynamic(graph, EIGHT, MODEL)
+    found = dynamic(graph, EIGHT, MODEL, SearchOptions(epsilon=0.3), largest_table=10)
+
+    check_plan(graph, found.plan)
+    assert found.bound_seconds <= best.cost_seconds * (1 + 1e-9)
+    assert best.cost_seconds * (1 - 1e-9) <= found.cost_seconds <= 1.3 * best.cost_seconds
