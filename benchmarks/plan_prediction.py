@@ -162,7 +162,8 @@ def main() -> None:
         rows.append(
             {
                 "plan": name,
-                "predicted_seconds": planned.search.cost_seconds,
+                "predicted_seconds": planned.predicted_seconds,
+                "searched_seconds": planned.search.cost_seconds,
                 "predicted_bytes": result_bytes(schedule(planned.step.graph, planned.plan)),
                 "compiled_bytes": bytes_of_collectives(compiled.as_text()),
                 "predicted_memory": memory_of(planned.step.graph, planned.plan).peak_bytes,
@@ -206,8 +207,10 @@ def main() -> None:
     predicted = [row["predicted_seconds"] for row in rows]
     figures = {"spearman": spearman(predicted, [row["seconds"] for row in rows]), "plans": rows}
     by_medians = spearman(predicted, [row["median_seconds"] for row in rows])
+    searched = spearman([row["searched_seconds"] for row in rows], [row["seconds"] for row in rows])
     console.print(
-        f"Spearman's correlation of predicted and measured step times: {figures['spearman']:.2f} ({by_medians:.2f} by medians)"
+        f"Spearman's correlation of predicted and measured step times: {figures['spearman']:.2f} ({by_medians:.2f} by medians; "
+        f"{searched:.2f} of what the searches priced)"
     )
     for what in ("bytes", "memory"):
         worst = max(abs(row[f"predicted_{what}"] / row[f"compiled_{what}"] - 1) for row in rows)

@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--suite", choices=SUITES, action="append", help="only these networks")
     parser.add_argument("--mesh", choices=MESHES, action="append", help="only these meshes")
     parser.add_argument("--hardware", default="h200", help="profile that prices the plans")
+    parser.add_argument("--no-limits", action="store_true", help="only with as much memory as plans like")
     parser.add_argument("--seconds", type=float, default=20.0, help="time for the integer program")
     parser.add_argument("--free", action="store_true", help="also plans that leave devices idle")
     arguments = parser.parse_args()
@@ -98,7 +99,7 @@ def main() -> None:
         model = Roofline(profile, link_costs(profile, mesh))
         options = SearchOptions(fully_use_devices=busy)
         free = memory_of(graph, search(graph, mesh, model, "ilp", options).plan).peak_bytes
-        for limit in limits(graph, mesh, model, options, free):
+        for limit in [None] if arguments.no_limits else limits(graph, mesh, model, options, free):
             compare(
                 f"{name:22} {mesh_name:4}", graph, mesh, model, replace(options, memory_bytes=limit), arguments.seconds
             )

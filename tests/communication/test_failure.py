@@ -1,9 +1,16 @@
 """A rank that is killed, raises, stands still or hangs ends the job, which says which rank it was. One that works does not."""
 
+import os
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from sporax.launch import ports
+
+PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 SECONDS = 15
 
 
@@ -35,3 +42,34 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
 @pytest.mark.slow
 def test_a_rank_that_works_or_sleeps_while_nobody_waits_is_left_alone(check_ranks):
     check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="1")
+
+
+@pytest.mark.slow
+def test_a_rank_that_sleeps_on_another_machine_is_found(tmp_path):
+    """Each launcher has a directory of its own for the boards of its ranks, as two machines have."""
+    with ports.reserve_port("127.0.0.1") as held:
+        port = held.getsockname()[1]
+    jobs = []
+    for node in (0, 1):
+        (tmp_path / f"node{node}").mkdir()
+        variables = {
+            "TMPDIR": str(tmp_path / f"node{node}"),
+            "MS_WORKER_IP": f"127.0.0.{1 + node}",
+            "SPORAX_IDLE_TIMEOUT": "2",
+        }
+        flags = f"--worker_num 2 --local_worker_num 1 --node_rank {node} --master_port {port} --log_dir node{node}"
+        command = [sys.executable, "-m", "sporax", "run", *flags.split(), str(PROGRAM), "sleeps"]
+        jobs.append(
+            subprocess.Popen(
+                command,
+                env={**os.environ, **variables},
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    here, there = (job.communicate(timeout=100)[0] for job in jobs)
+    assert "time.sleep(3600)" in there
+    assert "rank 1 (worker '1') on 127.0.0.2 ended because rank 0 waits for it in an exchange" in here
+    assert all(job.returncode for job in jobs)

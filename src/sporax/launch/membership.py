@@ -48,12 +48,17 @@ class Membership:
     _process: int = field(default_factory=os.getpid)
     awaited_by: tuple[int, ...] = ()
 
-    def leave(self) -> None:
-        """Tell the scheduler that this process is done; safe to call twice. Happens by itself when Python ends."""
+    def leave(self, failure: str | None = None) -> None:
+        """Tell the scheduler that this process is done; safe to call twice. Happens by itself when Python ends.
+
+        Args:
+            failure: what went wrong, in words that follow the name of this member; None: an exception, if there was one.
+        """
         stream, self._stream = self._stream, None
         if stream is None or self._process != os.getpid():  # a forked child is not the member
             return
-        failure = "ended with an exception" if getattr(sys, "last_type", None) else None
+        if failure is None and getattr(sys, "last_type", None):
+            failure = "ended with an exception"
         with suppress(OSError):  # the scheduler may be gone, then nobody is left to tell
             _send(stream, {"say": "leave", "failure": failure})
             stream.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens; what was sent still arrives

@@ -38,6 +38,7 @@ from sporax.ops import (
     linalg,
     linear_algebra,
     loss,
+    methods,
     nonlinear,
     normalization,
     normalizing,

@@ -240,7 +240,7 @@ def _col2im_class(
     return col2im(x, output_size, kernel_size, dilation, padding, stride)
 
 
-@operator(function="col2im", composed=True)
+@operator(function="col2im", method="col2im", composed=True)
 def col2im(input_x: Any, output_size: Any, kernel_size: Pair, dilation: Pair, padding_value: Pair, stride: Pair) -> Any:
     """Patches (n, c, kernel cells, places) added up to images (n, c, *output_size); see `fold`."""
     if input_x.ndim != 4:

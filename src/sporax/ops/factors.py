@@ -22,7 +22,7 @@ def _matrix(name: str, **arrays: Array) -> None:
     check.rank(name, range(2, 9), **arrays)
 
 
-@operator(function="geqrf")
+@operator(function="geqrf", method="geqrf")
 def geqrf(input: Array) -> tuple[Array, Array]:
     """The QR factorisation of matrices (…, m, n), packed: R above the reflections (…, m, n), and their factors tau (…, k)."""
     _matrix("geqrf", input=input)
@@ -30,7 +30,7 @@ def geqrf(input: Array) -> tuple[Array, Array]:
     return jnp.swapaxes(packed, -1, -2), tau
 
 
-@operator("Orgqr()", function="orgqr")
+@operator("Orgqr()", function="orgqr", method="orgqr")
 def orgqr(input: Array, input2: Array) -> Array:
     """The first n columns of Q, from packed reflections `input` (…, m, n) and their factors `input2` (…, k)."""
     _matrix("Orgqr", input=input)
@@ -43,7 +43,7 @@ def orgqr(input: Array, input2: Array) -> Array:
     return jax.lax.linalg.householder_product(input, input2)
 
 
-@operator("Ormqr(left, transpose)", function="ormqr")
+@operator("Ormqr(left, transpose)", function="ormqr", method="ormqr(input2=tau, input3=other)")
 def ormqr(input: Array, tau: Array, other: Array, left: bool = True, transpose: bool = False) -> Array:
     """Q (m × m) of packed reflections times `other`, or `other` times Q; `transpose`: Q transposed and conjugated.
 
@@ -71,7 +71,7 @@ def _order_of_rows(pivots: Array, rows: int) -> Array:
     return jax.lax.linalg.lu_pivots_to_permutation(pivots.astype(jnp.int32) - 1, rows)
 
 
-@operator("LuSolve()", function="lu_solve")
+@operator("LuSolve()", function="lu_solve", method="lu_solve")
 def lu_solve(b: Array, LU_data: Array, LU_pivots: Array) -> Array:  # noqa: N803 - MindSpore's names
     """The x of ``A @ x = b``, from the packed triangles (…, m, m) of A and the exchanges of rows (…, m)."""
     _matrix("LuSolve", b=b, LU_data=LU_data)

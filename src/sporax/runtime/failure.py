@@ -140,13 +140,13 @@ def _look_after(board: Board, membership: Membership, timeout_seconds: float, id
         waiting = _pending()
         waits = waiting is not None and main_thread.is_inside()
         board.note(waits)
-        reason, awaiting = None, []
+        reason = None
+        # Before its first exchange a rank may be starting JAX's backend, and must not be asked about it.
+        awaiting = [] if waits or not board.begun else board.awaiting(membership.awaited_by)
         if waiting is not None and waits:
             reason = _hopeless(board, waiting, timeout_seconds)
             reason = reason or _stuck(board, idleness, waiting, _idle_limit(idle_seconds))
-        elif board.begun and (
-            awaiting := board.awaiting()
-        ):  # before the first exchange JAX may be starting its backend
+        elif awaiting:
             reason = _hangs(board, idleness, circles, awaiting, _idle_limit(idle_seconds))
         else:
             idleness.forget()
@@ -248,6 +248,7 @@ def _end_because(reason: str, grace_seconds: float = 0.0) -> None:
     _lost.append(reason)
     report(f"rank {membership.environment.rank} ends because {reason}")
     time.sleep(grace_seconds)
+    membership.leave(f"ended because {reason.splitlines()[0]}")
     os._exit(_FAILED)
 
 

@@ -24,6 +24,7 @@ from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.ir.units import parse_bytes
 from sporax.lowering.ingest import Ingested, ingest
+from sporax.planner.cost.compiled import compiled_seconds
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
 from sporax.planner.planned import Answers
@@ -78,6 +79,11 @@ class PlannedFunction(Answers):
         best = alternatives(self.graph, self.plan.mesh, self.model, self.options, count=count + 1, seconds=seconds)
         others = [each for each in best if each.plan.operators != mine]
         return tuple(replace(self, search=each) for each in others[:count])
+
+    @cached_property
+    def predicted_seconds(self) -> float:
+        """Predicted time of one call of the compiled function: of its kernels, where the search priced operators."""
+        return compiled_seconds(self.graph, self.plan, self.model)
 
     @cached_property
     def in_shardings(self) -> Any:

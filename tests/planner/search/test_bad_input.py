@@ -9,7 +9,7 @@ import pytest
 
 import sporax
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
@@ -42,14 +42,6 @@ def test_impossible_and_contradictory_cuts_are_refused_by_every_search(mode):
 def test_a_cut_that_does_not_fit_the_devices():
     with pytest.raises(SporaxValueError, match=r"must divide the 4 devices, but got \(3, 1\)"):
         sporax.plan(jnp.dot, SHAPE, SHAPE, devices=4, fixed={0: (3, 1)})
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_memory_that_is_not_enough(mode):
-    with pytest.raises(
-        SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* is the least that was found to do"
-    ):
-        search(GRAPH, EIGHT, MODEL, mode, SearchOptions(memory_bytes=1000))
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -1,8 +1,18 @@
 """What a plan costs: time of operators, time of communication."""
 
+from sporax.planner.cost.compiled import compiled_seconds
 from sporax.planner.cost.evaluate import PlanCost, cost_of
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 
-__all__ = ["CommunicationOnly", "CostModel", "PlanCost", "Roofline", "cost_of", "Symbolic", "link_costs"]
+__all__ = [
+    "CommunicationOnly",
+    "CostModel",
+    "PlanCost",
+    "Roofline",
+    "cost_of",
+    "Symbolic",
+    "compiled_seconds",
+    "link_costs",
+]

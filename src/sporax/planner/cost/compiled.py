@@ -1,0 +1,49 @@
+"""What a finished plan costs when it is compiled: its kernels are priced, where searches price operators.
+
+A search needs a price for every operator by itself. When a plan is finished, it is known what is melted into what, which
+operands are rearranged and what is written out (`sporax.planner.kernels`), and so how many bytes really move. Plans of like
+bytes of communication are ranked better by this; it takes longer to work out.
+"""
+
+from __future__ import annotations
+
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.plan import Plan
+from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.model import Roofline
+from sporax.planner.kernels import Kernel, kernels_of
+from sporax.planner.pieces import Kind, Pieces
+from sporax.planner.rules import entry_for, local_flops, rule_for
+from sporax.planner.transfer_memory import Timeline
+
+
+def compiled_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+    """Predicted time of one step of the compiled plan; bodies of control flow count nothing.
+
+    Args:
+        graph: the step.
+        plan: how it is cut.
+        model: prices memory, arithmetic and links.
+    """
+    pieces = Pieces(Timeline(graph, plan))
+    results = [pieces.number[value] for value in pieces.timeline.outputs if value[0] != LITERAL]
+    working = (kernel for kernel in kernels_of(pieces, results) if not kernel.roots[0].sends)
+    computing = sum(_seconds(kernel, pieces, plan, model) for kernel in working)
+    return computing + cost_of(graph, plan, model).communication_seconds
+
+
+def _seconds(kernel: Kernel, pieces: Pieces, plan: Plan, model: Roofline) -> float:
+    """The longer of arithmetic and memory traffic, plus the launch."""
+    moved = sum(pieces.arrays[array].num_bytes for array in (*kernel.reads, *kernel.writes))
+    arithmetic = 0.0
+    (root,) = kernel.roots
+    event = pieces.timeline.events[root.event]
+    operator = event.operator
+    weighs = operator is not None and not operator.bodies and entry_for(operator.name).family == "3 contraction"
+    if operator is not None and weighs and root.kind is Kind.KERNEL:
+        assignment = plan.operators[event.position].assignment
+        rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
+        arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
+    late = operator is not None and operator.backward
+    seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
+    return seconds * (model.late_computing if late else 1.0)
