@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import Tensor, ops
+from sporax import Tensor
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
 
 
@@ -29,24 +29,6 @@ def test_what_cannot_be_mutable():
         ms.mutable((1,), 1)
     with pytest.raises(SporaxNotImplementedError, match="'dynamic_len' must be False"):
         ms.mutable((1,), True)
-
-
-def test_constexpr_runs_while_compiling():
-    runs = []
-
-    @ops.constexpr
-    def half(number):
-        runs.append(number)
-        return number // 2
-
-    first_half = ms.jit(lambda x: x[: half(x.shape[0])])
-    for _ in range(2):
-        assert first_half(Tensor(np.arange(4))).shape == (2,)
-    assert set(runs) == {4}
-    assert ops.constexpr(name="other")(lambda: 1).__name__ == "other"
-    assert ops.constexpr(get_instance=False)(lambda: 1)()() == 1
-    with pytest.raises(SporaxTypeError, match="'fn' must be a function, but got int"):
-        ops.constexpr(3)
 
 
 def test_the_old_name_of_jit():

@@ -284,3 +284,14 @@ def test_mpirun(write, environ, tmp_path):
     assert second[:3] == ["2", "1", "2"]
     assert first[3] == second[3]
     assert first[3].startswith("127.0.0.1:")
+
+
+def test_a_job_goes_on_when_nobody_reads_its_output(write, start, tmp_path):
+    text = (
+        "import time\nfor n in range(40):\n    print(n, flush=True)\n    time.sleep(0.05)\nopen('done', 'w').close()\n"
+    )
+    launcher = start("run", "--worker_num", 1, write("talk.py", text))
+    launcher.stdout.readline()
+    launcher.stdout.close()
+    assert launcher.wait(timeout=60) == 0
+    assert (tmp_path / "done").exists()

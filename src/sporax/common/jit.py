@@ -166,38 +166,6 @@ ms_function = jit
 """What it was called before MindSpore 2.0."""
 
 
-def constexpr(
-    fn: Any = None, get_instance: bool = True, name: str | None = None, reuse_result: bool = True, check: bool = True
-) -> Any:
-    """Decorator for functions that compute constants while a graph is compiled; usable with and without arguments.
-
-    Whatever does not read Tensors is Python while a step is traced here, so the function runs as it is.
-
-    Args:
-        fn: the function.
-        get_instance: False: the decorated function returns itself when it is called without arguments, as the class that
-            MindSpore makes of it would.
-        name: what it is called.
-        reuse_result, check: of MindSpore's compiler; without effect.
-
-    Raises:
-        SporaxTypeError: `fn` is not a function.
-    """
-    if fn is None:
-        return functools.partial(
-            constexpr, get_instance=get_instance, name=name, reuse_result=reuse_result, check=check
-        )
-    if not isinstance(fn, types.FunctionType):
-        raise SporaxTypeError(f"For 'constexpr', 'fn' must be a function, but got {type(fn).__name__}.")
-
-    @functools.wraps(fn)
-    def run(*args: Any) -> Any:
-        return fn(*args)
-
-    run.__name__ = name or fn.__name__
-    return run if get_instance else lambda: run
-
-
 def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) -> Any:
     """Decorator for ``Cell.__init__`` that asks for one compilation of repeated Cells; usable with and without arguments.
 

@@ -258,9 +258,12 @@ def _pending(signals: int) -> bytes:
 
 
 def _show(lines: Iterable[str]) -> None:
-    """Show ranks' output."""
-    for line in lines:
-        print(line, flush=True)
+    """Show ranks' output; when nobody reads it any more (``| head``), the job goes on and its logs tell the rest."""
+    try:
+        for line in lines:
+            print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _ending(status: int) -> str:

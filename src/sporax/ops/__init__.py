@@ -4,7 +4,6 @@ Importing this package casts all operators (see `_operator`) and gives their for
 `ops.matmul` and primitive classes such as `ops.MatMul`.
 """
 
-from sporax.common.jit import constexpr
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
@@ -70,7 +69,6 @@ globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
 
 _OTHERS = (
-    "constexpr",
     "GradOperation",
     "get_grad",
     "grad",

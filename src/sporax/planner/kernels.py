@@ -127,7 +127,7 @@ class _Melting:
         return rank
 
     def _kernels(self) -> list[Kernel]:
-        """Kernels by the order of their last roots; the reductions of one group share one."""
+        """All kernels by their roots; the reductions of one group share one."""
         found = {number: Kernel([self.pieces[number]]) for number in sorted(self.written)}
         for number, piece in enumerate(self.pieces):
             for home in self.homes[number]:

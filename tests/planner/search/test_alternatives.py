@@ -2,16 +2,20 @@
 
 import itertools
 
+import jax
+import jax.numpy as jnp
 import networks
 import pytest
 
+import sporax
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory import memory_of
-from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs
+from sporax.planner.planned import PlannedGraph
+from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
 from sporax.planner.search.alternatives import _best
 from sporax.planner.search.problem import ProblemBuilder
 from sporax.planner.search.seeds import heaviest_first
@@ -91,3 +95,21 @@ def test_trade_offs_go_from_the_fastest_to_the_smallest():
     assert sizes == sorted(sizes, reverse=True)
     assert times[0] == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
     assert all(memory_of(GRAPH, each.plan).peak_bytes == size for each, size in zip(found, sizes, strict=True))
+
+
+def test_trade_offs_of_a_jax_function_can_be_run():
+    shape = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    planned = sporax.plan(lambda w, x: w - x @ w, shape, shape, devices=8, carry={0: 0})
+    found = planned.trade_offs(2)
+
+    assert all(type(each) is type(planned) for each in found)
+    assert found[-1].search.statistics["peak_bytes"] <= memory_of(planned.graph, planned.plan).peak_bytes
+    assert found[-1].in_shardings
+
+
+def test_a_plan_that_was_not_searched_has_none():
+    unsearched = PlannedGraph(GRAPH, whole_plan(GRAPH, MESH), None, MODEL)
+    with pytest.raises(SporaxValueError, match="'trade_offs', the plan must come from a search"):
+        unsearched.trade_offs()
+    with pytest.raises(SporaxValueError, match="'alternatives', the plan must come from a search"):
+        unsearched.alternatives()

@@ -89,7 +89,7 @@ def test_arguments_that_are_read_beside_their_update_are_copied():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     copied = copied_in(step, whole_plan(step.graph, MESH))
 
-    first, *others = [each.tensor for each in step.graph.inputs][len(step.constants) :][:LAYERS]
+    _, *others = [each.tensor for each in step.graph.inputs][len(step.constants) :][:LAYERS]
     assert copied == {*others}  # nobody needs a gradient of the data, so `first` is read once
 
 

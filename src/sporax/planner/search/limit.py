@@ -41,6 +41,7 @@ Piece = tuple[int, int]
 """First operator at which something is there, and the one after the last."""
 
 Bytes = NDArray[np.int64]
+"""Of one device."""
 
 Decide = Callable[[CostGraph], "Sequence[int] | None"]
 """One candidate per node of a graph with a memory limit, or None where nothing that fits was found."""
@@ -68,10 +69,20 @@ class Fitted:
         return self.memory.peak_bytes
 
 
-def usage(problem: Problem) -> list[dict[Piece, list[int]]]:
+Usage = list[dict[Piece, list[int]]]
+
+
+def usage(problem: Problem) -> Usage:
     """For every decision, when its tensors are there and how many bytes they take, per candidate."""
+    if "usage" not in problem.remembered:
+        problem.remembered["usage"] = _usage(problem)
+    known: Usage = problem.remembered["usage"]
+    return known
+
+
+def _usage(problem: Problem) -> Usage:
     graph, bundles = problem.graph, problem.bundles
-    found: list[dict[Piece, list[int]]] = [{} for _ in problem.choices]
+    found: Usage = [{} for _ in problem.choices]
     for life in lives(graph):
         origin = bundles.origin[life.tensor]
         node = bundles.node_of[origin]
@@ -229,10 +240,9 @@ def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = Fal
     found = found or smallest(problem)
     if found.peak_bytes <= limit:
         return replace(found, rounds=len(known) + 1), known[0]  # later answers were about less memory
-    least = found
     raise SporaxRuntimeError(
-        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {least.peak_bytes / 1e6:.3f} MB is the "
-        f"least that was found to do ({_spent(least.memory)}). {_advice(least.memory)}"
+        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {found.peak_bytes / 1e6:.3f} MB is the "
+        f"least that was found to do ({_spent(found.memory)}). {_advice(found.memory)}"
     )
 
 

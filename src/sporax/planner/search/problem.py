@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ class Problem:
         costs: per decision [candidates], nanoseconds.
         edges: pairs of decisions with a table [candidates, candidates], nanoseconds.
         catalogue: what the candidates come from.
+        remembered: what others have worked out of all this but the costs.
     """
 
     graph: OperatorGraph
@@ -75,6 +77,7 @@ class Problem:
     costs: tuple[Floats, ...]
     edges: tuple[tuple[int, int, Floats], ...]
     catalogue: Catalogue
+    remembered: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         count = sum(len(each) for each in self.costs)

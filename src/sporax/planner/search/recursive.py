@@ -15,10 +15,12 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
@@ -57,7 +59,9 @@ def recursive(
     attempts = [_run(ProblemBuilder(graph, mesh, model, free, units=(), hurry=True), order) for order in orders]
     if not _fits(min((each.final for each in attempts), key=_cost), options.memory_bytes):
         attempts += [_run(ProblemBuilder(graph, mesh, model, options, units=(), hurry=True), order) for order in orders]
-        attempts.append(_at_once(graph, mesh, model, options))
+        known = any(_fits(each.final, options.memory_bytes) for each in attempts)
+        with suppress(*([SporaxRuntimeError] if known else [])):
+            attempts.append(_at_once(graph, mesh, model, options))
     fitting = [each.final for each in attempts if _fits(each.final, options.memory_bytes)]
     final = min(fitting, key=_cost)
     return SearchResult(
