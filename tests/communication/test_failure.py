@@ -41,7 +41,7 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
 
 @pytest.mark.slow
 def test_a_rank_that_works_or_sleeps_while_nobody_waits_is_left_alone(check_ranks):
-    check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="1")
+    check_ranks("patient.py", 2, SPORAX_IDLE_TIMEOUT="2")
 
 
 @pytest.mark.slow
