@@ -7,7 +7,7 @@ import pytest
 
 import sporax as ms
 
-FOUR_BY_ONE, TWO_BY_TWO = ("data_parallel", "full_batch", "patches", "sink"), ("cuts", "functions", "model")
+FOUR_BY_ONE, TWO_BY_TWO = ("data_parallel", "full_batch", "patches", "sink"), ("cuts", "functions", "searched", "model")
 
 
 @pytest.mark.slow

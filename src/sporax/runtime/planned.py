@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -35,7 +37,7 @@ from sporax.planner.planned import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
 from sporax.planner.watch import announce
-from sporax.runtime import joint, strategy_files, uneven
+from sporax.runtime import collectives, groups, joint, strategy_files, uneven
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (
     data_placement,
@@ -321,8 +323,20 @@ def make_plan(
             placed[each.tensor] = here
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     if settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL:
-        return auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
+        plan, found = auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
+        return _of_first_process(plan), found
     return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
+
+
+def _of_first_process(plan: Plan) -> Plan:
+    """The plan that the first process found, for all: a search that runs out of time may end anywhere."""
+    if jax.process_count() == 1:
+        return plan
+    group = groups.find(None)
+    text = np.frombuffer(plan.to_json().encode(), np.uint8)
+    (size,) = collectives.run(collectives.Broadcast(group), jnp.asarray([len(text)]))
+    (text,) = collectives.run(collectives.Broadcast(group), jnp.asarray(np.resize(text, int(size[0]))))
+    return Plan.from_json(np.asarray(text).tobytes().decode())
 
 
 def profile_of(settings: PlanSettings) -> HardwareProfile:

@@ -54,7 +54,7 @@ class Losses(Callback):
 def start(**settings):
     """A network and its optimizer."""
     ms.reset_auto_parallel_context()
-    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", **settings)
+    ms.set_auto_parallel_context(**{"parallel_mode": "semi_auto_parallel"} | settings)
     ms.set_seed(1)
     net = Net()
     net.set_train()
@@ -73,6 +73,14 @@ def by_step(**settings):
     net, optimizer = start(**settings)
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), optimizer)
     return [float(step(Tensor(share(X[:8], settings)), Tensor(share(Y[:8], settings)))) for _ in range(4)], net
+
+
+def by_search():
+    """Only the first process has to use all devices; its plan is everybody's."""
+    ms.set_algo_parameters(fully_use_devices=RANK == 0)
+    found = by_step(parallel_mode="auto_parallel", search_mode="dynamic_programming", dataset_strategy="full_batch")
+    ms.reset_algo_parameters()
+    return found
 
 
 def by_functions(**settings):
@@ -117,6 +125,7 @@ WAYS = {
     "functions": lambda: by_functions(dataset_strategy="data_parallel", **SHARDED),
     "model": lambda: by_model(False, dataset_strategy="data_parallel", **SHARDED),
     "patches": by_patches,
+    "searched": by_search,
     "sink": lambda: by_model(True, dataset_strategy="data_parallel", **SHARDED),
 }
 ms.set_context(mode=ms.GRAPH_MODE)
