@@ -94,6 +94,7 @@ from sporax.nn.loss import (
     BCEWithLogitsLoss,
     CrossEntropyLoss,
     L1Loss,
+    L1LossExt,
     LossBase,
     MAELoss,
     MSELoss,

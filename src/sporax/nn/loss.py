@@ -11,6 +11,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
+from sporax.ops._operator import MINT
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
@@ -82,6 +83,15 @@ class L1Loss(LossBase):
         """`logits` and `labels` of shapes that broadcast."""
         argument_is_tensor(type(self).__name__, logits=logits, labels=labels)
         return self.get_loss(ops.abs(logits - labels))
+
+
+class L1LossExt(LossBase):
+    """`L1Loss` as `mint.nn` has it: level ``"auto"`` of mixed precision computes it in float32."""
+
+    def construct(self, input: Tensor, target: Tensor) -> Tensor:
+        """`input` and `target` of shapes that broadcast."""
+        loss: Tensor = MINT["nn.functional.l1_loss"](input, target, self.reduction)
+        return loss
 
 
 class MAELoss(L1Loss):
