@@ -76,11 +76,9 @@ def by_step(**settings):
 
 
 def by_search():
-    """Only the first process has to use all devices; its plan is everybody's."""
-    ms.set_algo_parameters(fully_use_devices=RANK == 0)
-    found = by_step(parallel_mode="auto_parallel", search_mode="dynamic_programming", dataset_strategy="full_batch")
-    ms.reset_algo_parameters()
-    return found
+    """The first process keeps the user's strategies, the others do not; its plan is everybody's."""
+    mode = "recursive_programming" if RANK else "dynamic_programming"
+    return by_step(parallel_mode="auto_parallel", search_mode=mode, dataset_strategy="full_batch")
 
 
 def by_functions(**settings):
