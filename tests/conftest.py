@@ -2,7 +2,11 @@
 
 import os
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("patient", deadline=None)  # a machine may be busy with something else
+hypothesis.settings.load_profile("patient")
 
 _FLAG = "--xla_force_host_platform_device_count"
 _flags = os.environ.get("XLA_FLAGS", "")

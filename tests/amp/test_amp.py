@@ -172,3 +172,31 @@ def test_managers_remember_the_scale():
         amp.FixedLossScaleManager(0.5)
     with pytest.raises(SporaxValueError):
         amp.DynamicLossScaleManager(scale_window=0)
+
+
+class Own(nn.Cell):
+    """A weight that the user's own code reads, and a counter that it writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = ms.Parameter(Tensor(np.eye(4, dtype=np.float32)), name="weight")
+        self.calls = ms.Parameter(Tensor(0.0, ms.float32), name="calls", requires_grad=False)
+        self.product, self.seen = ops.MatMul(), Spy()
+
+    def construct(self, x):
+        ops.assign_add(self.calls, Tensor(1.0, ms.float32))
+        return self.seen(self.product(x, self.weight))
+
+
+@pytest.mark.parametrize("level", ["to_float", "O2", "O3"])
+def test_weights_are_read_in_half_precision_by_own_cells_too(mode, level):
+    net = Own().to_float(ms.float16) if level == "to_float" else amp.auto_mixed_precision(Own(), level)
+    x, own = (
+        Tensor(np.ones((2, 4), np.float32)),
+        next(cell for _, cell in net.cells_and_names() if isinstance(cell, Own)),
+    )
+    gradient = ms.grad(lambda x: net(x).sum(), None, own.trainable_params())(x)[0]
+    assert own.seen.seen[-1] == "Float16"
+    assert own.weight.dtype == gradient.dtype == own.calls.dtype == ms.float32
+    np.testing.assert_array_equal(gradient.asnumpy(), np.full((4, 4), 2.0))
+    assert (isinstance(own.weight, ms.Parameter), float(own.calls)) == (True, 1.0)

@@ -4,13 +4,12 @@ import jax
 import pytest
 
 from sporax import context
-from sporax.context import _global, _parallel
+from sporax.context import _global
 
 
 @pytest.fixture(autouse=True)
 def _untouched(monkeypatch):
     monkeypatch.setattr(_global, "_warned", set())
-    monkeypatch.setattr(_parallel, "_warned", set())
     switches, device = _global._settings.current, jax.config.jax_default_device
     yield
     jax.config.update("jax_default_device", device)

@@ -30,6 +30,17 @@ def test_a_profile_can_be_a_file(tmp_path):
     assert load_profile(str(path)).name == "mine"
 
 
+def test_a_file_is_read_again_and_must_be_text(tmp_path):
+    path = tmp_path / "mine.json"
+    for name in ("first", "second"):
+        path.write_text(json.dumps({**GOOD, "name": name, "memory_bytes": 8e10}))
+        profile = load_profile(str(path))
+        assert (profile.name, profile.memory_bytes, type(profile.memory_bytes)) == (name, 80_000_000_000, int)
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(SporaxValueError, match=r"the file '.*mine.json' must be readable as text, but"):
+        load_profile(str(path))
+
+
 def test_links_by_distance():
     profile = load_profile("h100")
 
@@ -45,13 +56,19 @@ def test_an_unknown_name_is_refused():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"colour": 1}, "must have the keys .* but got"),
+    ({"colour": 1}, r"must have the keys .*, but \['colour'\] are unknown"),
+    ({"name": 3}, "'name' of 'mine' must be a text, but got 3"),
+    ({"memory_bandwidth": float("nan")}, "'memory_bandwidth' of 'mine' must be a number > 0, but got nan"),
+    ({"memory_bytes": float("inf")}, "'memory_bytes' of 'mine' must be a number > 0, but got inf"),
+    ({"compute_efficiency": 7}, "'compute_efficiency' of 'mine' must be a share, 1 at most, but got 7"),
+    ({"links": [{**GOOD["links"][0], "group": 2.5}]}, "'group' of 'mine' must be a whole number of devices, but got 2.5"),
+    ({"links": GOOD["links"][::-1]}, "'links' of 'mine' must stand innermost first"),
     ({"memory_bytes": 0}, "'memory_bytes' of 'mine' must be a number > 0, but got 0"),
     ({"launch_seconds": -1}, "must be a number >= 0"),
-    ({"overlap": 1.5}, "'overlap' of 'mine' must be between 0 and 1, but got 1.5"),
+    ({"overlap": 1.5}, "'overlap' of 'mine' must be a share, 1 at most, but got 1.5"),
     ({"memory_bandwidth": "fast"}, "must be a number > 0, but got 'fast'"),
     ({"links": []}, "'links' of 'mine' must be a list"),
-    ({"links": [{"name": "x"}]}, "a Link of 'mine' must have the keys"),
+    ({"links": [{"name": "x"}]}, r"a link of 'mine' .*\['alpha_seconds', 'bandwidth', 'group'\] are missing"),
     ({"flops": {"float32": 1e9}}, "one called 'default'"),
     ({"flops": {"default": 0}}, "'default' of 'mine' must be a number > 0"),
 ])  # fmt: skip

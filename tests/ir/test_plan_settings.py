@@ -39,7 +39,24 @@ def test_what_cannot_be_read_is_refused(environ):
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("80GB", 80 * 10**9), ("1.5 KiB", 1536), ("12", 12), (7, 7), ("0.5mb", 500_000), (".5 TB", 5 * 10**11)],
+    [
+        ("80GB", 80 * 10**9),
+        ("1.5 KiB", 1536),
+        ("12", 12),
+        (7, 7),
+        ("0.5mb", 500_000),
+        (".5 TB", 5 * 10**11),
+        ("8e9", 8 * 10**9),
+        (1.5e9, 1_500_000_000),
+    ],
 )
 def test_sizes(text, size):
     assert parse_bytes(text, "For 'x', 'size'") == size
+
+
+@pytest.mark.parametrize(
+    "size", ["", "0", "0 GB", "lots", "nan", "1e999", "-5", -5, 0, True, None, "80 gigs", "9" * 30]
+)
+def test_what_is_no_size_is_refused(size):
+    with pytest.raises(SporaxValueError, match="'size' must be a number of bytes above 0 or a text like '80GB'"):
+        parse_bytes(size, "For 'x', 'size'")

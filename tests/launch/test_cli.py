@@ -79,7 +79,7 @@ def test_unknown_command_is_a_usage_error(run):
 def test_a_users_mistake_is_one_message_and_exit_code_2(run):
     done = run("run", "missing.py")
     assert done.returncode == 2
-    assert done.stderr.startswith("sporax run: For 'sporax run', the target must be a script")
+    assert done.stderr.startswith("sporax run: For 'target', it must be a script")
     assert "'missing.py'" in done.stderr
     assert done.stderr.count("\n") == 1
 

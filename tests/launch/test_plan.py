@@ -86,6 +86,7 @@ def test_mindspores_cost_model_can_be_named(run, script):
         (["--mode", "guess"], "--mode must be one of"),
         (["--hardware", "abacus"], "abacus"),
         (["--memory", "lots"], "a text like '80GB'"),
+        (["--memory", "0"], "a number of bytes above 0"),
     ],
 )
 def test_wrong_settings_are_refused(run, script, flags, words):
@@ -95,10 +96,39 @@ def test_wrong_settings_are_refused(run, script, flags, words):
 
 
 def test_a_script_without_such_a_step_is_told(run, script):
-    done = run("plan", "--devices", "8", "script.py", "--alone")
+    done = run("plan", "--devices", "8", "script.py", "--alone", "--memry", "80GB")
     assert done.returncode == 3
     assert "the result is (8, 8)" in done.stdout
-    assert "'script.py --alone' has ended without a step that is cut over devices" in done.stderr
+    assert "'script.py --alone --memry 80GB' has ended without a step that is cut over devices" in done.stderr
+    assert "'--memry' was handed on to the script; should it be '--memory'?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--devices", "6"], "the number of devices must be 1, 2, 4 or a multiple of 8, but got 6"),
+        (
+            ["--devices", "8", "--mode", "recursive_programming", "--memory", "100"],
+            "For 'memory', the plan must fit into",
+        ),
+    ],
+)
+def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(run, write, flags, words):
+    write("script.py", SCRIPT.replace("try:", "if True:").replace("except Exception as error:", "if False:"))
+    done = run("plan", *flags, "script.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith("sporax plan: script.py, line 24: For ")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_file_that_cannot_be_written_is_told_after_the_plan(run, script, tmp_path):
+    (tmp_path / "plan.html").symlink_to("nowhere/plan.html")
+    done = run("plan", "--devices", "8", "--html", "plan.html", "script.py")
+    assert done.returncode == 2
+    assert "Plan for 8 devices" in done.stdout
+    assert "must be a file that can be written, but No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("ending", "code"), [("raise KeyError('x')", 1), ("sys.exit(7)", 7), ("sys.exit('no')", 1)])
@@ -113,7 +143,9 @@ def test_a_script_that_fails_before_keeps_its_exit_code(run, write, ending, code
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--devices", "0", "script.py"], "--devices must be greater than 0, but got 0"),
+        (["--devices", "0", "script.py"], "--devices must be 2 or more for a plan to cut anything, but got 0"),
+        (["script.py", "--devices", "-1"], "--devices must be 2 or more for a plan to cut anything, but got -1"),
+        (["--devices", "1000000", "script.py"], "their number must be at most 16384 in one process, but got 1000000"),
         (["script.py", "--devices", "many"], "--devices must be a number, but got 'many'"),
         (["script.py", "--json"], "--json must have a value"),
         (["--json", "nowhere/plan.json", "script.py"], "a directory that exists, but got 'nowhere/plan.json'"),

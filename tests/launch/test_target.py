@@ -108,7 +108,7 @@ def test_resolve(write, tmp_path, monkeypatch: pytest.MonkeyPatch):
     assert resolve("sh", []).kind is Kind.EXECUTABLE
     assert os.path.isabs(resolve("sh", []).name)
     for missing in ("none.py", "no-such-command", str(tmp_path)):
-        with pytest.raises(SporaxValueError, match=r"For 'sporax run', the target must be .* but got"):
+        with pytest.raises(SporaxValueError, match=r"For 'target', it must be .* but got"):
             resolve(missing, [])
 
 

@@ -114,7 +114,6 @@ def test_modes(net, mode, expected):
     assert (config.device_num, config.global_rank) == (4, 1)
 
 
-@pytest.mark.filterwarnings("ignore:.*stored, but has no effect today")
 def test_every_setter_reaches_the_settings(parallel):
     parallel.hsdp(4, 32, "level2")
     parallel.comm_fusion({"allreduce": {"mode": "size", "config": 32}})

@@ -210,7 +210,7 @@ def deep(layers=6):
 @pytest.mark.parametrize(
     ("fusion", "count"),
     [
-        (None, 6),
+        ({"openstate": False}, 6),
         ({"allreduce": {"mode": "auto", "config": None}}, 1),
         ({"allreduce": {"mode": "size", "config": 0}}, 6),
         ({"allreduce": {"mode": "index", "config": [1, 3]}}, 3),
@@ -218,12 +218,30 @@ def deep(layers=6):
 )
 def test_the_number_of_gradient_collectives_follows_the_configuration(fusion, count):
     batch = (floats(8, 16), labels(8, 16))
-    settings = {} if fusion is None else {"comm_fusion": fusion}
     alone, _, _ = train(deep, batch, steps=3)
-    cut, step, tensors = train(deep, batch, steps=3, dataset_strategy="data_parallel", **settings)
+    cut, step, tensors = train(deep, batch, steps=3, dataset_strategy="data_parallel", comm_fusion=fusion)
     np.testing.assert_allclose(cut, alone, rtol=2e-5)
     scalars = 2  # the loss: sum and number of labels
     assert collectives(step, tensors)["all-reduce"] == count + scalars
+
+
+def test_where_nothing_is_said_about_fusion_the_compiler_may_combine_gradients():
+    batch = (floats(8, 16), labels(8, 16))
+    alone, _, _ = train(deep, batch, steps=3)
+    cut, step, tensors = train(deep, batch, steps=3, dataset_strategy="data_parallel")
+    np.testing.assert_allclose(cut, alone, rtol=2e-5)
+    assert collectives(step, tensors)["all-reduce"] == 2  # of the loss, and of all gradients
+
+
+def test_a_number_of_its_own_keeps_a_gradient_from_being_combined():
+    def build():
+        net = deep(4)
+        net[0].set_comm_fusion(0)
+        return net
+
+    batch = (floats(8, 16), labels(8, 16))
+    _, step, tensors = train(build, batch, steps=1, dataset_strategy="data_parallel")
+    assert collectives(step, tensors)["all-reduce"] == 4 + 2
 
 
 def test_layers_with_numbers_of_their_own_are_combined_apart():

@@ -192,6 +192,18 @@ def test_gradients_that_are_reduced_and_scattered_follow_rules_of_their_own():
     assert (count(step, "all-reduce"), count(step, "reduce-scatter")) == (1 + scalars, 3)
 
 
+def test_gradients_that_are_scattered_and_then_reduced_share_buffers_on_both_ways():
+    config = {"parallel_optimizer_threshold": 0, "optimizer_weight_shard_size": 2}  # four groups of two ranks
+    fusion = dict.fromkeys(("allreduce", "reducescatter", "allgather"), AUTO)
+    expected = run(make_step(chain))
+    step = make_step(chain, enable_parallel_optimizer=True, parallel_optimizer_config=config, comm_fusion=fusion)
+    np.testing.assert_allclose(run(step), expected, rtol=2e-5)
+    scalars = 2  # the loss: sum and number of labels
+    found = [count(step, kind) for kind in ("reduce-scatter", "all-reduce", "all-gather")]
+    assert found == [1, 1 + scalars, 1]
+    assert program_text.planned_bytes(plan_of(step)) == program_text.collective_bytes(lowered(step))
+
+
 def test_a_group_that_does_not_divide_the_ranks_leaves_the_parameter_whole(alone):
     step = make_step(lambda: Net(None), optimizer_weight_shard_size=3, **SHARDED)
     np.testing.assert_allclose(run(step), alone, rtol=2e-5)

@@ -15,7 +15,7 @@ from sporax.communication import init, release
 from sporax.parallel import plan_of
 from sporax.planner.report_boxes import boxes_of
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "wbr"}
 FOREIGN = re.compile(r"""https?:|//[a-z]|<link|<script|<img|@import|url\((?!#)|(?:src|href)=""")
 
 
@@ -24,13 +24,14 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.texts, self.count = [], [], {}
+        self.open, self.texts, self.count, self.goes_on = [], [], {}, False
         self.feed(text)
         self.close()
         assert not self.open
 
     def handle_starttag(self, tag, attributes):
         self.count[tag] = self.count.get(tag, 0) + 1
+        self.goes_on = tag == "wbr"
         if tag not in VOID:
             self.open.append(tag)
 
@@ -41,7 +42,11 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.texts.append(data.strip())
+        if self.goes_on:
+            self.texts[-1] += data.strip()
+        else:
+            self.texts.append(data.strip())
+        self.goes_on = False
 
 
 class Net(nn.Cell):
@@ -115,3 +120,15 @@ def test_a_function_without_heavy_operators_has_a_page(tmp_path):
     planned = sporax.plan(lambda x: x + 1, jnp.ones(8), devices=8, hardware="h100")
     planned.report(tmp_path / "plan.html")
     assert Page((tmp_path / "plan.html").read_text(encoding="utf-8")).count["svg"] == 2
+
+
+def test_lines_of_tables_break_between_layouts_and_between_parts_of_names(trained, tmp_path):
+    trained.report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert (
+        "TrainOneStepCell.<wbr>network.<wbr>_backbone.<wbr>product</td>".replace("One", "<wbr>One")
+        .replace("Step", "<wbr>Step")
+        .replace("Cell", "<wbr>Cell")
+        in text
+    )
+    assert "[a, b]" in text

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sporax
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.planner.cost import cost_of
 
 RNG = np.random.default_rng(0)
@@ -141,8 +141,51 @@ def test_memory_is_a_limit():
         ({"carry": {1: 0}}, "structure of argument 0"),
         ({"memory": "lots", "mode": "ilp"}, "a text like '80GB'"),
         ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
+        ({"overlap": "all"}, "'overlap' must be between 0 and 1, but got 'all'"),
+        ({"devices": True}, "'devices' must be a number of devices"),
+        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8 for a cut"),
+        ({"fixed": {1: (2, 2, 2)}}, r"'fixed' must fit args\[1\]\['x'\] of shape .*, but got \(2, 2, 2\)"),
+        ({"carry": {0: 0, 1: 0}}, "'carry' must name every argument once at most"),
+        ({"saved": "{}", "devices": None, "memory": "1GB"}, "'memory' must be left out beside 'saved', but got '1GB'"),
+        ({"saved": "{}", "devices": None}, "there must be a saved plan, but it must have 'version'"),
     ],
 )
 def test_bad_input_says_what_is_wrong(options, words):
     with pytest.raises(SporaxValueError, match=words):
         sporax.plan(train_step, PARAMS, BATCH, **{"devices": 8, "hardware": "h100", **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"hardware": 3}, "a name or the path"),
+        ({"fixed": [(1, 8)]}, "'fixed' must be a mapping"),
+        ({"carry": [0]}, "'carry' must be a mapping"),
+    ],
+)
+def test_wrong_types_are_type_errors(options, words):
+    with pytest.raises(SporaxTypeError, match=words):
+        sporax.plan(train_step, PARAMS, BATCH, **{"devices": 8, **options})
+
+
+def test_numbers_and_keys_are_arguments_and_texts_are_not():
+    def scaled(key, x, factor):
+        return factor * x + jax.random.normal(key, x.shape)
+
+    arguments = (jax.random.key(0), jnp.ones((8, 8)), 2.0)
+    planned = sporax.plan(scaled, *arguments)
+    np.testing.assert_allclose(planned.function()(*arguments), scaled(*arguments), rtol=1e-6)
+    with pytest.raises(SporaxTypeError, match=r"must hold arrays or numbers, but got 'two' at args\[1\]"):
+        sporax.plan(jnp.multiply, BATCH["x"], "two")
+
+
+def test_a_saved_plan_is_taken_as_it_is():
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={1: (8, 1)}, carry={0: 0})
+    again = sporax.plan(train_step, PARAMS, BATCH, hardware="h100", carry={0: 0}, saved=planned.plan.to_json())
+    assert again.plan == planned.plan
+    assert again.diff(planned) == ""
+    assert (again.search.method, again.search.bound_seconds) == ("saved", None)
+    assert again.search.cost_seconds == cost_of(planned.graph, planned.plan, planned.model).seconds
+    assert again.predicted_seconds == planned.predicted_seconds
+    with pytest.raises(SporaxValueError, match="operators as in the graph"):
+        sporax.plan(jnp.dot, BATCH["x"], PARAMS["up"], saved=planned.plan.to_json())

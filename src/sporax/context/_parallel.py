@@ -245,26 +245,6 @@ _PATHS = (
     "op_strategy_save_file",
     "dump_local_norm_path",
 )
-# Settings that nothing reads yet, and that would not change the result of a step: setting one warns, once.
-_UNREAD = dict.fromkeys(
-    ("dump_local_norm", "dump_local_norm_path", "dump_device_local_norm"), "norms of gradients are not printed yet"
-)
-_warned: set[str] = set()
-
-
-def _saying_so(key: str, setter: Setter) -> Setter:
-    """`setter`, with a warning at the first use that moves the setting, when nothing reads it yet."""
-
-    def warning(context: _Context, value: Any) -> _Context:
-        after: _Context = setter(context, value)
-        if after.config != context.config and key not in _warned:
-            _warned.add(key)
-            warnings.warn(f"'{key}' is stored, but has no effect today: {_UNREAD[key]}.", stacklevel=5)
-        return after
-
-    return warning if key in _UNREAD else setter
-
-
 _SETTERS: dict[str, Setter] = {
     "device_num": _given("device_num", stored(_SET, "device_num", number(1))),
     "global_rank": _given("global_rank", stored(_SET, "global_rank", number(0, MAX_RANKS - 1))),
@@ -290,7 +270,6 @@ _SETTERS: dict[str, Setter] = {
     "strategy_ckpt_config": _on_config(set_strategy_files),
     "grad_accumulation_step": _on_config(_set_accumulation),
 }
-_SETTERS = {key: _saying_so(key, setter) for key, setter in _SETTERS.items()}
 
 _ONLY_SET = ("pipeline_config", "parallel_optimizer_config", "pipeline_segments", "group_ckpt_save_file")
 

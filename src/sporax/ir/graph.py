@@ -67,6 +67,7 @@ class Operator:
         path: where in the user's program it stands, ``"net.dense1.matmul"``.
         backward: whether it belongs to a derivative.
         bodies: of control flow, in the order of the primitive's own parameters.
+        times: how often it runs per step; more than once where a loop has been written out (`sporax.planner.loops`).
     """
 
     operation: Operation
@@ -75,6 +76,7 @@ class Operator:
     path: str = ""
     backward: bool = False
     bodies: tuple[OperatorGraph, ...] = ()
+    times: int = 1
 
     @property
     def name(self) -> str:

@@ -7,14 +7,16 @@ are nominal rates; `compute_efficiency` and `memory_efficiency` say what share o
 from __future__ import annotations
 
 import json
+import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class HardwareProfile:
         except ValueError as error:
             raise SporaxValueError(f"For 'HardwareProfile', '{where}' must be a JSON object, but {error}.") from None
         _check_keys(cls, value, where)
-        links = tuple(_link(each, where) for each in _listed(value["links"], where))
+        links = _links(value["links"], where)
         flops = value["flops"]
         if not isinstance(flops, dict) or "default" not in flops:
             raise SporaxValueError(
@@ -110,13 +112,16 @@ class HardwareProfile:
                 f"{flops!r}."
             )
         for name, number in [*flops.items(), *value.items()]:
-            if name not in ("name", "source", "flops", "links"):
+            if name in ("name", "source"):
+                _check_text(number, name, where)
+            elif name not in ("flops", "links"):
                 _check_number(number, name, where, zero=name.endswith("_seconds") or name == "overlap")
-        if value.get("overlap", 0.0) > 1.0:
-            raise SporaxValueError(
-                f"For 'HardwareProfile', 'overlap' of '{where}' must be between 0 and 1, but got {value['overlap']!r}."
-            )
-        return cls(**{**value, "links": links})
+        for name in _SHARES & set(value):
+            if value[name] > 1.0:
+                raise SporaxValueError(
+                    f"For 'HardwareProfile', '{name}' of '{where}' must be a share, 1 at most, but got {value[name]!r}."
+                )
+        return cls(**{**value, "links": links, "memory_bytes": int(value["memory_bytes"])})
 
 
 def known_profiles() -> tuple[str, ...]:
@@ -125,7 +130,6 @@ def known_profiles() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 
-@lru_cache(maxsize=64)
 def load_profile(name: str) -> HardwareProfile:
     """A profile by name, or from a JSON file.
 
@@ -133,54 +137,98 @@ def load_profile(name: str) -> HardwareProfile:
         name: one of `known_profiles`, or a path that ends in ``.json``.
 
     Raises:
+        SporaxTypeError: not a text.
         SporaxValueError: no such profile or file, or the file is not a profile.
 
     Example:
         >>> load_profile("h200").memory_bytes
         141000000000
     """
+    if not isinstance(name, str):
+        raise SporaxTypeError(
+            f"For 'hardware', the profile must be a name or the path of a JSON file, but got {name!r}."
+        )
     if name in known_profiles():
-        return HardwareProfile.from_json((_folder() / f"{name}.json").read_text(), name)
+        return _known_profile(name)
     path = Path(name)
     if path.suffix != ".json" or not path.is_file():
         raise SporaxValueError(
             f"For 'hardware', the profile must be one of {known_profiles()} or the path of a JSON file, but got '{name}'."
         )
-    return HardwareProfile.from_json(path.read_text(), name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SporaxValueError(f"For 'hardware', the file '{name}' must be readable as text, but {error}.") from None
+    return HardwareProfile.from_json(text, name)
+
+
+@cache
+def _known_profile(name: str) -> HardwareProfile:
+    return HardwareProfile.from_json((_folder() / f"{name}.json").read_text(encoding="utf-8"), name)
 
 
 def _folder() -> Any:
     return resources.files("sporax.ir") / "profiles"
 
 
-def _link(value: Any, where: str) -> Link:
-    _check_keys(Link, value, where)
-    for name in ("group", "alpha_seconds", "bandwidth"):
-        _check_number(value[name], name, where, zero=name == "alpha_seconds")
-    return Link(**value)
+_SHARES = {"compute_efficiency", "memory_efficiency", "overlap"}
 
 
-def _listed(value: Any, where: str) -> list[Any]:
+def _links(value: Any, where: str) -> tuple[Link, ...]:
+    """The levels of the network, each of which joins more devices than the one before."""
     if not isinstance(value, list) or not value:
         raise SporaxValueError(
             f"For 'HardwareProfile', 'links' of '{where}' must be a list, innermost first, but got {value!r}."
         )
-    return value
+    links = tuple(_link(each, where) for each in value)
+    groups = [link.group for link in links]
+    if groups != sorted(set(groups)):
+        raise SporaxValueError(
+            f"For 'HardwareProfile', 'links' of '{where}' must stand innermost first, each with a larger 'group' than the one "
+            f"before, but got the groups {groups}."
+        )
+    return links
+
+
+def _link(value: Any, where: str) -> Link:
+    _check_keys(Link, value, where)
+    _check_text(value["name"], "name", where)
+    for name in ("group", "alpha_seconds", "bandwidth"):
+        _check_number(value[name], name, where, zero=name == "alpha_seconds")
+    if int(value["group"]) != value["group"]:
+        raise SporaxValueError(
+            f"For 'HardwareProfile', 'group' of '{where}' must be a whole number of devices, but got {value['group']!r}."
+        )
+    return Link(**{**value, "group": int(value["group"])})
 
 
 def _check_keys(kind: type[HardwareProfile] | type[Link], value: Any, where: str) -> None:
-    known = {each.name for each in fields(kind)}
-    optional = {each.name for each in fields(kind) if each.default is not MISSING}
-    if not isinstance(value, dict) or not known - optional <= set(value) <= known:
-        got = sorted(value) if isinstance(value, dict) else value
+    what = "profile" if kind is HardwareProfile else "link"
+    if not isinstance(value, dict):
         raise SporaxValueError(
-            f"For 'HardwareProfile', a {kind.__name__} of '{where}' must have the keys {sorted(known - optional)} and may have "
-            f"{sorted(known & optional)}, but got {got}."
+            f"For 'HardwareProfile', a {what} of '{where}' must be a JSON object, but got {reprlib.repr(value)}."
+        )
+    known = {each.name for each in fields(kind)}
+    needed = {each.name for each in fields(kind) if each.default is MISSING}
+    missing, unknown = sorted(needed - set(value)), sorted(set(value) - known)
+    if missing or unknown:
+        told = [f"{each} are missing" for each in (missing,) if each] + [
+            f"{each} are unknown" for each in (unknown,) if each
+        ]
+        raise SporaxValueError(
+            f"For 'HardwareProfile', a {what} of '{where}' must have the keys {sorted(needed)} and may have "
+            f"{sorted(known - needed)}, but {' and '.join(told)}."
         )
 
 
+def _check_text(value: Any, name: str, where: str) -> None:
+    if not isinstance(value, str):
+        raise SporaxValueError(f"For 'HardwareProfile', '{name}' of '{where}' must be a text, but got {value!r}.")
+
+
 def _check_number(value: Any, name: str, where: str, zero: bool) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0 or (value == 0 and not zero):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or value < 0 or (value == 0 and not zero):
         bound = ">= 0" if zero else "> 0"
         raise SporaxValueError(
             f"For 'HardwareProfile', '{name}' of '{where}' must be a number {bound}, but got {value!r}."

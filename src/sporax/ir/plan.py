@@ -7,13 +7,19 @@ bytes, memory) is computed by the planner, and what runs is written by the lower
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.json_reading import MalformedError, each, flag, number, numbers, of_kind, whole
+from sporax.ir.json_reading import field as field_of
+from sporax.ir.json_reading import text as text_of
 from sporax.ir.placement import Axes, Placement
+
+T = TypeVar("T")
 
 VERSION = 1
 """Of the JSON form."""
@@ -27,14 +33,15 @@ class Settlement:
         placement: where.
         reason: why, for people: ``"result of MatMul"``, ``"gradient of fc.weight"``.
         in_float32: combine parts in float32.
-        fusion: gradients with the same number above 0 are combined in one collective.
+        fusion: gradients with the same number above 0 are combined in one collective, with 0 each has its own; None: nobody
+            cares, and the compiler may combine what it likes.
         scale: the value is multiplied by it afterwards.
     """
 
     placement: Placement
     reason: str = ""
     in_float32: bool = False
-    fusion: int = 0
+    fusion: int | None = None
     scale: float = 1.0
 
 
@@ -82,6 +89,11 @@ class Plan:
         cut = sum(any(each.assignment) for each in self.operators)
         return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators cut)"
 
+    @property
+    def fusion_is_free(self) -> bool:
+        """Whether the compiler may combine all-reduces: nobody has said which gradients travel together."""
+        return all(each.fusion is None for each in self.settled.values())
+
     def to_json(self) -> str:
         """The plan as text."""
         return json.dumps({"version": VERSION, **_plan_value(self)})
@@ -91,16 +103,17 @@ class Plan:
         """Read what `to_json` wrote.
 
         Raises:
-            SporaxValueError: not a plan, or of another version.
+            SporaxValueError: not a plan, or of another version; the message says where in it.
         """
         try:
             value = json.loads(text)
-            version = value["version"]
-            if version == VERSION:
-                return _plan(value)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SporaxValueError(f"For 'Plan.from_json', the text must be a saved plan, but {error!r}.") from None
-        raise SporaxValueError(f"For 'Plan.from_json', the version must be {VERSION}, but got {version!r}.")
+            field_of(value, "version", _version)
+            return _plan(value)
+        except (TypeError, ValueError) as error:
+            problem = error.message if isinstance(error, SporaxValueError) else f"the text is no JSON: {error}"
+        except MalformedError as error:
+            problem = str(error)
+        raise SporaxValueError(f"For 'Plan.from_json', there must be a saved plan, but {problem.rstrip('.')}.")
 
 
 def _plan_value(plan: Plan) -> dict[str, Any]:
@@ -137,29 +150,63 @@ def _plan_value(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _plan(value: Mapping[str, Any]) -> Plan:
-    mesh = value["mesh"]
+def _version(value: Any) -> None:
+    if value != VERSION:
+        raise MalformedError(f"must be {VERSION}, but got {value!r}")
+
+
+def _plan(value: Any) -> Plan:
     return Plan(
-        DeviceMatrix(tuple(mesh["shape"]), tuple(mesh["names"]), tuple(mesh["ranks"])),
-        tuple(map(_placement, value["inputs"])),
-        tuple(map(_placement, value["outputs"])),
-        tuple(
-            OperatorPlan(
-                tuple(map(tuple, each["assignment"])),
-                tuple(map(_placement, each["operands"])),
-                tuple(map(_placement, each["results"])),
-                tuple(map(_plan, each.get("bodies", ()))),
-            )
-            for each in value["operators"]
-        ),
-        {
-            int(tensor): Settlement(**{**each, "placement": _placement(each["placement"])})
-            for tensor, each in value["settled"].items()
-        },
-        tuple(value["notes"]),
-        bool(value["alltoall"]),
-        str(value["graph"]),
+        field_of(value, "mesh", _mesh),
+        field_of(value, "inputs", _placements),
+        field_of(value, "outputs", _placements),
+        field_of(value, "operators", lambda operators: each(operators, _operator)),
+        field_of(value, "settled", _settled),
+        field_of(value, "notes", lambda notes: each(notes, text_of)),
+        field_of(value, "alltoall", flag),
+        field_of(value, "graph", text_of),
     )
+
+
+def _mesh(value: Any) -> DeviceMatrix:
+    names = field_of(value, "names", lambda names: each(names, text_of))
+    return _made(DeviceMatrix, field_of(value, "shape", numbers), names, field_of(value, "ranks", numbers))
+
+
+def _operator(value: Any) -> OperatorPlan:
+    return OperatorPlan(
+        field_of(value, "assignment", lambda assignment: each(assignment, numbers)),
+        field_of(value, "operands", _placements),
+        field_of(value, "results", _placements),
+        field_of(value, "bodies", lambda bodies: each(bodies, _plan)) if "bodies" in value else (),
+    )
+
+
+def _settled(value: Any) -> dict[int, Settlement]:
+    found = {}
+    for tensor in of_kind(value, dict):
+        if not tensor.isdecimal():
+            raise MalformedError(f"must have numbers of tensors as keys, but got {tensor!r}")
+        found[int(tensor)] = field_of(value, tensor, _settlement)
+    return found
+
+
+def _settlement(value: Any) -> Settlement:
+    return Settlement(
+        field_of(value, "placement", _placement),
+        field_of(value, "reason", text_of),
+        field_of(value, "in_float32", flag),
+        field_of(value, "fusion", lambda fusion: None if fusion is None else whole(fusion)),
+        field_of(value, "scale", number),
+    )
+
+
+def _made(kind: Callable[..., T], *values: Any) -> T:
+    """A value of a class that checks itself."""
+    try:
+        return kind(*values)
+    except SporaxValueError as error:
+        raise MalformedError(f"cannot be what it says: {error.message.rstrip('.')}") from None
 
 
 def _placement_value(placement: Placement) -> list[Any]:
@@ -167,6 +214,13 @@ def _placement_value(placement: Placement) -> list[Any]:
     return [placement.dims, placement.partial, placement.reduction] if placement.partial else [placement.dims]
 
 
-def _placement(value: list[Any]) -> Placement:
-    dims, partial, reduction = value if len(value) == 3 else (value[0], (), "")
-    return Placement(tuple(map(tuple, dims)), tuple(partial), reduction)
+def _placement(value: Any) -> Placement:
+    parts = of_kind(value, list)
+    if len(parts) not in (1, 3):
+        raise MalformedError(f"must be [dimensions] or [dimensions, partial, reduction], but got {reprlib.repr(value)}")
+    dims = each(parts[0], numbers)
+    return _made(Placement, dims, *((numbers(parts[1]), text_of(parts[2])) if len(parts) == 3 else ()))
+
+
+def _placements(value: Any) -> tuple[Placement, ...]:
+    return each(value, _placement)

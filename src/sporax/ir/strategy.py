@@ -20,7 +20,7 @@ class Strategy:
         >>> Strategy(((2, 4), (4, 2))).check("MatMul", ((64, 32), (32, 16)), num_devices=16)
         >>> Strategy(((3, 1),)).check("ReLU", ((8, 8),), num_devices=8)
         Traceback (most recent call last):
-        sporax.ir.errors.SporaxRuntimeError: For 'ReLU', a cut must be a power of 2 on 8 devices, but got 3 in ((3, 1),).
+        sporax.ir.errors.SporaxRuntimeError: For 'ReLU', the cut of dimension 0 of tensor 0 must be a power of 2 on 8 devices, …
     """
 
     cuts: tuple[tuple[int, ...], ...]
@@ -45,28 +45,47 @@ class Strategy:
                 f"For '{operator}', the strategy must have one tuple for each of the {len(shapes)} tensors, but got {self}."
             )
         for number, (cuts, shape) in enumerate(zip(self.cuts, shapes, strict=True)):
-            if len(cuts) != len(shape):
-                raise SporaxRuntimeError(
-                    f"For '{operator}', the strategy of tensor {number} must have {len(shape)} numbers for its shape "
-                    f"{shape}, but got {cuts}."
-                )
-            for dim, (slices, size) in enumerate(zip(cuts, shape, strict=True)):
-                self._check_cut(operator, slices, num_devices)
-                if size % slices:
-                    raise SporaxRuntimeError(
-                        f"For '{operator}', dimension {dim} of tensor {number} has size {size}, which must be divisible by "
-                        f"its cut, but got {slices} in {self}."
-                    )
-            if num_devices % math.prod(cuts):
-                raise SporaxRuntimeError(
-                    f"For '{operator}', the slices of tensor {number} must divide the {num_devices} devices, but {cuts} "
-                    f"makes {math.prod(cuts)}."
-                )
+            check_cuts(operator, number, cuts, shape, num_devices)
 
-    def _check_cut(self, operator: str, slices: int, num_devices: int) -> None:
+
+def check_cuts(operator: str, tensor: int, cuts: Sequence[int], shape: tuple[int, ...], num_devices: int) -> None:
+    """Check the numbers of slices of one tensor.
+
+    Args:
+        operator: what messages call it.
+        tensor: its number.
+        cuts: one number per dimension.
+        shape: its shape.
+        num_devices: devices of one pipeline stage.
+
+    Raises:
+        SporaxRuntimeError: as `Strategy.check`.
+    """
+    if len(cuts) != len(shape):
+        raise SporaxRuntimeError(
+            f"For '{operator}', the strategy of tensor {tensor} must have {len(shape)} numbers for its shape {shape}, but got "
+            f"{cuts}."
+        )
+    for dim, (slices, size) in enumerate(zip(cuts, shape, strict=True)):
+        where = f"For '{operator}', the cut of dimension {dim} of tensor {tensor}"
         if slices < 1:
-            raise SporaxRuntimeError(f"For '{operator}', a cut must be >= 1, but got {slices} in {self}.")
+            raise SporaxRuntimeError(f"{where} must be >= 1, but got {slices} in {cuts}.")
         if num_devices.bit_count() == 1 and slices.bit_count() != 1:
             raise SporaxRuntimeError(
-                f"For '{operator}', a cut must be a power of 2 on {num_devices} devices, but got {slices} in {self}."
+                f"{where} must be a power of 2 on {num_devices} devices, but got {slices} in {cuts}."
             )
+        if size % slices:
+            raise SporaxRuntimeError(
+                f"For '{operator}', dimension {dim} of tensor {tensor} has size {size}, which must be divisible by its cut, "
+                f"but got {slices} in {cuts}."
+            )
+    if num_devices % math.prod(cuts):
+        raise SporaxRuntimeError(
+            f"For '{operator}', the slices of tensor {tensor} must divide the {num_devices} devices, but {cuts} makes "
+            f"{math.prod(cuts)}."
+        )
+
+
+def spoken(cuts: Sequence[object]) -> str:
+    """Tuples of numbers and Layouts as messages show them."""
+    return f"({', '.join(map(str, cuts))}{',' if len(cuts) == 1 else ''})"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import reprlib
+from decimal import Decimal
 
 from sporax.ir.errors import SporaxValueError
 
+_MOST = 2**63
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
@@ -17,15 +20,18 @@ def parse_bytes(size: int | str, what: str) -> int:
         what: how a message about it starts: ``"For 'plan', 'memory'"``.
 
     Raises:
-        SporaxValueError: the text is not a number with a unit.
+        SporaxValueError: it is not a number above 0, or a text with one and a unit.
 
     Example:
         >>> parse_bytes("1.5 KB", "For 'x', 'size'")
         1500
     """
-    if isinstance(size, int):
-        return size
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", size)
-    if found is None or found.group(2).upper() not in _UNITS:
-        raise SporaxValueError(f"{what} must be a number of bytes or a text like '80GB', but got {size!r}.")
-    return int(float(found.group(1)) * _UNITS[found.group(2).upper()])
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]{1,2})?)\s*([A-Za-z]*)\s*", str(size))
+    unit = _UNITS.get(found.group(2).upper()) if found else None
+    count = int(Decimal(found.group(1)) * unit) if found and unit else 0
+    if not 0 < count < _MOST or isinstance(size, bool):
+        raise SporaxValueError(
+            f"{what} must be a number of bytes above 0 or a text like '80GB' (units {', '.join(filter(None, _UNITS))}), but got "
+            f"{reprlib.repr(size)}."
+        )
+    return count

@@ -1,20 +1,24 @@
 """`sporax plan`: run a script up to its first step that is cut over devices, show the plan, and stop.
 
 The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch; when the
-plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained.
+plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained. What Sporax refuses on
+the way is told in one message with the script's line, and no traceback: it is mostly a flag of this command.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxError, SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES, SYMBOLIC
 from sporax.ir.units import parse_bytes
@@ -63,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the target until a step is planned and show the plan; returns the exit code.
 
     Raises:
-        SporaxValueError: no such target, a target that is not Python, or a flag with a value that it cannot have.
+        SporaxValueError: no such target, a target that is not Python, a flag with a value that it cannot have, or a file that
+            cannot be written.
     """
     words = _take_flags(arguments)
     program = target.resolve(arguments.target, words, as_module=arguments.module)
@@ -72,12 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
             f"For 'sporax plan', the target must be a Python script or module, but got '{program.name}'."
         )
     if arguments.devices is not None:
-        if arguments.devices <= 0:
-            raise SporaxValueError(f"For 'sporax plan', --devices must be greater than 0, but got {arguments.devices}.")
+        if arguments.devices < 2:
+            raise SporaxValueError(
+                f"For 'sporax plan', --devices must be 2 or more for a plan to cut anything, but got {arguments.devices}."
+            )
         os.environ.update(simulated_devices(os.environ, arguments.devices))
-    files = _file("--json", arguments.json), _file("--html", arguments.html)
+    json_file, html_file = _file("--json", arguments.json), _file("--html", arguments.html)
     _say(arguments)
-    return _plan(program, *files)
+    return _plan(program, json_file, html_file)
 
 
 def _say(arguments: argparse.Namespace) -> None:
@@ -103,7 +110,7 @@ def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
         if not equals and len(words) < 2:
             raise SporaxValueError(f"For 'sporax plan', {flag} must have a value, but it is the last word.")
         value = value if equals else words[1]
-        if flag == "--devices" and not value.isdecimal():
+        if flag == "--devices" and not value.removeprefix("-").isdecimal():
             raise SporaxValueError(f"For 'sporax plan', --devices must be a number, but got '{value}'.")
         setattr(arguments, _FLAGS[flag], int(value) if flag == "--devices" else value)
         del words[: 1 if equals else 2]
@@ -115,7 +122,7 @@ def _file(flag: str, name: str | None) -> Path | None:
     if name is None:
         return None
     path = Path(name).absolute()
-    if not path.parent.is_dir():
+    if not path.parent.is_dir() or path.is_dir():
         raise SporaxValueError(
             f"For 'sporax plan', {flag} must be a file in a directory that exists, but got '{name}'."
         )
@@ -125,6 +132,7 @@ def _file(flag: str, name: str | None) -> Path | None:
 def _plan(program: target.Target, json_file: Path | None, html_file: Path | None) -> int:
     watch = importlib.import_module("sporax.planner.watch")  # by name: other commands stay without the planner
     watch.watchers.append(_stop)
+    sys.excepthook = _tell
     try:
         code: object = target.execute(program)
     except PlanMade as made:
@@ -133,11 +141,7 @@ def _plan(program: target.Target, json_file: Path | None, html_file: Path | None
     except SystemExit as end:
         code = end.code
     if code in (0, None):
-        print(
-            f"sporax plan: '{program}' has ended without a step that is cut over devices. It must call init() and run in "
-            "'parallel_mode' 'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight).",
-            file=sys.stderr,
-        )
+        print(f"sporax plan: {_without_step(program)}", file=sys.stderr)
         return NO_PLAN
     if isinstance(code, int):
         return code
@@ -145,14 +149,46 @@ def _plan(program: target.Target, json_file: Path | None, html_file: Path | None
     return 1
 
 
+def _without_step(program: target.Target) -> str:
+    """What to say of a script that came to its end."""
+    told = (
+        f"'{program}' has ended without a step that is cut over devices. It must call init() and run in 'parallel_mode' "
+        "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight)."
+    )
+    for word in program.arguments:
+        near = difflib.get_close_matches(word.partition("=")[0], _FLAGS, 1, cutoff=0.8)
+        if near and word.startswith("--"):
+            return f"{told} '{word}' was handed on to the script; should it be '{near[0]}'?"
+    return told
+
+
 def _stop(planned: Any) -> None:
     raise PlanMade(planned)
+
+
+def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    """Report what left the script: what Sporax refuses in one message, everything else as Python does."""
+    if not isinstance(error, SporaxError):
+        sys.__excepthook__(kind, error, frames)
+        return
+    ours = str(Path(__file__).parents[1])
+    places = [
+        each for each in traceback.extract_tb(frames) if not each.filename.startswith((ours, sys.base_prefix, "<"))
+    ]
+    mine = [each for each in places if "site-packages" not in each.filename]
+    where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""
+    print(f"sporax plan: {where}{error}", file=sys.stderr)
 
 
 def _show(planned: Any, json_file: Path | None, html_file: Path | None) -> None:
     summary = planned.summary()
     importlib.import_module("sporax.parallel").show_plan(summary)
-    if json_file is not None:
-        json_file.write_text(f"{summary.to_json()}\n")
-    if html_file is not None:
-        planned.report(html_file)
+    try:
+        if json_file is not None:
+            json_file.write_text(f"{summary.to_json()}\n", encoding="utf-8")
+        if html_file is not None:
+            planned.report(html_file)
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'sporax plan', '{error.filename}' must be a file that can be written, but {error.strerror}."
+        ) from None

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from sporax.ir.errors import SporaxValueError
 
+MOST_DEVICES = 1 << 14
+"""Each costs some 0.1 MB and a moment of the start."""
 _FLAG = "--xla_force_host_platform_device_count"
 
 
@@ -17,13 +19,17 @@ def simulated_devices(environ: Mapping[str, str], count: int) -> dict[str, str]:
         count: number of devices.
 
     Raises:
-        SporaxValueError: JAX_PLATFORMS asks for something other than the CPU.
+        SporaxValueError: more devices than one process can act as, or JAX_PLATFORMS asks for something other than the CPU.
     """
+    if count > MOST_DEVICES:
+        raise SporaxValueError(
+            f"For 'simulated devices', their number must be at most {MOST_DEVICES} in one process, but got {count}."
+        )
     platforms = environ.get("JAX_PLATFORMS", "")
     if platforms not in ("", "cpu"):
         raise SporaxValueError(
-            f"For 'sporax run', --local_devices simulates devices on the CPU, so JAX_PLATFORMS must be 'cpu' or unset, "
-            f"but got '{platforms}'. Leave --local_devices away to use the real devices."
+            f"For 'simulated devices', JAX_PLATFORMS must be 'cpu' or unset, but got '{platforms}'. Name no number of devices to "
+            "use the real ones."
         )
     others = [flag for flag in environ.get("XLA_FLAGS", "").split() if not flag.startswith(_FLAG)]
     return {"XLA_FLAGS": " ".join([*others, f"{_FLAG}={count}"]), "JAX_PLATFORMS": "cpu"}

@@ -80,7 +80,7 @@ def resolve(name: str, arguments: Sequence[str], *, as_module: bool = False) -> 
     command = None if name.endswith(".py") or os.path.isdir(name) else _find_command(name)
     if command is None:
         raise SporaxValueError(
-            f"For 'sporax run', the target must be a script, a command on PATH or (after -m) a module that exists, "
+            f"For 'target', it must be a script, a command on PATH or (after -m) a module that exists, "
             f"but got '{name}' in directory '{os.getcwd()}'."
         )
     ours = _is_python_script(command) and Path(command).parent == Path(sys.executable).parent
@@ -138,7 +138,7 @@ def _run_module(target: Target) -> int:
         found, problem = False, str(error)
     if not found:
         raise SporaxValueError(
-            f"For 'sporax run', the module after -m must be importable, but got '{target.name}' ({problem})."
+            f"For 'target', the module after -m must be importable, but got '{target.name}' ({problem})."
         )
     return _with_own_traceback(lambda: runpy.run_module(target.name, run_name="__main__", alter_sys=True))
 

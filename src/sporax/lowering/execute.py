@@ -15,15 +15,16 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.graph import IDENTITIES, LITERAL
-from sporax.ir.marks import WeightMark
+from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.again import late_copy
 from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.local import DevicePosition, Task
+from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.marks import mark_p
 from sporax.lowering.redistribute import apply_redistribution
-from sporax.planner.moves import MoveKind
+from sporax.lowering.together import redistribute_together
 from sporax.planner.rules import rule_for
 from sporax.planner.transfers import Schedule, Together, Transfer, schedule
 
@@ -34,18 +35,21 @@ Values = dict[int, dict[Placement, Array]]
 """For each tensor its slices at every placement it has been brought to."""
 
 
-def rank_program(step: Ingested, plan: Plan, axis_names: tuple[str, ...]) -> Callable[..., list[Array]]:
+def rank_program(
+    step: Ingested, plan: Plan, axis_names: tuple[str, ...], norms: LocalNorms | None = None
+) -> Callable[..., list[Array]]:
     """One rank's program.
 
     Args:
         step: the program, as ingested.
         plan: how it is cut.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
+        norms: what is told of gradients before they are combined, if anything.
 
     Returns:
         A function of the slices of all inputs of the graph but its constants, which gives the slices of the outputs.
     """
-    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan))
+    runner = _Runner(step, plan, axis_names, schedule(step.graph, plan), norms)
 
     def program(*arguments: Array) -> list[Array]:
         num_constants = len(step.constants)
@@ -66,6 +70,7 @@ class _Runner:
     plan: Plan
     axis_names: tuple[str, ...]
     transfers: Schedule
+    norms: LocalNorms | None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         graph, plan = self.step.graph, self.plan
@@ -76,6 +81,9 @@ class _Runner:
         for number, (equation, planned) in enumerate(zip(self.step.equations, plan.operators, strict=True)):
             self._transfer(self.transfers.before[number], values)
             operator = graph.operators[number]
+            if self.norms is not None and isinstance(operator.mark, GradientMark):
+                made = [next(iter(values[tensor].values())) for tensor in operator.operands]  # as they came, in parts
+                self.norms.watch(operator.mark.parameters, made, jax.lax.axis_index(self.axis_names))
             operands = [
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]
                 for position, (tensor, placement) in enumerate(zip(operator.operands, planned.operands, strict=True))
@@ -118,7 +126,7 @@ class _Runner:
         return task.run(DevicePosition(self.axis_names), operands)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
-        return rank_program(body, plan, self.axis_names)
+        return rank_program(body, plan, self.axis_names, self.norms)
 
     def _scan(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         params = equation.params
@@ -175,28 +183,12 @@ class _Runner:
         return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
 
     def _move_together(self, together: Together, arrays: Sequence[Array]) -> list[Array]:
-        """Send tensors in one buffer with one row per rank: rows that each rank keeps, gets, or shares with all others."""
-        (move,) = together[0].redistribution.moves
-        names = tuple(self.axis_names[axis] for axis in move.axes)
-        rows = num_parts(self.plan.mesh, move.axes) if move.kind is MoveKind.REDUCE_SCATTER else 1
-        dtype = arrays[0].dtype
-        flat = [_as_rows(array, each, rows) for array, each in zip(arrays, together, strict=True)]
-        buffer = jnp.concatenate(flat, axis=1)
-        settlement = together[0].settlement
+        """Send tensors in common buffers."""
+        dtype, settlement = arrays[0].dtype, together[0].settlement
         if settlement is not None and settlement.in_float32 and _is_short_float(dtype):
-            buffer = buffer.astype(jnp.float32)
-        if move.kind is MoveKind.REDUCE_SCATTER:
-            buffer = jax.lax.psum_scatter(buffer, names, scatter_dimension=0, tiled=True)
-        elif move.kind is MoveKind.ALL_GATHER:
-            buffer = jax.lax.all_gather(buffer, names, axis=0, tiled=True)
-        else:
-            buffer = jax.lax.psum(buffer, names)
-        pieces, start = [], 0
-        for each, row in zip(together, flat, strict=True):
-            piece = jax.lax.slice_in_dim(buffer, start, start + row.shape[1], axis=1)
-            pieces.append(_scaled(_from_rows(piece, each), each).astype(dtype))
-            start += row.shape[1]
-        return pieces
+            arrays = [array.astype(jnp.float32) for array in arrays]
+        moved = redistribute_together(arrays, [each.redistribution for each in together], self.axis_names)
+        return [_scaled(array, each).astype(dtype) for array, each in zip(moved, together, strict=True)]
 
 
 def _scaled(array: Array, transfer: Transfer) -> Array:
@@ -206,37 +198,6 @@ def _scaled(array: Array, transfer: Transfer) -> Array:
 
 def _is_short_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
-
-
-def _as_rows(array: Array, transfer: Transfer, rows: int) -> Array:
-    """A tensor as a matrix with one row per rank that keeps a part of it."""
-    (move,) = transfer.redistribution.moves
-    if rows == 1:
-        return array.reshape(1, -1)
-    stretched = array.reshape(transfer.redistribution.stretched)
-    return jnp.moveaxis(stretched, move.target, 0).reshape(rows, -1)
-
-
-def _from_rows(rows: Array, transfer: Transfer) -> Array:
-    """The reverse of `_as_rows`, for the rows that this rank has then."""
-    way = transfer.redistribution
-    (move,) = way.moves
-    if move.kind is MoveKind.ALL_REDUCE:
-        return rows.reshape(way.local_target)
-    shape = list(way.stretched)
-    if move.kind is MoveKind.ALL_GATHER:
-        return jnp.moveaxis(rows.reshape(-1, *shape), 0, move.source).reshape(way.local_target)
-    size = shape.pop(move.target) // _rows_of(way.stretched, way.local_target)
-    return jnp.moveaxis(rows.reshape(size, *shape), 0, move.target).reshape(way.local_target)
-
-
-def _rows_of(stretched: Sequence[int], local: Sequence[int]) -> int:
-    whole = part = 1
-    for size in stretched:
-        whole *= size
-    for size in local:
-        part *= size
-    return whole // part
 
 
 class _Nowhere:

@@ -34,11 +34,15 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
         return x
     x = jnp.reshape(x, plan.stretched)
     for move in plan.moves:
-        if move.kind is MoveKind.PERMUTE:
-            x = permute(x, move.axes, axis_names, move.pairs)
-        else:
-            x = _MOVES[move.kind](x, move, tuple(axis_names[axis] for axis in move.axes))
+        x = apply_move(x, move, axis_names)
     return jnp.reshape(x, plan.local_target)
+
+
+def apply_move(x: Array, move: Move, axis_names: tuple[str, ...]) -> Array:
+    """One move of a stretched slice."""
+    if move.kind is MoveKind.PERMUTE:
+        return permute(x, move.axes, axis_names, move.pairs)
+    return _MOVES[move.kind](x, move, tuple(axis_names[axis] for axis in move.axes))
 
 
 def _slice(x: Array, move: Move, names: tuple[str, ...]) -> Array:

@@ -9,7 +9,7 @@ from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ops._primitive import Primitive, strategy_form
-from sporax.ops._sharded import check_options
+from sporax.ops._sharded import check_options, checked_plan
 from sporax.runtime import state
 
 if TYPE_CHECKING:
@@ -70,12 +70,13 @@ class PlacementMarks:
         Args:
             in_strategy: one entry per input: tuple of ints, Layout, or None to leave it to the planner.
             out_strategy: likewise for the outputs, or None.
-            parameter_plan: cuts of Parameters by name, ``{"fc.weight": (8, 1)}``.
+            parameter_plan: cuts of Parameters by name, ``{"fc.weight": (8, 1)}``. Unknown names are ignored with a warning.
             device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``.
             level: 0, 1 or 2; of MindSpore's search, so others than 0 are accepted with a warning.
 
         Raises:
             SporaxTypeError: an argument of the wrong kind.
+            SporaxValueError: `parameter_plan` has a cut that does not fit its Parameter.
         """
         name = type(self).__name__
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
@@ -86,7 +87,8 @@ class PlacementMarks:
                 f"For '{name}.shard', 'parameter_plan' must be a dict, but got {type(parameter_plan).__name__}."
             )
         check_options(f"{name}.shard", device, level)
-        self._mark("shard", (in_strategy, out_strategy, parameter_plan or {}, device, level))
+        plan = checked_plan(f"{name}.shard", self, parameter_plan or {})
+        self._mark("shard", (in_strategy, out_strategy, plan, device, level))
         return self
 
     def recompute(

@@ -7,7 +7,8 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import jax
@@ -85,7 +86,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         """
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
-            if context.graph_mode():
+            if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
                 return self.program(*args, **kwargs)
             context.refuse_eager(type(self).__name__)
         return self._run(*args, **kwargs)
@@ -168,13 +169,33 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
-        with jax.named_scope(self._cell_name or type(self).__name__), ruled_by(self._cast_to):
+        with jax.named_scope(self._cell_name or type(self).__name__), ruled_by(self._cast_to), self._weights_cast():
             if "shard" in self._marks:
                 return self._sharded(args, kwargs)
             if "strategy_gen_mode" in self._marks:
                 with kept_batch_parallel():
                     return self.construct(*args, **kwargs)
             return self.construct(*args, **kwargs)
+
+    @contextmanager
+    def _weights_cast(self) -> Iterator[None]:
+        """Let `construct` find trainable Parameters in the dtype that inputs are cast to. Our own layers see to theirs."""
+        dtype = self._cast_to
+        if not isinstance(dtype, DType) or type(self).__module__.startswith("sporax."):
+            yield
+            return
+        found = {
+            name: getattr(self, name)
+            for name, parameter in self._params.items()
+            if parameter is not None and parameter.requires_grad and parameter.dtype in dtypes.float_type
+        }
+        try:
+            for name, value in found.items():
+                object.__setattr__(self, name, value.astype(dtype))
+            yield
+        finally:
+            for name, value in found.items():
+                object.__setattr__(self, name, value)
 
     def _sharded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run with inputs, outputs and Parameters cut as `shard` says."""
@@ -248,6 +269,11 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def _set_cell(self, name: str, value: Cell) -> None:
         if name in self._params:
             raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
+        if "shard" in value._marks and any(value is child and path != name for path, child in self._cells.items()):
+            # What `self.block.shard(…)` returned: another name for a part that keeps its own.
+            self._cells.pop(name, None)
+            object.__setattr__(self, name, value)
+            return
         if self._auto_prefix:
             value.update_parameters_name(f"{self._prefix_for_names()}{name}.")
         value._take_name(name)
@@ -323,7 +349,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         return self
 
     def to_float(self, dst_type: DType) -> Self:
-        """Cast floating inputs to this dtype on entry, here and below; layers cast their weights to match.
+        """Cast floating inputs, and trainable Parameters while `construct` reads them, to this dtype, here and below.
 
         Raises:
             SporaxValueError: not float16, float32 or bfloat16.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from sporax import ops
@@ -18,7 +17,13 @@ from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
-from sporax.ops.normalization import batch_moments, batch_norm_eval, batch_norm_shared, batch_norm_train
+from sporax.ops.normalization import (
+    batch_moments,
+    batch_norm_eval,
+    batch_norm_shared,
+    batch_norm_train,
+    standardized,
+)
 from sporax.runtime import collectives, groups
 from sporax.runtime.groups import Group
 
@@ -170,8 +175,8 @@ def normalize_groups(
             f"For '{layer}', the input must have {gamma.shape[0]} channels, but its shape is {x.shape}."
         )
     values = x.astype(jnp.promote_types(x.dtype, jnp.float32)).reshape(x.shape[0], groups, -1)
-    mean, variance = jnp.mean(values, -1, keepdims=True), jnp.var(values, -1, keepdims=True)
-    normed = ((values - mean) * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape)
+    normed, mean, variance = standardized(values, (-1,), epsilon)
+    normed = normed.reshape(x.shape)
     spread = (-1,) + (1,) * (x.ndim - 2)
     scaled = normed * gamma.reshape(spread) + beta.reshape(spread)
     count = values.shape[-1]

@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 
+from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.layout import HasLayout
 from sporax.ir.marks import Cuts, LayoutMark
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.ops._marked import cuts_of, following, next_operator
@@ -39,6 +41,12 @@ def sharded_call(
         SporaxRuntimeError: not one entry per Tensor.
     """
     if not state.planning():
+        if context.cuts_compiled_steps() and not state.compiling():
+            warnings.warn(
+                f"For '{name}', 'shard' cuts nothing inside of a derivative in PYNATIVE_MODE: values are the same, computed "
+                "whole. Compile the step with jit, or call set_context(mode=GRAPH_MODE).",
+                stacklevel=2,
+            )
         return function(*args, **kwargs)
     if is_operator(function):
         with next_operator(in_strategy, out_strategy):
@@ -78,28 +86,60 @@ def is_operator(function: Any) -> bool:
     return isinstance(function, Operator) or any(function is each for each in MINT.values())
 
 
-def parameters_by_plan(cell: Any, plan: Mapping[str, Any]) -> dict[Parameter, Any]:
-    """The Parameters that a `parameter_plan` names, with their cuts.
+def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """A `parameter_plan` by the Parameters' paths inside `cell`; their names may change when it becomes part of another.
+
+    Args:
+        where: what messages call the function.
+        cell: whose Parameters are named, by their present names or by their paths, ``self.`` before them or not.
+        plan: cuts by name. Unknown names are left out with a warning.
 
     Raises:
-        SporaxTypeError: a cut is neither a tuple nor a Layout.
+        SporaxTypeError: a name is no string, or a cut neither a tuple nor a Layout.
         SporaxValueError: a cut that does not fit its Parameter.
     """
-    known = {parameter.name: parameter for parameter in cell.get_parameters()} if plan else {}
-    found: dict[Parameter, Any] = {}
+    paths: dict[str, Parameter] = dict(cell.parameters_and_names()) if plan else {}
+    by_name = {parameter.name: path for path, parameter in paths.items()}
+    found: dict[str, Any] = {}
     for name, cut in plan.items():
-        parameter = known.get(name.removeprefix("self."))
-        if parameter is None:
+        if not isinstance(name, str) or not (isinstance(cut, tuple) or isinstance(cut, HasLayout)):
+            raise SporaxTypeError(
+                f"For '{where}', 'parameter_plan' must hold tuples or Layouts by name, but got {type(name).__name__} and "
+                f"{type(cut).__name__} for {name!r}."
+            )
+        short = name.removeprefix("self.")
+        path = by_name.get(short, short)
+        if path not in paths:
             warnings.warn(
-                f"For 'shard', 'parameter_plan' names '{name}', which is not a Parameter: ignored.", stacklevel=3
+                f"For '{where}', 'parameter_plan' names '{name}', which is not a Parameter of {type(cell).__name__}: "
+                f"ignored. There are {sorted(by_name)}.",
+                stacklevel=4,
             )
             continue
-        if not isinstance(cut, tuple) and not hasattr(cut, "__layout__"):
-            raise SporaxTypeError(
-                f"For 'shard', the cut of '{name}' must be a tuple or a Layout, but got {type(cut).__name__}."
-            )
-        found[parameter] = cut
+        _check_fits(where, name, cut, tuple(paths[path].shape))
+        found[path] = cut
     return found
+
+
+def _check_fits(where: str, name: str, cut: Any, shape: tuple[int, ...]) -> None:
+    parts = cut.__layout__().split if isinstance(cut, HasLayout) else cut
+    if len(parts) != len(shape):
+        raise SporaxValueError(
+            f"For '{where}', the cut of '{name}' in 'parameter_plan' must have {len(shape)} numbers for its shape {shape}, but "
+            f"got {cut}."
+        )
+    for dim, (size, part) in enumerate(zip(shape, parts, strict=True)):
+        if not isinstance(part, int) or isinstance(part, bool) or part < 1 or size % part:
+            raise SporaxValueError(
+                f"For '{where}', the cut of '{name}' in 'parameter_plan' must have positive ints that divide its shape "
+                f"{shape}, but dimension {dim} has size {size} and got {part!r}."
+            )
+
+
+def parameters_by_plan(cell: Any, plan: Mapping[str, Any]) -> dict[Parameter, Any]:
+    """The Parameters of a checked plan, with their cuts."""
+    paths = dict(cell.parameters_and_names()) if plan else {}
+    return {paths[path]: cut for path, cut in plan.items() if path in paths}
 
 
 def _marked(name: str, what: str, values: Any, cuts: Cuts | None) -> Any:

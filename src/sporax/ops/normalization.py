@@ -43,10 +43,20 @@ def _layer_norm(
         )
     axes = tuple(range(first, input_x.ndim))
     values = input_x.astype(jnp.promote_types(input_x.dtype, jnp.float32))
-    mean = jnp.mean(values, axes, keepdims=True)
-    variance = jnp.var(values, axes, keepdims=True)
-    normed = (values - mean) * jax.lax.rsqrt(variance + epsilon)
+    normed, mean, variance = standardized(values, axes, epsilon)
     return (normed * gamma + beta).astype(input_x.dtype), mean, variance
+
+
+def standardized(values: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
+    """``(values - mean) / sqrt(variance + epsilon)`` over `axes`, the mean and the variance, which keep these dims.
+
+    The deviations are computed once for result and variance, so the backward pass has one path through them: with
+    `jnp.var`, which computes its own, it would keep another array of the size of `values`.
+    """
+    mean = jnp.mean(values, axes, keepdims=True)
+    deviations = values - mean
+    variance = jnp.mean(jnp.square(deviations), axes, keepdims=True)
+    return deviations * jax.lax.rsqrt(variance + epsilon), mean, variance
 
 
 @operator("RmsNorm", function="rms_norm")

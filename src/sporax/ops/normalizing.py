@@ -12,7 +12,7 @@ from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops import _check as check
 from sporax.ops._operator import Array, operator
-from sporax.ops.normalization import batch_norm_eval, batch_norm_train
+from sporax.ops.normalization import batch_norm_eval, batch_norm_train, standardized
 
 
 @operator(function="")
@@ -130,15 +130,9 @@ def layer_norm(
                 f"For 'layer_norm', '{label}' must have shape {normalized_shape}, but got {array.shape}."
             )
     wide = input.astype(jnp.promote_types(input.dtype, jnp.float32))
-    normed = _normed(wide, tuple(range(first, input.ndim)), eps)
+    normed = standardized(wide, tuple(range(first, input.ndim)), eps)[0]
     normed = normed if weight is None else normed * weight
     return (normed if bias is None else normed + bias).astype(input.dtype)
-
-
-def _normed(values: Array, axes: tuple[int, ...], eps: float) -> Array:
-    mean = jnp.mean(values, axes, keepdims=True)
-    variance = jnp.var(values, axes, keepdims=True)
-    return (values - mean) * jax.lax.rsqrt(variance + eps)
 
 
 @operator(function="group_norm", mint="nn.functional.group_norm")
@@ -163,7 +157,7 @@ def group_norm(
         if array is not None and array.shape != (channels,):
             raise SporaxValueError(f"For 'group_norm', '{label}' must have shape {(channels,)}, but got {array.shape}.")
     wide = input.astype(jnp.promote_types(input.dtype, jnp.float32))
-    normed = _normed(wide.reshape(n, num_groups, -1), (2,), eps).reshape(input.shape)
+    normed = standardized(wide.reshape(n, num_groups, -1), (2,), eps)[0].reshape(input.shape)
     spread = (-1, *[1] * (input.ndim - 2))
     normed = normed if weight is None else normed * weight.reshape(spread)
     return (normed if bias is None else normed + bias.reshape(spread)).astype(input.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from sporax.common.jit import Compiled
@@ -18,7 +18,7 @@ def shard(
     fn: Callable[..., Any],
     in_strategy: Any,
     out_strategy: Any = None,
-    parameter_plan: Mapping[str, Any] | None = None,
+    parameter_plan: dict[str, Any] | None = None,
     device: str = "Ascend",
     level: int = 0,
 ) -> Callable[..., Any]:
@@ -36,6 +36,7 @@ def shard(
 
     Raises:
         SporaxTypeError: an argument of the wrong kind, or a `parameter_plan` for something that is not a Cell.
+        SporaxValueError: `parameter_plan` has a cut that does not fit its Parameter.
         SporaxRuntimeError: when called: not one entry per Tensor, or cuts that do not fit.
 
     Example:
@@ -44,7 +45,7 @@ def shard(
     if not callable(fn):
         raise SporaxTypeError(f"For 'shard', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
     if isinstance(fn, Cell):
-        fn.shard(in_strategy, out_strategy, dict(parameter_plan or {}), device, level)
+        fn.shard(in_strategy, out_strategy, parameter_plan, device, level)
         return fn
     if parameter_plan is not None:
         raise SporaxTypeError(

@@ -259,11 +259,14 @@ class AutoParallel(Cell):
         self._set(init_param_in_compile=False)
 
     def print_local_norm(self) -> None:
-        """Print the norm of every gradient before it is reduced."""
+        """Print, for every rank, the norm of every gradient before it is combined with those of other ranks."""
         self._set(dump_local_norm=True)
 
     def dump_local_norm(self, file_path: str) -> None:
-        """Save the norm of every gradient before it is reduced.
+        """Save, for every rank and step, the norm of every gradient before it is combined with those of other ranks.
+
+        Args:
+            file_path: a folder; files are called ``rank_0/local_norm__fc.weight_float32_0.npy``, the last number counts steps.
 
         Raises:
             SporaxTypeError: not a string.
@@ -271,7 +274,7 @@ class AutoParallel(Cell):
         self._set(dump_local_norm_path=file_path, dump_local_norm=True)
 
     def enable_device_local_norm(self) -> None:
-        """Also give the norm over all gradients of this device."""
+        """Tell the norm over all gradients of a rank too, where the others are told: ``device_local_norm``."""
         self._set(dump_device_local_norm=True)
 
     def transformer_opt(self, file_path: str | None) -> None:

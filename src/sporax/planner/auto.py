@@ -14,17 +14,19 @@ from dataclasses import dataclass, fields, replace
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
-from sporax.ir.marks import GradientMark, OperatorMark, Side
+from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
-from sporax.ir.plan import Plan, Settlement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.search_config import PRICES, CostModelConfig
+from sporax.planner.bodies import Given
 from sporax.planner.buffers import buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
 from sporax.planner.lookup_cuts import is_split
+from sporax.planner.loops import written_out
 from sporax.planner.policy import Known
 from sporax.planner.propagation import plan_by_propagation
 from sporax.planner.rules import Assignment
@@ -62,7 +64,7 @@ def auto_plan(
     policy = AutoPolicy(
         mesh, config, whole_parameters, buffers_for(graph, config), always=settings.search.recursive_keeps_strategies
     )
-    options = search_options(settings, mesh, profile, {**data, **_users_cuts(graph, policy)})
+    options = search_options(settings, mesh, profile, {**data, **_users_cuts(written_out(graph).graph, policy)})
     found = search(graph, mesh, price_list(settings, mesh, profile), _mode(settings), options)
 
     def finished(found: SearchResult) -> Plan:
@@ -167,22 +169,30 @@ class AutoPolicy(SemiAuto):
 
 
 def _users_cuts(graph: OperatorGraph, policy: AutoPolicy) -> dict[int, Placement]:
-    """Where the user's strategies put tensors."""
+    """Where the user's strategies and layouts put tensors; a Parameter that has a layout is kept like that."""
     found: dict[int, Placement] = {}
+    parameters = {each.tensor for each in graph.inputs if each.role is Role.PARAMETER}
     for operator in graph.operators:
-        mark = operator.mark
+        mark, specs = operator.mark, operator.operation.operands
         if isinstance(mark, OperatorMark) and mark.side is Side.IN and policy.keeps(mark):
-            specs = operator.operation.operands
             wanted = policy.at_operator(replace(mark, path=operator.path), specs, [None] * len(specs))
-            for tensor, settlement in zip(operator.results, wanted, strict=True):
-                if settlement is not None:
-                    found[tensor] = settlement.placement
+        elif isinstance(mark, LayoutMark):
+            wanted = policy.at_layout(mark, specs)
+        else:
+            continue
+        for given, tensor, settlement in zip(operator.operands, operator.results, wanted, strict=True):
+            if settlement is not None:
+                found[tensor] = settlement.placement
+                if given in parameters and isinstance(mark, LayoutMark):
+                    found[given] = settlement.placement
     return found
 
 
-def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> dict[int, Assignment]:
+def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
     """How the search cut the operators before the update of the parameters; where the user did, they follow him."""
     found: dict[int, Assignment] = {}
+    control: dict[int, OperatorPlan] = {}
+    bodies: dict[int, tuple[Given, ...]] = {}
     last = len(graph.operators)
     kept: int | None = None
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
@@ -191,9 +201,19 @@ def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> dict[int, Ass
             last = number
         elif isinstance(mark, OperatorMark):
             kept = mark.number if mark.side is Side.IN and policy.keeps(mark) else None
-        elif mark is None and kept is None and not operator.bodies:
+        elif mark is not None or kept is not None:
+            continue
+        elif operator.bodies:
+            control[number] = planned
+            pairs = zip(operator.bodies, planned.bodies, strict=True)
+            bodies[number] = tuple(_cuts(body, body_plan, policy) for body, body_plan in pairs)
+        else:
             found[number] = planned.assignment
-    return {number: assignment for number, assignment in found.items() if number < last}
+    return Given(
+        {number: assignment for number, assignment in found.items() if number < last},
+        {number: planned for number, planned in control.items() if number < last},
+        bodies,
+    )
 
 
 def _inputs(graph: OperatorGraph, plan: Plan, data: Mapping[int, Placement]) -> dict[int, Placement]:

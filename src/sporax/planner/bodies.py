@@ -1,31 +1,55 @@
 """Loops and branches in a plan by propagation: bodies are planned from inside, with layouts that fit from one round to the next.
 
 What a loop carries must lie at the end of its body as at the start. So a body is planned twice: first to see where it wants
-what nobody has decided yet, then with that as given, at both ends.
+what nobody has decided yet, then with that as given, at both ends. Where a search has looked inside (`planner.loops`), it has
+decided on both ends, and on the cuts between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from sporax.ir.graph import Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.planner.policy import Known
+from sporax.planner.rules import Assignment
 
 SCALAR = Placement(())
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a search has decided of a graph, by position of the operator.
+
+    Attributes:
+        cuts: how operators are cut.
+        control: plans of loops and branches, by which their bodies' arguments and results lie.
+        bodies: what it has decided of their bodies.
+    """
+
+    cuts: Mapping[int, Assignment] = field(default_factory=dict)
+    control: Mapping[int, OperatorPlan] = field(default_factory=dict)
+    bodies: Mapping[int, tuple[Given, ...]] = field(default_factory=dict)
 
 
 class PlanBody(Protocol):
     """Plans a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
     Results from number `stacked` on may be parts of sums. Gives the plan, and where operators inside have the arguments;
-    parameters may be kept elsewhere.
+    parameters may be kept elsewhere. Operators are cut as given.
     """
 
     def __call__(
-        self, body: OperatorGraph, arguments: Known, outputs: Known = (), stacked: int | None = None, /
+        self,
+        body: OperatorGraph,
+        arguments: Known,
+        outputs: Known = (),
+        stacked: int | None = None,
+        given: Given | None = None,
+        /,
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """Plan it."""
         ...
@@ -40,6 +64,38 @@ def plan_control_flow(operator: Operator, known: Known, plan_body: PlanBody) -> 
         plan_body: plans one of its bodies.
     """
     return _KINDS[operator.name](operator, known, plan_body)
+
+
+def plan_as_decided(
+    operator: Operator, decided: OperatorPlan, given: Sequence[Given], plan_body: PlanBody
+) -> OperatorPlan:
+    """How a loop or branch is cut that a search has planned: at the edges of its bodies as there.
+
+    Args:
+        operator: it.
+        decided: the search's plan of it.
+        given: what the search has decided of its bodies.
+        plan_body: plans one of them.
+    """
+    params = operator.operation.params
+    carried = params["num_carry"] if operator.name == "scan" else None
+    plans = []
+    for body, before, cuts, count in zip(operator.bodies, decided.bodies, given, _handed(operator), strict=True):
+        ends = [where if carried is None or n < carried else None for n, where in enumerate(before.outputs)]
+        plans.append(plan_body(body, before.inputs[len(before.inputs) - count :], ends, carried, cuts)[0])
+    results = decided.results
+    if carried is not None:
+        stacked = (Placement(((), *each.dims), each.partial, each.reduction) for each in plans[0].outputs[carried:])
+        results = (*results[:carried], *stacked)
+    return OperatorPlan((), decided.operands, results, tuple(plans))
+
+
+def _handed(operator: Operator) -> list[int]:
+    """How many operands each body is handed."""
+    params, count = operator.operation.params, len(operator.operands)
+    if operator.name == "while":
+        return [count - params["body_nconsts"], count - params["cond_nconsts"]]
+    return [count if operator.name == "scan" else count - 1] * len(operator.bodies)
 
 
 def _scan(operator: Operator, known: Known, plan_body: PlanBody) -> OperatorPlan:

@@ -5,6 +5,7 @@ Nothing here shares code with the searches.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from sporax.ir.errors import SporaxValueError
@@ -12,7 +13,9 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.planner.rules import placements, problem, replicate, rule_for
+from sporax.planner.loops import written_out
+from sporax.planner.rules import placements, problem, rule_for
+from sporax.planner.rules.loops import RULES
 
 
 def check_plan(graph: OperatorGraph, plan: Plan) -> None:
@@ -21,12 +24,13 @@ def check_plan(graph: OperatorGraph, plan: Plan) -> None:
     Raises:
         SporaxValueError: with the first thing that disagrees, where it is, and the two values.
     """
-    reason = next(_disagreements(graph, plan), None)
+    reason = next(itertools.chain(_disagreements(graph, plan), _edges(graph, plan)), None)
     if reason is not None:
         raise SporaxValueError(f"For 'Plan', {reason}.")
 
 
-def _disagreements(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
+def _disagreements(graph: OperatorGraph, plan: Plan, whole_results: int | None = None) -> Iterator[str]:
+    """What is wrong; results from number `whole_results` on may be parts of sums."""
     counts = {
         "operators": (len(graph.operators), len(plan.operators)),
         "inputs": (len(graph.inputs), len(plan.inputs)),
@@ -38,7 +42,7 @@ def _disagreements(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
             return
     if plan.graph and plan.graph != graph.fingerprint():
         yield f"the graph must be the one it was made for, {plan.graph}, but got {graph.fingerprint()}"
-    yield from _ends(graph, plan)
+    yield from _ends(graph, plan, whole_results)
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
         for reason in _operator(operator, planned, plan):
             yield f"operator {number} ({operator}): {reason}"
@@ -49,7 +53,7 @@ def _disagreements(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
             yield from _fits(f"settled tensor {tensor}", graph.tensors[tensor], settlement.placement, plan)
 
 
-def _ends(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
+def _ends(graph: OperatorGraph, plan: Plan, whole_results: int | None) -> Iterator[str]:
     for each, placement in zip(graph.inputs, plan.inputs, strict=True):
         name = f"input {each.name or each.tensor}"
         yield from _fits(name, graph.tensors[each.tensor], placement, plan)
@@ -57,7 +61,8 @@ def _ends(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
     for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True)):
         if tensor != LITERAL:
             yield from _fits(f"output {position}", graph.tensors[tensor], placement, plan)
-        yield from _complete(f"output {position}", placement)
+        if whole_results is None or position < whole_results:
+            yield from _complete(f"output {position}", placement)
     for output, argument in graph.aliases:
         if plan.outputs[output] != plan.inputs[argument]:
             yield (
@@ -83,15 +88,15 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
         yield f"there must be {len(operator.bodies)} plans of bodies, but got {len(planned.bodies)}"
         return
     for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
-        yield from _disagreements(body, body_plan)
+        carried = operator.operation.params["num_carry"] if operator.name == "scan" else None
+        yield from _disagreements(body, body_plan, carried)
     if operator.name in IDENTITIES:
         if planned.operands != planned.results:
             before, after = list(map(str, planned.operands)), list(map(str, planned.results))
             yield f"it must hand on what it gets, {before}, but got {after}"
         return
     if operator.bodies:
-        yield from _control_flow(operator, planned)
-        return
+        return  # see `_edges`
     rule = rule_for(operator.operation)
     reason = problem(rule, planned.assignment, plan.mesh)
     if reason:
@@ -103,9 +108,16 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
             yield f"{side} must lie at {list(map(str, want))} as its rule says, but got {list(map(str, got))}"
 
 
-def _control_flow(operator: Operator, planned: OperatorPlan) -> Iterator[str]:
-    """Without a rule for bodies everything around them must be whole."""
-    rule = replicate(operator.operation, "")
-    wanted = placements(rule, ())
-    if (planned.operands, planned.results) != wanted:
-        yield f"control flow must have whole operands and results, but got {list(map(str, planned.operands))}"
+def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
+    """What lies around a loop or branch must lie inside as well, and what is carried at the end of a round as at its start."""
+    out = written_out(graph)
+    for operator, planned, owner in zip(out.graph.operators, out.unfolded(plan).operators, out.owners, strict=True):
+        if operator.name in RULES:
+            wanted = placements(rule_for(operator.operation), planned.assignment)
+            got = planned.operands, planned.results
+            if got != wanted:
+                places = [" ".join(map(str, each)) for each in (*wanted, *got)]
+                yield (
+                    f"operator {owner} ({graph.operators[owner]}): around its bodies ({operator.name}) tensors must lie at "
+                    f"{places[0]} → {places[1]}, but got {places[2]} → {places[3]}"
+                )

@@ -11,12 +11,14 @@ from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.lateness import late_operators, late_tensors
+from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.loops import written_out
 from sporax.planner.memory import memory_of
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import Assignment, Rule, placements, rule_for
+from sporax.planner.rules.loops import RULES
 from sporax.planner.search.menu import Units, cuts_of, natural_units
 from sporax.planner.search.operators import is_light
 
@@ -141,7 +143,8 @@ def explain(
     """Why operators are cut as they are: their alternatives, with everything around them as the plan has it.
 
     An alternative that looks cheaper here is one that the neighbours, too, would have to follow to be so, or one outside the
-    menu of the search.
+    menu of the search. Loops are written out: an operator inside counts as often as it runs, and has a number behind those before
+    the loop.
 
     Args:
         graph: the step.
@@ -153,23 +156,29 @@ def explain(
         most: alternatives to tell of.
 
     Raises:
-        SporaxValueError: no operator stands there.
+        SporaxValueError: no operator stands there, or nothing is to be told.
     """
+    if not isinstance(path, str) or most < 1:
+        raise SporaxValueError(
+            f"For 'explain', 'path' must be a text and 'most' at least 1, but got {path!r} and {most!r}."
+        )
+    out = written_out(graph)
+    graph, plan = out.graph, out.unfolded(plan)
     numbers = [number for number, operator in enumerate(graph.operators) if _stands_at(number, operator, path)]
     heavy = [number for number in numbers if not is_light(graph.operators[number])]
     if not numbers:
         known = sorted({operator.path for operator in graph.operators if operator.path})
         near = difflib.get_close_matches(path, known, 3, cutoff=0.0)
+        such = f"one of the program's, such as {near}, or " if near else ""
         raise SporaxValueError(
-            f"For 'explain', 'path' must be one of the program's, such as {near}, or '#' with a number below "
-            f"{len(graph.operators)}, but got '{path}'."
+            f"For 'explain', 'path' must be {such}'#' with a number below {len(graph.operators)}, but got '{path}'."
         )
     questioner = _Questioner(graph, plan, model, units or natural_units(plan.mesh, model.links))
     return Explanations(questioner.explanation(number, most) for number in heavy or numbers)
 
 
 def _stands_at(number: int, operator: Operator, path: str) -> bool:
-    if operator.bodies or operator.name == MARK:
+    if operator.name == MARK or operator.name in RULES:
         return False
     if path.startswith("#"):
         return path[1:] == str(number)
@@ -179,7 +188,7 @@ def _stands_at(number: int, operator: Operator, path: str) -> bool:
 class _Questioner:
     def __init__(self, graph: OperatorGraph, plan: Plan, model: CostModel, units: Units) -> None:
         self.graph, self.plan, self.model, self.units = graph, plan, model, units
-        self.late, self.made_late = late_operators(graph), late_tensors(graph)
+        self.late, self.made_late, self.rounds = late_operators(graph), late_tensors(graph), rounds(graph)
         self.lies: dict[int, Placement] = dict(zip((each.tensor for each in graph.inputs), plan.inputs, strict=True))
         self.wanted: dict[int, dict[Placement, None]] = {}
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
@@ -207,7 +216,7 @@ class _Questioner:
     def _alternative(self, number: int, rule: Rule, assignment: Assignment, chosen: bool = False) -> Alternative:
         operator = self.graph.operators[number]
         operands, results = placements(rule, assignment)
-        weight = self.model.late_computing if self.late[number] else 1.0
+        weight = operator.times * (self.model.late_computing if self.late[number] else 1.0)
         seconds = weight * self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
         fetch = {
             (tensor, where): self._move(tensor, self.lies[tensor], where)
@@ -226,7 +235,7 @@ class _Questioner:
         way = redistribute(
             spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, self.model.links
         )
-        return way.seconds * (self.model.late_communication if tensor in self.made_late else 1.0)
+        return way.seconds * self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
 
 
 def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -> str:

@@ -2,15 +2,16 @@
 
 The step is taken apart as a compiler does it: operators and transfers become pieces (`pieces`), pieces are melted into kernels,
 and kernels run as soon as they can (`kernels`). An array lives from the kernel that writes it to the last one that reads it;
-arguments live throughout, unless a result takes their place. A kernel of elementwise operators writes over an operand of the
-same size that nobody reads later. What collectives and replaced arguments do to memory is told in `transfer_memory`.
+arguments and results have places of their own, everything else shares one piece of memory, gaps included (`heap`). A kernel of
+elementwise operators writes over an operand of the same size that nobody reads later. What collectives and replaced arguments
+do to memory is told in `transfer_memory`.
 
 What is not known here: workspace inside kernels, recomputation by the compiler, and memory within the bodies of loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -18,7 +19,9 @@ from itertools import accumulate
 
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.plan import Plan
+from sporax.planner.heap import Tenant, places
 from sporax.planner.kernels import Kernel, copied_arguments, kernels_of
+from sporax.planner.loops import written_out
 from sporax.planner.pieces import Kind, Pieces
 from sporax.planner.transfer_memory import Timeline
 
@@ -32,7 +35,7 @@ class Use(Enum):
     ACTIVATIONS = "activations"
     """Made in the forward pass, read in the backward pass."""
     TRANSIENTS = "transients"
-    """Everything else, gradients included; what takes an argument's place at the next step counts as that argument."""
+    """Everything else, gradients and gaps between arrays included; what takes an argument's place counts as that argument."""
 
 
 _ROLES = {Role.PARAMETER: Use.PARAMETERS, Role.STATE: Use.STATE, Role.DATA: Use.DATA, Role.CONSTANT: Use.DATA}
@@ -99,16 +102,12 @@ def lives(graph: OperatorGraph) -> tuple[Life, ...]:
 
 
 def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
-    """Memory of one device that runs `plan`."""
-    found = _Lives(Timeline(graph, plan))
-    best, best_time, best_uses, held = -1, -1, dict.fromkeys(Use, 0), 0
-    for time, present in _over_time(found.blocks()):
-        size = sum(present.values())
-        if time < 0:
-            held = size
-        if size > best:
-            best, best_time, best_uses = size, time, present
-    return MemoryUse(best, found.position(best_time), best_uses, held)
+    """Memory of one device that runs `plan`, in the bodies of loops as well."""
+    out = written_out(graph)
+    found = _Lives(Timeline(out.graph, out.unfolded(plan)))
+    time, uses = max(found.over_time(), key=lambda each: sum(each[1].values()))
+    position = found.position(time)
+    return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, found.held_bytes)
 
 
 def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:
@@ -119,29 +118,49 @@ def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mappi
     """
     found = _Lives(Timeline(graph, plan))
     most: dict[int, Mapping[Use, int]] = {}
-    for time, present in _over_time(found.blocks()):
+    for time, present in found.over_time():
         count = -1 if time < 0 else found.clock[min(time // _TICKS, len(found.clock) - 1)]
         if count not in most or sum(present.values()) > sum(most[count].values()):
             most[count] = present
     return tuple(most.items())
 
 
-_Block = tuple[int, int, Use, int]
-"""First and last tick, use, bytes."""
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Part of the shared memory that is taken for a while.
+
+    Attributes:
+        begin, end: ticks, `end` included.
+        use: what for.
+        num_bytes: how much.
+        place: the byte of the shared memory at which it begins.
+    """
+
+    begin: int
+    end: int
+    use: Use
+    num_bytes: int
+    place: int
 
 
-def _over_time(blocks: Iterable[_Block]) -> Iterator[tuple[int, dict[Use, int]]]:
-    """Every time at which something changes, with what is there from then on."""
+def _over_time(rooms: Sequence[_Room]) -> Iterator[tuple[int, dict[Use, int]]]:
+    """Every time at which something changes, with what is taken from then on. What is lost to gaps is lost all the time."""
     changes: dict[int, dict[Use, int]] = {}
-    for begin, end, use, size in blocks:
-        for time, change in ((begin, size), (end + 1, -size)):
+    for room in rooms:
+        for time, change in ((room.begin, room.num_bytes), (room.end + 1, -room.num_bytes)):
             at = changes.setdefault(time, {})
-            at[use] = at.get(use, 0) + change
+            at[room.use] = at.get(room.use, 0) + change
     present = dict.fromkeys(Use, 0)
+    found: list[tuple[int, dict[Use, int]]] = []
     for time in sorted(changes):
         for use, change in changes[time].items():
             present[use] += change
-        yield time, dict(present)
+        found.append((time, dict(present)))
+    most = max((sum(uses.values()) for _, uses in found), default=0)
+    gaps = max(max((room.place + room.num_bytes for room in rooms), default=0) - most, 0)
+    for time, uses in found:
+        uses[Use.TRANSIENTS] += gaps
+        yield time, uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +190,8 @@ class _Lives:
         }
         self.copied = copied_arguments(self.kernels, self.replaced)
         self.begin, self.end = self._spans()
+        self.over: dict[int, int] = {}
+        """Arrays that are written over others, and these."""
         self._write_over()
 
     @property
@@ -191,16 +212,18 @@ class _Lives:
     def _write_over(self) -> None:
         """Let kernels write over an operand that nobody else reads later, where that is possible."""
         arrays = self.pieces.arrays
-        taken = {*self.inputs} - {*self.replaced} | {*self.copied} | self.pieces.rigid
+        taken = {*self.inputs} | self.pieces.rigid
         for number, kernel in enumerate(self.kernels):
             root = kernel.roots[0]
             if len(kernel.roots) > 1 or not (root.elementwise or root.in_place):
                 continue
             (result,) = root.writes
-            for operand in sorted(kernel.reads - taken):
+            for operand in sorted(kernel.reads):
+                replaces = self.replaced.get(operand) == result and operand not in self.copied
                 same = arrays[operand].num_bytes == arrays[result].num_bytes
-                if same and self.end[operand] == _TICKS * number:
+                if (replaces or operand not in taken) and same and self.end[operand] == _TICKS * number:
                     taken.add(operand)
+                    self.over[result] = operand
                     self.begin[result] = min(self.begin[result] + 1, self.end[result])
                     break
 
@@ -232,21 +255,65 @@ class _Lives:
                 kept |= kernel.reads - late
         return kept
 
-    def blocks(self) -> Iterator[_Block]:
-        """What takes memory: arrays, and room for copying arguments that are replaced.
+    @cached_property
+    def own(self) -> frozenset[int]:
+        """Arrays with a place of their own: arguments, results, and what takes an argument's place."""
+        return frozenset([*self.inputs, *self.results])
 
-        The result that replaces a copied argument lies where the argument lay.
-        """
-        size = [each.num_bytes for each in self.pieces.arrays]
-        freed = {result: self.end[argument] + 1 for argument, result in self.copied.items()}
+    @cached_property
+    def held_bytes(self) -> int:
+        """Bytes of the arguments."""
+        return sum(self.pieces.arrays[array].num_bytes for array in {*self.inputs})
+
+    def over_time(self) -> Iterator[tuple[int, dict[Use, int]]]:
+        """Memory of one device from the start on, by use, at every tick at which it changes."""
+        held = dict.fromkeys(Use, 0)
         for each in self.arrays():
-            yield max(each.begin, min(freed.get(each.array, -1), each.end)), each.end, each.use, size[each.array]
-        if self.copied:
-            room = max(size[argument] for argument in self.copied)
-            for begin, end in self._empty_room(room, freed):
-                yield begin, end, Use.TRANSIENTS, room
+            if each.array in self.own and each.array not in self.replaced.values():
+                held[each.use] += self.pieces.arrays[each.array].num_bytes
+        yield -1, held
+        for time, shared in _over_time(self._rooms()):
+            yield time, {use: held[use] + shared[use] for use in Use}
 
-    def _empty_room(self, room: int, results: Container[int]) -> Iterator[tuple[int, int]]:
+    def _rooms(self) -> list[_Room]:
+        """What lies in the shared memory; arrays that are written over each other lie in one place."""
+        size = [each.num_bytes for each in self.pieces.arrays]
+        chains: dict[int, list[_ArrayLife]] = {}
+        for each in self.arrays():
+            if each.array not in self.own:
+                first = each.array
+                while first in self.over and self.over[first] not in self.own:
+                    first = self.over[first]
+                chains.setdefault(first, []).append(each)
+        groups = [(size[first], spans) for first, spans in chains.items() if size[first]]
+        groups += ((size[each.array], [each]) for each in (*self._detours(), *self._copies()))
+        starts = places(
+            [
+                Tenant(min(each.begin for each in spans), max(each.end for each in spans), spans[0].end, num_bytes)
+                for num_bytes, spans in groups
+            ]
+        )
+        return [
+            _Room(each.begin, each.end, each.use, num_bytes, start)
+            for (num_bytes, spans), start in zip(groups, starts, strict=True)
+            for each in spans
+        ]
+
+    def _detours(self) -> Iterator[_ArrayLife]:
+        """Results that cannot be written where they belong: their kernel reads the argument that lies there."""
+        for argument, result in self.replaced.items():
+            handed_on = result in self.inputs
+            if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:
+                yield _ArrayLife(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
+
+    def _copies(self) -> Iterator[_ArrayLife]:
+        """Room for arguments that are copied, since they are replaced before they have been read."""
+        if self.copied:
+            largest = max(self.copied, key=lambda argument: self.pieces.arrays[argument].num_bytes)
+            for begin, end in self._empty_room(self.pieces.arrays[largest].num_bytes):
+                yield _ArrayLife(largest, begin, end, Use.TRANSIENTS)
+
+    def _empty_room(self, room: int) -> Iterator[tuple[int, int]]:
         """When nothing that fits exactly is where arguments are copied to: gradients of these arguments, above all."""
         last = max(self.end[argument] for argument in self.copied)
         received = {array for kernel in self.kernels for root in kernel.roots if root.sends for array in root.writes}
@@ -254,7 +321,7 @@ class _Lives:
             (begin, self.end[array])
             for array, begin in self.begin.items()
             if begin >= 0 and self.pieces.arrays[array].num_bytes == room and array not in received
-            if array not in results
+            if array not in self.copied.values()
         )
         time = 0
         for begin, end in (*fitting, (last + 1, last + 1)):

@@ -18,7 +18,7 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.strategy import Strategy
+from sporax.ir.strategy import Strategy, spoken
 from sporax.planner.lookup_cuts import LOOKUPS
 from sporax.planner.operator_dims import Dims, Entry, Names, dims_of, is_whole, lookup_axis
 from sporax.planner.operator_limits import check_limits
@@ -137,7 +137,7 @@ def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: D
     if len(strategy) != len(entries):
         raise SporaxRuntimeError(
             f"For '{mark.where}', the strategy must have one entry for each of the {len(entries)} tensors, but got "
-            f"{len(strategy)}: {strategy}."
+            f"{len(strategy)}: {spoken(strategy)}."
         )
     if any(isinstance(each, Layout) for each in strategy):
         named = _from_layouts(mark, entries, mesh)
@@ -155,7 +155,7 @@ def _from_numbers(mark: OperatorMark, dims: Dims, entries: Sequence[Entry], mesh
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(each, tuple) for each in strategy):
         raise SporaxRuntimeError(
-            f"For '{where}', the strategy must have a tuple of numbers for every tensor, but got {strategy}."
+            f"For '{where}', the strategy must have a tuple of numbers for every tensor, but got {spoken(strategy)}."
         )
     numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]
     Strategy(numbers).check(where, [entry.sizes for entry in entries], mesh.num_devices)
@@ -190,7 +190,7 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(each, Layout) for each in strategy):
         raise SporaxRuntimeError(
-            f"For '{where}', the strategy must be made of Layouts alone or of tuples alone, but got {strategy}."
+            f"For '{where}', the strategy must be made of Layouts alone or of tuples alone, but got {spoken(strategy)}."
         )
     layouts: tuple[Layout, ...] = strategy  # type: ignore[assignment]
     if len({layout.device_matrix.shape for layout in layouts}) > 1:

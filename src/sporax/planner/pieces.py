@@ -25,9 +25,12 @@ from sporax.ir.graph import MARK, Operator
 from sporax.ir.placement import num_parts
 from sporax.planner.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.rules import entry_for
+from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, STACK
 from sporax.planner.transfer_memory import Event, Timeline, Value
 
-_VIEWS = frozenset(["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK])
+_VIEWS = frozenset(
+    ["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK, ENTER, ARGUMENT]
+)
 _MAYBE_VIEWS = frozenset(["broadcast_in_dim", "broadcast_to", "slice", "dynamic_slice", "copy"])
 """Views where they leave the number of bytes as it is."""
 _LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
@@ -235,6 +238,10 @@ class Pieces:
             self._convolution(event, operator)
         elif name.startswith("select_and_scatter_add"):
             self._pooling_gradient(event)
+        elif name == CARRY:
+            self.number[event.writes[0]] = self._array_of(event.reads[-1])  # what the last round makes
+        elif name == STACK:
+            self._add(Kind.KERNEL, self._read(event), self._written(event))
         elif family in _LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:

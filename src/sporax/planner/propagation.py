@@ -23,7 +23,7 @@ from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, 
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
 from sporax.planner.addends import addends_of
-from sporax.planner.bodies import SCALAR, plan_control_flow
+from sporax.planner.bodies import SCALAR, Given, plan_as_decided, plan_control_flow
 from sporax.planner.policy import Known, NoPolicy, Policy
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import Assignment, Rule, nothing_cut, placements, propagate, rule_for
@@ -35,7 +35,7 @@ def plan_by_propagation(
     inputs: Mapping[int, Placement] | None = None,
     policy: Policy | None = None,
     alltoall: bool = True,
-    given: Mapping[int, Assignment] | None = None,
+    given: Given | None = None,
 ) -> Plan:
     """A plan for `graph` that follows from where its inputs lie and from its marks.
 
@@ -45,9 +45,9 @@ def plan_by_propagation(
         inputs: where arguments lie, by number of the tensor; the others are decided by their readers.
         policy: what marks mean.
         alltoall: whether tensors may be moved by all-to-all and permute.
-        given: how some operators are cut, by position; the others follow.
+        given: how some operators are cut; the others follow.
     """
-    return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall, dict(given or {})).run()
+    return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall, given or Given()).run()
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class _Propagation:
     inputs: dict[int, Placement]
     policy: Policy
     alltoall: bool
-    given: dict[int, Assignment] = field(default_factory=dict)
+    given: Given = field(default_factory=Given)
     outputs: Sequence[Placement | None] = ()
     stacked: int | None = None
     lies: dict[int, Placement] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class _Propagation:
             self._hand_on(number, operator, known, made)
         elif operator.bodies:
             self._control(number, operator, known)
-        elif number in self.given:
+        elif number in self.given.cuts:
             self._as_given(number, operator, known)
         elif self._enough(operator, known, made):
             self._cut(number, operator, known, made)
@@ -167,7 +167,7 @@ class _Propagation:
 
     def _as_given(self, number: int, operator: Operator, known: Known) -> None:
         """Cut an operator as a search decided; operands that it wants complete are combined for all their readers."""
-        assignment = self.given[number]
+        assignment = self.given.cuts[number]
         where, whence = placements(rule_for(operator.operation), assignment)
         for tensor, here, wanted in zip(operator.operands, known, where, strict=True):
             if here is not None and here.partial and not wanted.partial and len(self.consumers[tensor]) > 1:
@@ -435,17 +435,25 @@ class _Propagation:
     # ------------------------------------------------------------------------------------------------- control flow
 
     def _control(self, number: int, operator: Operator, known: Sequence[Placement | None]) -> None:
-        complete = [None if each is None else each.complete() for each in known]
-        plan = plan_control_flow(operator, complete, self._body)
+        if number in self.given.control:
+            plan = plan_as_decided(operator, self.given.control[number], self.given.bodies[number], self._body)
+        else:
+            complete = [None if each is None else each.complete() for each in known]
+            plan = plan_control_flow(operator, complete, self._body)
         self._finish(number, operator, plan)
 
     def _body(
-        self, body: OperatorGraph, arguments: Known, outputs: Known = (), stacked: int | None = None
+        self,
+        body: OperatorGraph,
+        arguments: Known,
+        outputs: Known = (),
+        stacked: int | None = None,
+        given: Given | None = None,
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
         Results from number `stacked` on may be parts of sums. Beside it, where operators inside have the arguments;
-        parameters may be kept elsewhere.
+        parameters may be kept elsewhere. Operators are cut as given.
         """
         first = len(body.inputs) - len(arguments)
         inputs = {
@@ -459,6 +467,7 @@ class _Propagation:
             inputs,
             self.policy,
             self.alltoall,
+            given or Given(),
             outputs=outputs,
             stacked=stacked,
             passed=self.passed,

@@ -6,6 +6,7 @@ tables of all operators and of all tensors that enter the step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from string import Template
@@ -135,5 +136,12 @@ def _table(section: Section) -> str:
 
 def _cells(tag: str, cells: Sequence[str], right: Sequence[int]) -> str:
     kinds = [' class="number"' if number in right else "" for number in range(len(cells))]
-    inside = (f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+    inside = (f"<{tag}{kind}>{_breakable(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
     return f"<tr>{''.join(inside)}</tr>"
+
+
+def _breakable(cell: str) -> str:
+    """Text whose lines break between layouts and not inside of one; paths and long names break between their parts."""
+    if " " in cell:
+        return escape(re.sub(r"\[[^\]]*\]", lambda layout: layout.group().replace(" ", "\N{NO-BREAK SPACE}"), cell))
+    return re.sub(r"(?<=[._])(?=[A-Za-z])|(?<=[a-z])(?=[A-Z])", "<wbr>", escape(cell))

@@ -13,6 +13,7 @@ from html import escape
 
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
+from sporax.planner.loops import written_out
 from sporax.planner.memory import Use, memory_over_time
 from sporax.planner.report_boxes import Arrow, Box
 from sporax.planner.summary_text import cost_text, size_text
@@ -169,7 +170,9 @@ def _short(text: str) -> str:
 
 
 def memory_picture(graph: OperatorGraph, plan: Plan) -> str:
-    """What one device holds while the step runs, by use, as areas one upon the other."""
+    """What one device holds while the step runs, by use, as areas one upon the other; of loops, while one round runs."""
+    out = written_out(graph)
+    graph, plan = out.graph, out.unfolded(plan)
     width, height, left, top = 1000, 220, 70, 24
     number = max(len(graph.operators), 1)
     steps = _thinned(memory_over_time(graph, plan), number)

@@ -23,6 +23,7 @@ from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.plan import Plan, Settlement
+from sporax.ir.strategy import check_cuts, spoken
 from sporax.planner.buffers import Buffers, buffers_for
 from sporax.planner.lookup_cuts import READERS
 from sporax.planner.operator_cuts import batch_parallel, layout_placement, placements_for, result_placement
@@ -115,7 +116,7 @@ class SemiAuto:
             home,
             f"gradient of {name}",
             in_float32=self.config.gradient_fp32_sync,
-            fusion=ids.get(name, 0),
+            fusion=ids.get(name),
             scale=1.0 / repeats if self.config.gradients_mean else 1.0,
         )
 
@@ -125,7 +126,7 @@ class SemiAuto:
 
     def weight(self, name: str, used: Placement) -> Settlement:
         """Gathered as operators want it, with others in one buffer where `comm_fusion` says so."""
-        return Settlement(used, "weight for use", fusion=self.buffers.gathered.get(name, 0))
+        return Settlement(used, "weight for use", fusion=self.buffers.gathered.get(name))
 
     def loss_scale(self, placement: Placement) -> float:
         """Once; with ``loss_repeated_mean=False`` once for every device that computes the same part of the loss."""
@@ -175,6 +176,7 @@ class SemiAuto:
         found: list[Placement | None] = []
         for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
             if isinstance(cut, tuple):
+                check_cuts(where, number, cut, spec.shape, self.mesh.num_devices)
                 cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
             found.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
         return found
@@ -229,7 +231,7 @@ class SemiAuto:
         cut = strategy[number]
         if mark.operator not in _WITH_OUT_STRATEGY:
             raise SporaxRuntimeError(
-                f"For '{where}', 'out_strategy' must be left out for this operator, but got {strategy}."
+                f"For '{where}', 'out_strategy' must be left out for this operator, but got {spoken(strategy)}."
             )
         if isinstance(cut, Layout):
             return layout_placement(where, number, cut, spec.shape, self.mesh)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph
+from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.moves import NATIVE_REDUCTIONS, MoveKind
@@ -67,7 +67,7 @@ class Timeline:
         self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
         self.events.append(Event(len(graph.operators), tuple(each for each in self.outputs if each[0] != LITERAL), ()))
-        self.groups = [] if _is_of_the_facade(graph) else self._groups()
+        self.groups = self._groups() if plan is None or plan.fusion_is_free else []
 
     def _behind(self, bits: Mapping[int, int]) -> dict[Value, int]:
         """For every value the events it waits for, as a sum of `bits`."""
@@ -94,11 +94,6 @@ class Timeline:
             else:
                 known.append(([number], bits[number]))
         return [members for known in groups.values() for members, _ in known]
-
-
-def _is_of_the_facade(graph: OperatorGraph) -> bool:
-    """Whether operators carry marks."""
-    return any(operator.name == MARK for operator in graph.operators)
 
 
 def _bare_events(graph: OperatorGraph) -> Iterator[Event]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan, Settlement
-from sporax.planner.moves import MoveKind, Redistribution
+from sporax.planner.moves import Move, MoveKind, Redistribution
 from sporax.planner.redistribution import redistribute
 
 
@@ -40,7 +40,8 @@ class Transfer:
 Together = tuple[Transfer, ...]
 """Transfers that travel as one: gradients or weights in one buffer. Most often there is one."""
 
-_IN_BUFFERS = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
+IN_BUFFERS = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
+"""Moves that several tensors make in one buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +150,16 @@ def _travels_with(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:
     """Transfers with equal keys are combined in one collective; None for one that goes alone."""
     settlement = transfer.settlement
     moves = transfer.redistribution.moves
-    if settlement is None or settlement.fusion == 0 or len(moves) != 1:
+    if settlement is None or not settlement.fusion:
         return None
-    (move,) = moves
-    if move.kind not in _IN_BUFFERS or move.reduction not in ("", "sum"):
+    if not any(move.collective for move in moves) or not all(_goes_in_a_buffer(move) for move in moves):
         return None
-    return settlement.fusion, move.kind, move.axes, dtype, settlement.in_float32
+    return settlement.fusion, tuple((move.kind, move.axes) for move in moves), dtype, settlement.in_float32
+
+
+def _goes_in_a_buffer(move: Move) -> bool:
+    """Whether several tensors may make the move as one; one without communication each makes by itself."""
+    return not move.collective or (move.kind in IN_BUFFERS and move.reduction in ("", "sum"))
 
 
 def collective_bytes(transfers: Sequence[Together]) -> dict[str, int]:

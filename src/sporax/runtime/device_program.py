@@ -10,19 +10,21 @@ import jax
 from sporax.ir.plan import Plan
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested
+from sporax.lowering.local_norms import LocalNorms
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec
 
 
-def device_program(step: Ingested, plan: Plan, name: str) -> Callable[..., Any]:
+def device_program(step: Ingested, plan: Plan, name: str, norms: LocalNorms | None = None) -> Callable[..., Any]:
     """The step by its plan: from its arguments, one after another, to the list of its results.
 
     Args:
         step: the program, as ingested.
         plan: how it is cut.
         name: what it is called in the compiled module.
+        norms: what is told of gradients before they are combined, if anything.
     """
     mesh = plan.mesh
-    program = rank_program(step, plan, axis_names(mesh))
+    program = rank_program(step, plan, axis_names(mesh), norms)
     program.__name__ = program.__qualname__ = name
     mapped: Callable[..., Any] = jax.shard_map(
         program,

@@ -7,6 +7,7 @@ step = planned.function()                   on the devices themselves
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +25,9 @@ from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
 from sporax.ir.units import parse_bytes
 from sporax.lowering.ingest import Ingested, ingest
+from sporax.planner.check import check_plan
 from sporax.planner.cost.compiled import compiled_seconds
+from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
 from sporax.planner.planned import Answers
@@ -149,6 +152,7 @@ def plan(
     memory: int | str | None = None,
     carry: Mapping[int, int] | None = None,
     overlap: float | None = None,
+    saved: str | None = None,
 ) -> PlannedFunction:
     """Search for the fastest way to cut a JAX function over devices.
 
@@ -167,20 +171,42 @@ def plan(
             as updated parameters; both are then cut alike.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
             that hides behind computing and is not counted; 0 to 1. What the profile says by default.
+        saved: a plan of this function, as ``planned.plan.to_json()`` wrote it. It is checked and taken: nothing is searched, and
+            `devices`, `fixed` and `memory` have nothing to say.
 
     Raises:
+        SporaxTypeError: something in `args` is neither an array nor a number.
         SporaxValueError: no devices, an unknown mode or profile, a cut that does not fit, a memory limit that cannot be read,
-            or a share that is none.
+            a share that is none, or a saved plan that is none of this function.
         SporaxRuntimeError: nothing fits the memory.
     """
-    if overlap is not None and not 0.0 <= overlap <= 1.0:
-        raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap}.")
-    if devices is not None and (not isinstance(devices, int) or devices < 1):
+    if overlap is not None and not (isinstance(overlap, int | float) and 0.0 <= overlap <= 1.0):
+        raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
+    if devices is not None and (not isinstance(devices, int) or isinstance(devices, bool) or devices < 1):
         raise SporaxValueError(f"For 'plan', 'devices' must be a number of devices, 1 or more, but got {devices!r}.")
+    limit = None if memory is None else parse_bytes(memory, "For 'plan', 'memory'")
+    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
+    profile = profile if overlap is None else replace(profile, overlap=overlap)
+    step, in_tree, out_tree = _traced(fn, args, carry or {})
+    if saved is not None:
+        for name, value in {"devices": devices, "fixed": fixed, "memory": memory}.items():
+            if value is not None:
+                raise SporaxValueError(f"For 'plan', '{name}' must be left out beside 'saved', but got {value!r}.")
+        found = Plan.from_json(saved)
+        check_plan(step.graph, found)
+        model = Roofline(profile, link_costs(profile, found.mesh))
+        return PlannedFunction(step, _as_found(step.graph, found, model), model, SearchOptions(), in_tree, out_tree)
+    mesh = prime_mesh(DeviceMatrix((jax.device_count() if devices is None else devices,)))
+    options = SearchOptions(fixed=_fixed(fixed or {}, args, step, mesh), memory_bytes=limit)
+    model = Roofline(profile, link_costs(profile, mesh))
+    return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree)
+
+
+def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, int]) -> tuple[Ingested, Any, Any]:
+    """The graph of a function, and the structures of its arguments and of its result."""
     leaves, in_tree = jax.tree.flatten(args)
-    structs = [
-        jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves
-    ]
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
+    structs = list(map(_struct, leaves, paths))
     out_tree: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
@@ -189,20 +215,28 @@ def plan(
         return results
 
     jaxpr = jax.make_jaxpr(flat)(*structs)
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(args)[0]]
-    aliases = _aliases(carry or {}, in_tree, out_tree[0])
+    aliases = _aliases(carry, in_tree, out_tree[0])
     kept = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
-    step = ingest(jaxpr, roles, aliases)
-    mesh = prime_mesh(DeviceMatrix((jax.device_count() if devices is None else devices,)))
-    profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
-    options = SearchOptions(
-        fixed=_fixed(fixed or {}, args, step, mesh),
-        memory_bytes=None if memory is None else parse_bytes(memory, "For 'plan', 'memory'"),
-    )
-    profile = profile if overlap is None else replace(profile, overlap=overlap)
-    model = Roofline(profile, link_costs(profile, mesh))
-    return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree[0])
+    return ingest(jaxpr, roles, aliases), in_tree, out_tree[0]
+
+
+def _struct(leaf: Any, path: str) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an argument's array; Python numbers are arrays without dimensions."""
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        try:
+            leaf = jax.typeof(leaf)
+        except TypeError:
+            raise SporaxTypeError(
+                f"For 'plan', the arguments must hold arrays or numbers, but got {reprlib.repr(leaf)} at args{path}."
+            ) from None
+    dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
+    return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
+
+
+def _as_found(graph: OperatorGraph, found: Plan, model: Roofline) -> SearchResult:
+    """A plan that nobody searched for here, with its price."""
+    return SearchResult(found, "saved", cost_of(graph, found, model).seconds, None, False, 0.0)
 
 
 def _positions(tree: Any) -> list[range]:
@@ -215,6 +249,9 @@ def _positions(tree: Any) -> list[range]:
 
 
 def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
+    _check_mapping("carry", carry, "{position of result: position of argument}")
+    if len(set(carry.values())) < len(carry):
+        raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
     arguments = _positions(in_tree)
     results = _positions(out_tree) if out_tree.node_data() is not None else [range(1)]
     found: list[tuple[int, int]] = []
@@ -234,24 +271,40 @@ def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tupl
 
 
 def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh: DeviceMatrix) -> dict[int, Placement]:
+    _check_mapping("fixed", fixed, "{position of argument: slices per dimension}")
     found: dict[int, Placement] = {}
     inputs = step.graph.inputs[len(step.constants) :]
     ranges = _positions(jax.tree.structure(args))
     for argument, said in fixed.items():
         if argument not in range(len(args)):
-            raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument}.")
+            raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
         cuts = [said] * len(ranges[argument]) if _is_cut(said) else jax.tree.leaves(said, is_leaf=_is_cut)
-        if len(cuts) != len(ranges[argument]):
+        wrong = [cut for cut in cuts if not _is_cut(cut)]
+        if wrong or len(cuts) != len(ranges[argument]):
             raise SporaxValueError(
-                f"For 'plan', 'fixed' must have a cut for each of the {len(ranges[argument])} arrays of argument {argument}, but "
-                f"got {len(cuts)}."
+                f"For 'plan', 'fixed' must have a cut for each of the {len(ranges[argument])} arrays of argument {argument}, a "
+                f"tuple with a number of slices per dimension, but got {f'{wrong[0]!r} for a cut' if wrong else len(cuts)}."
             )
         for position, cut in zip(ranges[argument], cuts, strict=True):
-            shape = step.graph.tensors[inputs[position].tensor].shape
-            layout = Layout.from_split(cut, mesh.num_devices)
-            layout.slice_shape(shape)
-            found[inputs[position].tensor] = Placement.from_layout(layout, mesh)
+            each = inputs[position]
+            found[each.tensor] = _cut_as_said(cut, step.graph.tensors[each.tensor].shape, f"args{each.name}", mesh)
     return found
+
+
+def _cut_as_said(cut: tuple[int, ...], shape: tuple[int, ...], name: str, mesh: DeviceMatrix) -> Placement:
+    try:
+        layout = Layout.from_split(cut, mesh.num_devices)
+        layout.slice_shape(shape)
+        return Placement.from_layout(layout, mesh)
+    except SporaxValueError as error:
+        raise SporaxValueError(
+            f"For 'plan', 'fixed' must fit {name} of shape {shape}, but got {cut}. {error}"
+        ) from None
+
+
+def _check_mapping(name: str, value: Any, form: str) -> None:
+    if not isinstance(value, Mapping):
+        raise SporaxTypeError(f"For 'plan', '{name}' must be a mapping, {form}, but got {value!r}.")
 
 
 def _is_cut(value: Any) -> bool:

@@ -27,6 +27,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.again import gathered_again
 from sporax.lowering.ingest import Ingested, ingest
+from sporax.lowering.local_norms import local_norms
 from sporax.lowering.strategies import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
@@ -49,8 +50,8 @@ from sporax.runtime.global_view import (
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 
-# XLA would merge collectives that are ready at the same time, against what a fusion setting asked for.
-_OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
+# XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
+_UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +266,9 @@ def plan_step(
     plan, search = make_plan(step.graph, arguments, mesh, settings)
     plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
     first = len(step.constants)
-    mapped = device_program(step, plan, getattr(function, "__name__", "step"))
-    options = _OPTIONS if jax.default_backend() == "cpu" else {}
+    norms = local_norms(settings.parallel, mesh.ranks)
+    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
+    options = _UNMERGED if jax.default_backend() == "cpu" and not plan.fusion_is_free else {}
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     kept = {number - first: how for number, how in blocked.items()}

@@ -53,8 +53,8 @@ def biased_mlp(layers: int, batch: int, width: int) -> Ingested:
 
 
 @cache
-def bert(layers: int, batch: int, length: int, width: int, heads: int) -> Ingested:
-    """Post-norm transformer layers without an embedding, mean squared error, SGD."""
+def bert(layers: int, batch: int, length: int, width: int, heads: int, packed: bool = True) -> Ingested:
+    """Post-norm transformer layers without an embedding, mean squared error, SGD; queries, keys and values `packed` in one."""
 
     def loss(parameters, x, y):
         for products, norm, up, down, last in parameters:
@@ -64,7 +64,8 @@ def bert(layers: int, batch: int, length: int, width: int, heads: int) -> Ingest
         return jnp.mean((x - y) ** 2)
 
     norm = (_shape(width), _shape(width))
-    attention = [_dense(width, 3 * width), _dense(width, width)]
+    inner = [_dense(width, 3 * width)] if packed else [_dense(width, width)] * 3
+    attention = [*inner, _dense(width, width)]
     layer = (attention, norm, _dense(width, 4 * width), _dense(4 * width, width), norm)
     data = [_shape(batch, length, width)] * 2
     return trace(partial(sgd, loss), [layer] * layers, data, with_loss=False)
@@ -72,11 +73,11 @@ def bert(layers: int, batch: int, length: int, width: int, heads: int) -> Ingest
 
 @cache
 def tied_embedding(vocabulary: int, width: int, batch: int, length: int) -> Ingested:
-    """A table that looks tokens up and makes logits of them, cross entropy, SGD."""
+    """A table that looks tokens up and makes logits of them, cross entropy with one-hot labels, SGD."""
 
     def loss(table, tokens, labels):
         logits = jax.nn.log_softmax(table[tokens] @ table.T)
-        return -jnp.take_along_axis(logits, labels[..., None], -1).mean()
+        return -(logits * jax.nn.one_hot(labels, vocabulary)).sum(-1).mean()
 
     tokens = _shape(batch, length, dtype=jnp.int32)
     return trace(partial(sgd, loss), _shape(vocabulary, width), [tokens, tokens], with_loss=False)
@@ -118,7 +119,7 @@ def mixture(batch: int, length: int, width: int, heads: int, experts: int, group
 
     norm = (_shape(width), _shape(width))
     parameters = (
-        [_dense(width, width)] * 4,
+        [_dense(width, 3 * width), _dense(width, width)],
         norm,
         _shape(width, experts),
         _shape(experts, width, hidden),

@@ -156,6 +156,36 @@ def looped(steps: int = 3) -> Ingested:
 
 
 @cache
+def layers(count: int, batch: int, length: int, width: int, loop: bool = True, again: bool = False) -> Ingested:
+    """A transformer's layers (attention, GeLU MLP, norms) behind a projection, SGD.
+
+    As a `scan` over stacked parameters, or written out one by one; `again` to compute every layer anew for its gradient.
+    """
+
+    def layer(x, weights):
+        scales, q, k, v, o, up, down = weights
+        x = x + attention_of(_norm(x, scales[0]), q, k, v, o, 8)
+        return x + jax.nn.gelu(_norm(x, scales[1]) @ up) @ down
+
+    run = jax.checkpoint(layer) if again else layer
+
+    def loss(parameters, x, y):
+        first, stacked = parameters
+        x = x @ first
+        if loop:
+            x, _ = jax.lax.scan(lambda x, weights: (run(x, weights), None), x, stacked)
+        else:
+            for weights in stacked:
+                x = run(x, weights)
+        return jnp.mean((x - y) ** 2)
+
+    shapes = [(2, width), *[(width, width)] * 4, (width, 4 * width), (4 * width, width)]
+    each = [_shape(*shape) for shape in shapes]
+    stacked = [_shape(count, *shape) for shape in shapes] if loop else [each] * count
+    return _trace(partial(sgd, loss), (_shape(width, width), stacked), [_shape(batch, length, width)] * 2)
+
+
+@cache
 def two_products(inputs: int, hidden: int, outputs: int, batch: int) -> Ingested:
     """Two dense layers with biases and a mean, SGD: the network whose plans MindSpore's searches were recorded on."""
 

@@ -78,7 +78,7 @@ def test_bad_numbers_are_refused():
 
 def test_they_keep_a_memory_limit():
     free = dynamic(GRAPH, MESH, MODEL)
-    limit = int(0.9 * free.statistics["peak_bytes"])
+    limit = int(0.95 * free.statistics["peak_bytes"])
     found = alternatives(GRAPH, MESH, MODEL, SearchOptions(memory_bytes=limit), count=2, decisions=2)
 
     assert len(found) > 1

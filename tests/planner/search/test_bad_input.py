@@ -1,5 +1,6 @@
 """What cannot be planned is refused with what is wrong and where."""
 
+import json
 from dataclasses import replace
 
 import jax
@@ -40,19 +41,44 @@ def test_impossible_and_contradictory_cuts_are_refused_by_every_search(mode):
 
 
 def test_a_cut_that_does_not_fit_the_devices():
-    with pytest.raises(SporaxValueError, match=r"must divide the 4 devices, but got \(3, 1\)"):
+    with pytest.raises(
+        SporaxValueError,
+        match=r"'fixed' must fit args\[0\] of shape \(16, 16\), but got \(3, 1\)\. .*must divide the 4 devices",
+    ):
         sporax.plan(jnp.dot, SHAPE, SHAPE, devices=4, fixed={0: (3, 1)})
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "must be a saved plan, but JSONDecodeError"),
-    ("[1]", "must be a saved plan"),
-    ('{"version": -1}', "the version must be 1, but got -1"),
-    ('{"version": 1}', "KeyError\\('mesh'\\)"),
+    ("", "the text is no JSON: Expecting value"),
+    ("[1]", "it must be an object, but got \\[1\\]"),
+    ('{"version": -1}', "'version' must be 1, but got -1"),
+    ('{"version": 1}', "it must have 'mesh', but has \\['version'\\]"),
 ])  # fmt: skip
 def test_malformed_plans(text, message):
-    with pytest.raises(SporaxValueError, match=message):
+    with pytest.raises(SporaxValueError, match=f"For 'Plan.from_json', there must be a saved plan, but {message}"):
         Plan.from_json(text)
+
+
+@pytest.mark.parametrize(("way", "value", "message"), [
+    (("mesh", "shape"), [2, 0], "'mesh' cannot be what it says: For 'DeviceMatrix'"),
+    (("inputs",), {}, "'inputs' must be a list, but got {}"),
+    (("inputs", 0), [[[0], [0]]], "'inputs\\[0\\]' cannot be what it says: For 'Placement'"),
+    (("operators", 3, "operands", 0), [[["a"]]], r"'operators\[3\].operands\[0\]\[0\]\[0\]' must be a whole number, but got 'a'"),
+    (("operators", 3, "assignment"), 7, r"'operators\[3\].assignment' must be a list, but got 7"),
+    (("settled",), {"x": {}}, "'settled' must have numbers of tensors as keys, but got 'x'"),
+    (("settled",), {"4": {}}, "'settled.4' must have 'placement'"),
+    (("alltoall",), "no", "'alltoall' must be true or false, but got 'no'"),
+    (("notes",), "none", "'notes' must be a list, but got 'none'"),
+])  # fmt: skip
+def test_malformed_parts_of_plans_are_told_with_the_way_there(way, value, message):
+    document = json.loads(whole_plan(GRAPH, EIGHT).to_json())
+    *above, last = way
+    inner = document
+    for step in above:
+        inner = inner[step]
+    inner[last] = value
+    with pytest.raises(SporaxValueError, match=message):
+        Plan.from_json(json.dumps(document))
 
 
 def test_a_plan_that_was_tampered_with_or_is_of_another_graph():

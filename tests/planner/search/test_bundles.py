@@ -1,5 +1,7 @@
 """Which operators decide for themselves and which follow."""
 
+import jax
+import jax.numpy as jnp
 import networks
 import pytest
 
@@ -7,6 +9,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, MARK, Input, Operator, OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.ingest import ingest
 from sporax.planner.cost import link_costs
 from sporax.planner.search.bundles import find_bundles
 from sporax.planner.search.menu import default_units, link_runs, natural_units
@@ -75,6 +78,74 @@ def test_tensors_pass_marks_one_by_one():
 
     assert bundles.origin[2:4] == (0, 1)
     assert bundles.readers == {0: [1], 1: [1]}
+
+
+def graph_of(function, *shapes):
+    return ingest(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))).graph
+
+
+def test_what_joins_tensors_follows_them():
+    graph = graph_of(lambda x, y, z, w: z * jnp.concatenate([x @ w, y @ w], 1), (8, 4), (8, 4), (8, 4), (4, 2))
+    bundles = find_bundles(graph)
+    (joined,) = operators(graph, "concatenate")
+
+    assert bundles.home[joined] == bundles.node_of[bundles.operands(joined)[1]]
+    assert not any(joined in node.pulled for node in bundles.nodes)
+
+
+def test_a_reduction_of_what_is_made_does_not_wait_for_its_reader():
+    """A mask is made where something of its size reads it, and not where the reader of its sum is."""
+
+    def function(x, w, scale):
+        mask = jnp.broadcast_to(scale, (8, 16)) * jnp.ones((8, 1))
+        return (x @ w + mask) / (1 + (-mask).sum(1))[:, None]
+
+    graph = graph_of(function, (8, 4), (4, 16), ())
+    bundles = find_bundles(graph)
+    (total,) = operators(graph, "reduce_sum")
+
+    mask = graph.operators[operators(graph, "mul")[0]].results[0]
+
+    assert bundles.node_of[mask] == bundles.home_of(operators(graph, "add")[0])
+    assert bundles.home_of(total) != bundles.home_of(operators(graph, "div")[0])
+
+
+@pytest.mark.parametrize("terms", [2, 3])
+def test_sums_of_products_are_decided_on_once(terms):
+    def function(x, *weights):
+        total = sum((x @ each for each in weights[1:]), x @ weights[0])
+        return jnp.exp(total) * total
+
+    graph = graph_of(function, (8, 4), *[(4, 16)] * terms)
+    bundles = find_bundles(graph)
+    sums = operators(graph, "add")
+    roots = {node.root for node in bundles.nodes}
+
+    assert [graph.operators[each].results[0] in roots for each in sums] == [False] * (terms - 2) + [True]
+
+
+def test_a_product_added_to_something_else_is_no_sum_of_products():
+    graph = graph_of(lambda x, y, w: jnp.exp(jnp.tanh(y) + x @ w), (8, 4), (8, 16), (4, 16))
+    (added,) = operators(graph, "add")
+
+    assert graph.operators[added].results[0] not in {node.root for node in find_bundles(graph).nodes}
+
+
+def test_what_several_products_and_others_read_is_relayed():
+    graph = graph_of(lambda x, v, w: (jnp.tanh(x) @ v, jnp.tanh(x) @ w), (8, 4), (4, 4), (4, 4))
+    bundles = find_bundles(graph)
+    assert not bundles.relays  # two tensors, for all that is known
+
+    def function(x, v, w):
+        x = jnp.tanh(x)
+        return x @ v, x @ w
+
+    graph = graph_of(function, (8, 4), (4, 4), (4, 4))
+    bundles = find_bundles(graph)
+    ((tensor, relay),) = bundles.relays.items()
+    assert tensor == graph.operators[operators(graph, "tanh")[0]].results[0]
+    assert bundles.nodes[relay].is_relay
+    assert bundles.node_of[tensor] != relay
 
 
 @pytest.mark.parametrize(("shape", "units"), [

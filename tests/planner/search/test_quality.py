@@ -10,6 +10,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.memory import memory_of
 from sporax.planner.search import SearchOptions, dynamic, ilp, propagation, recursive, repeated
 
@@ -42,6 +43,7 @@ def test_gaps(name, mesh):
     exact = dynamic(graph, mesh, model(mesh), BUSY)
 
     assert best.optimal
+    assert best.cost_seconds == pytest.approx(cost_of(graph, best.plan, model(mesh)).seconds, rel=1e-3)
     assert exact.optimal
     assert exact.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
     for search in QUICK:

@@ -50,17 +50,40 @@ def test_a_bad_file_is_status_two(tmp_path, capsys, content):
     assert "bad.json" in captured.err
 
 
+def test_choices_from_a_file_are_measured(tmp_path, capsys):
+    graph, choices = write(tmp_path / "g.json", 6), tmp_path / "choices.json"
+    for picked, expected in {
+        (1, 1): {"cost": 6, "peak": 3, "limit": 6, "fits": True},
+        (0, 0): {"cost": 4, "peak": 7, "limit": 6, "fits": False},
+    }.items():
+        choices.write_text(json.dumps(picked))
+        assert main([graph, "--json", "--check", str(choices)]) == (0 if expected["fits"] else 1)
+        assert json.loads(capsys.readouterr().out) == expected
+    for wrong, message in {
+        "[0]": "one choice per node, but got 1 choices and 2 nodes",
+        "[0, 2]": "the choice of node 1 must be from 0 to 1, but got 2",
+        "[0, 0.5]": "entry 1 must be a whole number, but got 0.5",
+        "{}": "there must be a list of whole numbers, but got {}",
+        "[0,": "the file must be JSON",
+    }.items():
+        choices.write_text(wrong)
+        assert main([graph, "--check", str(choices)]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_an_unwritable_solution_file_is_status_two(tmp_path, capsys):
     assert main([write(tmp_path / "g.json", 9), "--solution", str(tmp_path / "no" / "dir.json")]) == 2
     assert "--solution" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--time", "0"], ["--time", "soon"], ["--threads", "0"]])
+@pytest.mark.parametrize("arguments", [["--time", "0"], ["--time", "soon"], ["--threads", "0"], ["--threads", "two"]])
 def test_wrong_arguments_are_status_two(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["g.json", *arguments])
     assert caught.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"argument {arguments[0]}: must be a" in told
+    assert f"but got '{arguments[1]}'" in told
 
 
 def test_stands_alone_as_a_module(tmp_path):

@@ -12,24 +12,28 @@ from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline
 from sporax.planner.kernels import Kernel, kernels_of
+from sporax.planner.loops import written_out
 from sporax.planner.pieces import Kind, Pieces
 from sporax.planner.rules import entry_for, local_flops, rule_for
 from sporax.planner.transfer_memory import Timeline
 
 
 def compiled_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
-    """Predicted time of one step of the compiled plan; bodies of control flow count nothing.
+    """Predicted time of one step of the compiled plan.
 
     Args:
         graph: the step.
         plan: how it is cut.
         model: prices memory, arithmetic and links.
     """
-    pieces = Pieces(Timeline(graph, plan))
+    communicating = cost_of(graph, plan, model).communication_seconds
+    out = written_out(graph)
+    plan = out.unfolded(plan)
+    pieces = Pieces(Timeline(out.graph, plan))
     results = [pieces.number[value] for value in pieces.timeline.outputs if value[0] != LITERAL]
     working = (kernel for kernel in kernels_of(pieces, results) if not kernel.roots[0].sends)
     computing = sum(_seconds(kernel, pieces, plan, model) for kernel in working)
-    return computing + cost_of(graph, plan, model).communication_seconds
+    return computing + communicating
 
 
 def _seconds(kernel: Kernel, pieces: Pieces, plan: Plan, model: Roofline) -> float:
@@ -39,11 +43,11 @@ def _seconds(kernel: Kernel, pieces: Pieces, plan: Plan, model: Roofline) -> flo
     (root,) = kernel.roots
     event = pieces.timeline.events[root.event]
     operator = event.operator
-    weighs = operator is not None and not operator.bodies and entry_for(operator.name).family == "3 contraction"
+    weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
     if operator is not None and weighs and root.kind is Kind.KERNEL:
         assignment = plan.operators[event.position].assignment
         rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
         arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
     late = operator is not None and operator.backward
     seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
-    return seconds * (model.late_computing if late else 1.0)
+    return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

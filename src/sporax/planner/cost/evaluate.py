@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sporax.ir.graph import MARK, OperatorGraph
+from sporax.ir.graph import IDENTITIES, OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner.cost.lateness import late_operators, late_tensors
+from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
 from sporax.planner.cost.model import CostModel
+from sporax.planner.loops import written_out
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import rule_for
 from sporax.planner.transfers import schedule
@@ -19,7 +20,7 @@ class PlanCost:
     """Predicted time of one step.
 
     Attributes:
-        operator_seconds: per operator of the graph; control flow counts nothing, its bodies are not looked into.
+        operator_seconds: per operator of the graph; of control flow all that its bodies do, as often as they do it.
         transfer_seconds: per operator, of the transfers that it asks for; those of the step's results are last.
         collectives: per kind of collective how many there are and how many bytes one device brings along.
     """
@@ -53,16 +54,18 @@ class PlanCost:
 
 def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     """Predicted time of one step of `plan`."""
-    operators = []
-    made_late = late_tensors(graph)
-    for operator, planned, late in zip(graph.operators, plan.operators, late_operators(graph), strict=True):
-        if operator.bodies or operator.name == MARK:
-            operators.append(0.0)
-        else:
+    out = written_out(graph)
+    operators, transfers = [0.0] * len(graph.operators), [0.0] * (len(graph.operators) + 1)
+    graph, plan = out.graph, out.unfolded(plan)
+    for number, (operator, planned, late) in enumerate(
+        zip(graph.operators, plan.operators, late_operators(graph), strict=True)
+    ):
+        if operator.name not in IDENTITIES:
             rule = rule_for(operator.operation)
-            weight = model.late_computing if late else 1.0
-            operators.append(weight * model.seconds(operator.operation, rule, planned.assignment, plan.mesh))
-    transfers = [0.0] * (len(graph.operators) + 1)
+            weight = operator.times * (model.late_computing if late else 1.0)
+            seconds = model.seconds(operator.operation, rule, planned.assignment, plan.mesh)
+            operators[out.owners[number]] += weight * seconds
+    made_late, times, owners = late_tensors(graph), rounds(graph), (*out.owners, -1)
     collectives: dict[str, tuple[int, int]] = {}
     for together in schedule(graph, plan):
         for transfer in together:
@@ -70,10 +73,11 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             priced = redistribute(
                 spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, model.links
             )
-            weight = model.late_communication if transfer.tensor in made_late else 1.0
-            transfers[transfer.operator] += weight * priced.seconds
+            count = times[transfer.tensor]
+            weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
+            transfers[owners[transfer.operator]] += weight * priced.seconds
             for move in way.moves:
                 if move.collective:
-                    count, size = collectives.get(move.collective, (0, 0))
-                    collectives[move.collective] = count + 1, size + move.local_bytes
+                    before, size = collectives.get(move.collective, (0, 0))
+                    collectives[move.collective] = before + count, size + count * move.local_bytes
     return PlanCost(tuple(operators), tuple(transfers), collectives)

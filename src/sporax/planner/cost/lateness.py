@@ -1,4 +1,6 @@
-"""Which operators belong to the backward pass or come after it: some cost models weigh those otherwise."""
+"""What operators and transfers count beside their own time: those of loops as often as they happen, and some cost models weigh
+those that belong to the backward pass or come after it otherwise.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,16 @@ def late_operators(graph: OperatorGraph) -> list[bool]:
         found.append(late)
         if late:
             made.update(operator.results)
+    return found
+
+
+def rounds(graph: OperatorGraph) -> list[int]:
+    """For every tensor how often it is made per step; arguments count once."""
+    found = [1] * len(graph.tensors)
+    for operator in graph.operators:
+        if operator.times > 1:
+            for tensor in operator.results:
+                found[tensor] = operator.times
     return found
 
 

@@ -23,6 +23,7 @@ from sporax.planner.rules import (
     dimension,
     elementwise,
     indexing,
+    loops,
     order,
     parts,
     reduction,
@@ -213,6 +214,9 @@ _BUILT_IN: dict[str, Entry] = {
 TABLE: Mapping[str, Entry] = MappingProxyType(_BUILT_IN)
 """The primitives that Sporax knows, by name."""
 
+_EDGES: Mapping[str, Entry] = _rules("2 dimensions", loops.RULES)
+"""Of loops that are written out for planning: no primitives, so the table does not list them."""
+
 _registered: dict[str, Entry] = {}
 
 _MOST_REMEMBERED = 1 << 14
@@ -225,7 +229,7 @@ def entry_for(name: str) -> Entry:
     A custom call is looked up by its full name and then by what stands before the colon; an unknown primitive is opaque.
     """
     for key in (name, name.partition(":")[0]):
-        found = _registered.get(key) or TABLE.get(key)
+        found = _registered.get(key) or TABLE.get(key) or _EDGES.get(key)
         if found is not None:
             return found
     return Entry(

@@ -29,6 +29,7 @@ from sporax.planner.search.dynamic import decided
 from sporax.planner.search.fitting import cheapest
 from sporax.planner.search.limit import Fitted, fit_quickly, measured, smallest, solve_within
 from sporax.planner.search.moving import Floats
+from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.search.seeds import heaviest_first
@@ -49,6 +50,7 @@ class _Part:
     allowed: Allowed = field(compare=False)
 
 
+@inside_loops
 def alternatives(
     graph: OperatorGraph,
     mesh: DeviceMatrix,
@@ -104,6 +106,7 @@ def alternatives(
     )
 
 
+@inside_loops
 def trade_offs(
     graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None, *, count: int = 5
 ) -> tuple[SearchResult, ...]:

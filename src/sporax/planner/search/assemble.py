@@ -47,13 +47,17 @@ class _Assembler:
         """Where readers find each tensor, by origin."""
         self.made: dict[int, Placement] = {}
         """Where each tensor lies when an operator has made it."""
+        self.relayed: dict[int, Placement] = {}
+        """Where heavy operators read it, if that is a decision of its own."""
         self.steps: dict[int, OperatorPlan] = {}
 
     def run(self) -> Plan:
         problem, graph = self.problem, self.graph
         for number, (choices, candidate) in enumerate(zip(problem.choices, self.chosen, strict=True)):
+            relay = self.bundles.nodes[number].is_relay
             for tensor, where in choices.lies.items():
-                target = self.lies if self.bundles.node_of[tensor] == number else self.made
+                here = self.bundles.node_of[tensor] == number
+                target = self.relayed if relay else self.lies if here else self.made
                 target[tensor] = where[candidate]
             for operator, step in zip(choices.operators, choices.steps[candidate], strict=True):
                 bodies = tuple(whole_plan(body, problem.mesh) for body in graph.operators[operator].bodies)
@@ -101,7 +105,23 @@ class _Assembler:
             where, given = self.lies[tensor], tensor in self.problem.options.fixed
             if made != where and (given or num_readers.get(tensor, 0) > 1):
                 found[tensor] = Settlement(where, "given" if given else "read there by several")
+        found.update((tensor, where) for tensor, where in self._on_the_way() if tensor not in found)
         return found
+
+    def _on_the_way(self) -> Iterator[tuple[int, Settlement]]:
+        """What is relayed to a place from where some bring it further; whoever reads it there brings it there in time."""
+        for tensor, where in self.relayed.items():
+            lies = self.lies[tensor]
+            readers = (each for each in self.bundles.readers[tensor] if each in self.bundles.heavy)
+            wanted = {place for each in readers for place in self._wanted(each, tensor)}
+            if where != lies and not lies.partial and not wanted <= {where, lies}:
+                yield tensor, Settlement(where, "read there by several")
+
+    def _wanted(self, reader: int, tensor: int) -> Iterator[Placement]:
+        """Where an operator reads a tensor."""
+        for operand, where in zip(self.bundles.operands(reader), self.steps[reader].operands, strict=True):
+            if operand == tensor:
+                yield where
 
 
 def _notes(graph: OperatorGraph, rule: Callable[[Operator], Rule] = rule_of) -> Iterator[str]:

@@ -21,6 +21,7 @@ from sporax.planner.search.deciding import Improver, choose, lower_bound
 from sporax.planner.search.fitting import cheapest
 from sporax.planner.search.limit import measured
 from sporax.planner.search.moving import Floats
+from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import CostGraph
@@ -32,6 +33,7 @@ _TOLERABLE = 0.01
 """What tying may cost."""
 
 
+@inside_loops
 def repeated(
     graph: OperatorGraph,
     mesh: DeviceMatrix,

@@ -6,6 +6,9 @@ results. A heavy operator decides by itself how it is cut, and its result's bund
 
 Operators whose result is larger than their operands (broadcasts, what is made from nothing) follow the other way: they make
 what their reader wants. Identities take no part: their results are their operands under another number.
+
+What several heavy operators read, and others as well, may be wanted by all of them at the same place. A *relay* decides where:
+the tensor is brought there once, and the heavy operators read it there.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
-from sporax.planner.cost.lateness import late_operators, late_tensors
-from sporax.planner.search.operators import is_identity, is_light, is_reduction
+from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
+from sporax.planner.rules.loops import CARRY
+from sporax.planner.search.operators import is_identity, is_light, is_linear, is_reduction
+
+_ADDITIONS = frozenset(["add", "add_any", "sub"])
+"""Sums of parts are parts of the sum."""
 
 
 @dataclass(slots=True)
@@ -24,16 +31,18 @@ class Node:
     """One decision.
 
     Attributes:
-        root: the tensor of a bundle; -1 for a heavy operator.
+        root: the tensor of a bundle or a relay; -1 for a heavy operator.
         producer: the operator that makes the root, -1 for an input; or the heavy operator itself.
         followers: light operators of a bundle, in order.
         pulled: those operators that make what a follower wants, in order.
+        is_relay: it decides where heavy operators read the root; the root itself belongs to another node.
     """
 
     root: int
     producer: int
     followers: list[int] = field(default_factory=list)
     pulled: list[int] = field(default_factory=list)
+    is_relay: bool = False
 
     @property
     def is_bundle(self) -> bool:
@@ -53,8 +62,10 @@ class Bundles:
         heavy: for every heavy operator its node.
         home: for every other operator but identities the bundle that it belongs to.
         readers: for every tensor (an origin) the operators that read it, in order, identities left out.
+        relays: for tensors that have one, the relay.
         late: for every operator whether it belongs to the backward pass or depends on it.
         late_tensors: what such operators make.
+        rounds: for every tensor how often it is made per step.
     """
 
     graph: OperatorGraph
@@ -64,8 +75,10 @@ class Bundles:
     heavy: Mapping[int, int]
     home: Mapping[int, int]
     readers: Mapping[int, Sequence[int]]
+    relays: Mapping[int, int]
     late: Sequence[bool]
     late_tensors: frozenset[int]
+    rounds: Sequence[int]
 
     def home_of(self, operator: int) -> int:
         """The decision that an operator belongs to."""
@@ -91,6 +104,7 @@ class _Finder:
         self.graph, self.fixed = graph, fixed
         self.origin = self._origins()
         self.readers = self._readers()
+        self.sums = self._sums()
         self.expanding = self._expanding()
         self.pulled_by = self._pulled_by()
         self.nodes: list[Node] = []
@@ -116,6 +130,7 @@ class _Finder:
                 self._place(number, operator)
         for number in sorted(self.pulled_by, reverse=True):
             self._pull(number)
+        relays = self._relays()
         return Bundles(
             self.graph,
             tuple(self.nodes),
@@ -124,8 +139,10 @@ class _Finder:
             self.heavy,
             self.home,
             self.readers,
+            relays,
             late_operators(self.graph),
             late_tensors(self.graph),
+            rounds(self.graph),
         )
 
     # ------------------------------------------------------------------------------------------------- what is known
@@ -152,16 +169,51 @@ class _Finder:
                     readers.setdefault(tensor, []).append(number)
         return readers
 
+    def _sums(self) -> frozenset[int]:
+        """Additions whose results are decided on: the last ones of sums of several products or reductions.
+
+        All of these may be made in parts, which are then combined once, in their sum.
+        """
+        terms: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for number, operator in enumerate(self.graph.operators):
+            count = self._num_terms(operator, terms)
+            adds = operator.name in _ADDITIONS
+            for tensor in operator.results if count else ():
+                alone = len(self.readers.get(tensor, ())) < 2
+                terms[tensor] = count if alone or not adds else 0
+            if adds and count > 1:
+                for tensor in map(self._origin, operator.operands):
+                    if tensor in last and len(self.readers[tensor]) == 1:
+                        del last[tensor]
+                last[operator.results[0]] = number
+        return frozenset(last.values())
+
+    def _num_terms(self, operator: Operator, terms: Mapping[int, int]) -> int:
+        """How many products and reductions an operator's result is the sum of."""
+        tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
+        if is_identity(operator):
+            return 0
+        if operator.name in _ADDITIONS:
+            return sum(terms.get(tensor, 0) for tensor in tensors)
+        if not is_light(operator) or is_reduction(operator):
+            return 1
+        return terms.get(tensors[0], 0) if len(tensors) == 1 and is_linear(operator) else 0
+
     def _expanding(self) -> frozenset[int]:
-        """Light operators whose operands are all smaller than the result, or made by such operators."""
+        """Light operators that make more than they are given, all operands together, or are made of such operators' results.
+
+        What joins tensors of its result's size in all, a concatenation, follows them: it is where they are.
+        """
         found: set[int] = set()
         made: set[int] = set()
         for number, operator in enumerate(self.graph.operators):
-            if not is_light(operator) or is_identity(operator) or len(operator.results) != 1:
+            if not is_light(operator) or is_identity(operator) or is_reduction(operator) or len(operator.results) != 1:
                 continue
             size = self._size(operator.results[0])
             tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
-            if all(tensor in made or self._size(tensor) < size for tensor in tensors):
+            given = sum(self._size(tensor) for tensor in tensors if tensor not in made)
+            if given < size or all(tensor in made for tensor in tensors):
                 found.add(number)
                 made.add(operator.results[0])
         return frozenset(found)
@@ -169,17 +221,23 @@ class _Finder:
     def _pulled_by(self) -> dict[int, int]:
         """For operators that follow their reader: that reader."""
         kept = {*map(self._origin, self.graph.outputs), *self.fixed}
+        made = frozenset(self.graph.operators[number].results[0] for number in self.expanding)
         pulled: dict[int, int] = {}
         for number in sorted(self.expanding, reverse=True):
             result = self.graph.operators[number].results[0]
             if result in kept:
                 continue
             for reader in self.readers.get(result, ()):
-                light = is_light(self.graph.operators[reader])
-                if light and (reader not in self.expanding or reader in pulled):
+                if reader in pulled or self._belongs(reader, made):
                     pulled[number] = reader
                     break
         return pulled
+
+    def _belongs(self, number: int, made: frozenset[int]) -> bool:
+        """Whether an operator follows something that is there already, and not only what was `made` for it."""
+        operator = self.graph.operators[number]
+        tensors = {self._origin(each) for each in operator.operands if each != LITERAL}
+        return is_light(operator) and number not in self.expanding and not tensors <= made
 
     def _size(self, tensor: int) -> int:
         return math.prod(self.graph.tensors[tensor].shape)
@@ -200,7 +258,7 @@ class _Finder:
             self.home[number] = followed
             self.nodes[followed].followers.append(number)
         for tensor in operator.results:
-            if followed is None or is_reduction(operator) or tensor in self.fixed:
+            if followed is None or is_reduction(operator) or number in self.sums or tensor in self.fixed:
                 self._new_bundle(tensor, number)
             else:
                 self.node_of[tensor] = followed
@@ -209,6 +267,8 @@ class _Finder:
         """The bundle that an operator follows: that of the variable it updates, else of its largest, newest operand."""
         tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
         known = [tensor for tensor in tensors if tensor in self.node_of]
+        if operator.name == CARRY:
+            return self.node_of[tensors[0]]  # the end of a round follows its start
         for result in operator.results:
             updated = self.replaced.get(result)
             if updated is not None and any(self.node_of[tensor] == self.node_of[updated] for tensor in known):
@@ -222,3 +282,15 @@ class _Finder:
         self.home[number] = home
         self.nodes[home].pulled.insert(0, number)
         self.node_of[self.graph.operators[number].results[0]] = home
+
+    def _relays(self) -> dict[int, int]:
+        """Relays for what several heavy operators read; a bundle that nobody else belongs to or reads needs none."""
+        found: dict[int, int] = {}
+        for tensor, readers in self.readers.items():
+            home = self.nodes[self.node_of[tensor]]
+            heavy = sum(reader in self.heavy for reader in readers)
+            shared = heavy < len(readers) or home.root != tensor or home.followers or home.pulled
+            if heavy > 1 and shared and self.graph.tensors[tensor].shape:
+                found[tensor] = len(self.nodes)
+                self.nodes.append(Node(tensor, -1, is_relay=True))
+        return found

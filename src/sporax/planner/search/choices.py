@@ -20,6 +20,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement, num_parts
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Assignment, Rule, placements, propagate
+from sporax.planner.rules.loops import CARRY
 from sporax.planner.search.bundles import Bundles
 from sporax.planner.search.menu import Units, cuts_of, placements_of, restricted
 from sporax.planner.search.moving import Floats, Mover
@@ -86,7 +87,8 @@ class _Structure:
     followers: tuple[_Member, ...]
     pulled: tuple[_Member, ...]
     inside: frozenset[int]
-    late: tuple[bool, ...]
+    weights: tuple[float, ...]
+    """Of transfers of the tensors."""
 
 
 class _Known(NamedTuple):
@@ -167,13 +169,13 @@ class Catalogue:
         return self._rules[self._kind(operator)]
 
     def _kind(self, operator: Operator, late: bool = False) -> int:
-        key = (*signature(operator.operation), bool(operator.bodies), late)
+        key = (*signature(operator.operation), bool(operator.bodies), late, operator.times)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = len(self._rules)
             self._rules.append(rule_of(operator))
             self._operators.append(operator)
-            self._weights.append(self.model.late_computing if late else 1.0)
+            self._weights.append(operator.times * (self.model.late_computing if late else 1.0))
         return kind
 
     # ----------------------------------------------------------------------------------------------- heavy operators
@@ -255,7 +257,7 @@ class Catalogue:
         Args:
             bundles: all decisions.
             number: which of them.
-            made: where its root may lie when it is made; parts may be left as they are.
+            made: where its root may lie when it is made; parts may be left as they are, and a relay may leave it there.
             given: where its root must lie.
             base: what was decided before.
         """
@@ -263,7 +265,7 @@ class Catalogue:
         known = self._bundles_seen.get(number)
         if known is None:
             known = self._bundles_seen[number] = self._recognised(bundles, number)
-        kept = [each for each in made if each.partial]
+        kept = [each for each in made if each.partial or node.is_relay]
         kept += [each.complete() for each in made] if self.follow else []
         task = _Task(known.structure, tuple(dict.fromkeys(kept)), given, base)
         shared = self._bundles.get(task)
@@ -291,7 +293,10 @@ class Catalogue:
             tuple(self._member(bundles, number, each, local, outer) for each in node.followers),
             tuple(self._member(bundles, number, each, local, outer) for each in node.pulled),
             frozenset(place for tensor, place in local.items() if bundles.node_of[tensor] == number),
-            tuple(tensor in bundles.late_tensors for tensor in local),
+            tuple(
+                bundles.rounds[tensor] * (self.model.late_communication if tensor in bundles.late_tensors else 1.0)
+                for tensor in local
+            ),
         )
         found = self._structures.get(structure)
         if found is None:
@@ -372,9 +377,8 @@ class Catalogue:
             note(member, step)
             upwards.append(step)
         found.steps += reversed(upwards)
-        late = self.model.late_communication
         found.seconds += sum(
-            (late if shape.late[place] else 1.0) * self.mover.seconds(shape.specs[place], found.lies[place], where)
+            shape.weights[place] * self.mover.seconds(shape.specs[place], found.lies[place], where)
             for place, where in reads
         )
         return found
@@ -384,7 +388,10 @@ class Catalogue:
         key = (kind, known)
         step = self._followed.get(key)
         if step is None:
-            step = self._step(kind, propagate(self._rules[kind], self.mesh, known))
+            ends_round = (
+                self._operators[kind].name == CARRY
+            )  # which lies as the round's start, wherever its end is made
+            step = self._step(kind, propagate(self._rules[kind], self.mesh, known[:1] if ends_round else known))
             if any(where is not None and where.partial for where in known) and not _agrees(step, known):
                 together = self._together(kind, known)
                 step = together if _agrees(together, known) else step

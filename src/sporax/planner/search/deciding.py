@@ -39,6 +39,8 @@ _BALLS = 32
 """How many balls are decided again at most,"""
 _BALL = 40
 """of so many decisions."""
+_WHOLE = 100
+"""Decisions up to which one ball holds them all: loops make small graphs in which everything hangs together."""
 _TIED_BALLS, _TIED_BALL = 12, 16
 """The same under a memory limit, which ties decisions."""
 _BALL_SECONDS = 60.0
@@ -147,7 +149,10 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 4) -> tuple[Ints, floa
         if idle >= patience:
             break
     bound += core.constant
-    return best if least <= (1 + _GAP) * bound else refined(core, best), bound
+    if least <= (1 + _GAP) * bound:
+        return best, bound
+    balls = (1, core.num_nodes) if core.num_nodes <= _WHOLE else (_BALLS, _BALL)
+    return refined(core, best, *balls), bound
 
 
 def _decide_within(core: Core, sweeps: int, refine: bool) -> Ints | None:

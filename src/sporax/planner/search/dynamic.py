@@ -19,6 +19,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.search.deciding import bounded
 from sporax.planner.search.elimination import eliminate
 from sporax.planner.search.limit import measured, solve_within
+from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import NANOSECONDS, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import CostGraph
@@ -36,6 +37,7 @@ MEMORY_SECONDS = 20.0
 """Time of the integer program for a plan that fits the memory."""
 
 
+@inside_loops
 def dynamic(
     graph: OperatorGraph,
     mesh: DeviceMatrix,

@@ -15,12 +15,14 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory import memory_of
 from sporax.planner.search.limit import Fitted, measured, solve_within
+from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import Solution, solve
 
 
+@inside_loops
 def ilp(
     graph: OperatorGraph,
     mesh: DeviceMatrix,

@@ -14,12 +14,17 @@ from sporax.ir.graph import IDENTITIES, Operator
 from sporax.ir.operation import Operation
 from sporax.planner.rules import Rule, entry_for, replicate, rule_for
 from sporax.planner.rules.elementwise import side_by_side
+from sporax.planner.rules.loops import CARRY, ENTER, JOIN, STACK
 
 _LIGHT_FAMILIES = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
 _HEAVY = frozenset(
     ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "rng_uniform", "rng_bit_generator", "argmax", "argmin"]
 )
 _PINS = frozenset(["sharding_constraint", "reshard", "layout_constraint", "device_put", "with_memory_space_constraint"])
+_LINEAR = frozenset(["neg", "mul", "div", "copy", "convert_element_type"])
+"""Elementwise, and may let parts of their only tensor through."""
+
+_EDGES = frozenset([ENTER, STACK, CARRY, JOIN])
 
 Signature = tuple[Hashable, ...]
 
@@ -38,8 +43,13 @@ def is_light(operator: Operator) -> bool:
 
 
 def is_reduction(operator: Operator) -> bool:
-    """Whether its results may be parts that want a decision of their own."""
-    return entry_for(operator.name).family == "4 reduction"
+    """Whether its results want a decision of their own: they may be parts, or are on the other side of a loop's edge."""
+    return operator.name in _EDGES or entry_for(operator.name).family == "4 reduction"
+
+
+def is_linear(operator: Operator) -> bool:
+    """Whether parts of an operator's only tensor may be parts of its result."""
+    return operator.name in _LINEAR or entry_for(operator.name).family == "2 dimensions"
 
 
 def signature(operation: Operation) -> Signature:

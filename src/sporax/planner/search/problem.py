@@ -170,7 +170,7 @@ class ProblemBuilder:
             base = bases[number] if bases is not None else None
             if node.is_bundle:
                 made = self._made(number, choices)
-                given = self.options.fixed.get(node.root)
+                given = None if node.is_relay else self.options.fixed.get(node.root)
                 choices.append(self.catalogue.bundle(self.bundles, number, made, given, base))
             else:
                 choices.append(self.catalogue.heavy(self.bundles, node.producer, base))
@@ -190,6 +190,8 @@ class ProblemBuilder:
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root lies when it is made, and the tensor by its number there."""
         node = self.bundles.nodes[number]
+        if node.is_relay:
+            return self.bundles.node_of[node.root], node.root
         if node.producer < 0:
             return None
         operator = self.graph.operators[node.producer]
@@ -222,6 +224,8 @@ class ProblemBuilder:
         for number, each in enumerate(choices):
             for tensor, wanted in each.wants:
                 source = self.bundles.node_of[tensor]
+                if not self.bundles.nodes[number].is_bundle:
+                    source = self.bundles.relays.get(tensor, source)
                 edges.append((source, number, self._table(tensor, choices[source].lies[tensor], wanted)))
         return edges
 
@@ -260,7 +264,8 @@ class ProblemBuilder:
     def _weight(self, tensor: int) -> float:
         """Of transfers of a tensor, with the unit."""
         late = tensor in self.bundles.late_tensors
-        return NANOSECONDS * (self.catalogue.model.late_communication if late else 1.0)
+        rounds = self.bundles.rounds[tensor]
+        return NANOSECONDS * rounds * (self.catalogue.model.late_communication if late else 1.0)
 
 
 def _same_cuts(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:

@@ -28,6 +28,7 @@ from sporax.planner.search.deciding import choose, choose_within
 from sporax.planner.search.fitting import cheapest
 from sporax.planner.search.limit import fit, measured
 from sporax.planner.search.menu import Units, natural_units
+from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 
@@ -38,6 +39,7 @@ _ROUNDS = 5
 """Rounds at most, of axis by axis."""
 
 
+@inside_loops
 def recursive(
     graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
 ) -> SearchResult:

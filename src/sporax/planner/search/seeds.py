@@ -22,6 +22,7 @@ from sporax.planner.rules import local_flops, nothing_cut
 from sporax.planner.search.deciding import Improver
 from sporax.planner.search.fitting import cheapest
 from sporax.planner.search.limit import measured
+from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 
@@ -34,6 +35,7 @@ _CUTS = 6
 """and how many of the cuts of each, the fastest ones."""
 
 
+@inside_loops
 def propagation(
     graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
 ) -> SearchResult:
@@ -98,7 +100,8 @@ def _spread(improver: Improver, seeding: Seeding, kept: bool) -> list[int]:
 def _given(problem: Problem) -> Seeding:
     """Decisions on tensors whose placement is given; they have one candidate."""
     nodes = problem.bundles.nodes
-    return {number: 0 for number, node in enumerate(nodes) if node.root in problem.options.fixed}
+    fixed = problem.options.fixed
+    return {number: 0 for number, node in enumerate(nodes) if node.root in fixed and not node.is_relay}
 
 
 def _automatic(problem: Problem) -> Iterator[Seeding]:

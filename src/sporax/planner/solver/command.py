@@ -1,19 +1,24 @@
 """The command ``sporax solve``: a cost graph from a file, one JSON object out.
 
 Exit status: 0 a solution that fits was found; 1 none was found (``infeasible`` says whether that is ``proven`` or
-``unknown``); 2 the arguments or the file are wrong.
+``unknown``); 2 the arguments or the file are wrong. With ``--check FILE`` nothing is searched: choices from a file are measured,
+and the status is 0 where they fit and 1 where they do not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from sporax.ir.errors import SporaxError
-from sporax.planner.solver.reader import read_graph
+from sporax.ir.errors import SporaxError, SporaxValueError
+from sporax.planner.solver.evaluate import evaluate
+from sporax.planner.solver.graph import CostGraph
+from sporax.planner.solver.reader import read_choices, read_graph
 from sporax.planner.solver.solution import Solution, solve
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
@@ -28,33 +33,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the search (0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument("--solution", metavar="FILE", help="write the choices, a JSON list with one number per node")
+    parser.add_argument("--check", metavar="FILE", help="search nothing: measure the choices in this file")
     parser.add_argument("--verbose", action="store_true", help="report improvements on standard error")
-    parser.epilog = "Exit status: 0 solution found; 1 none found; 2 wrong arguments or file."
+    parser.epilog = "Exit status: 0 solution found (or checked: it fits); 1 none; 2 wrong arguments or file."
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     try:
+        _check_writable(args.solution)
         graph = read_graph(args.graph)
-        solution = solve(
-            graph,
-            seconds=args.time,
-            threads=args.threads,
-            seed=args.seed,
-            progress=_report if args.verbose else None,
-        )
-        if args.solution and solution.choices is not None:
-            _write_choices(args.solution, solution.choices.tolist())
+        if args.check is not None:
+            record = _checked(graph, args.check)
+            code = FOUND if record["fits"] else NOT_FOUND
+        else:
+            solution = solve(
+                graph,
+                seconds=args.time,
+                threads=args.threads,
+                seed=args.seed,
+                progress=_report if args.verbose else None,
+            )
+            if args.solution and solution.choices is not None:
+                _write_choices(args.solution, solution.choices.tolist())
+            record, code = as_record(solution), NOT_FOUND if solution.choices is None else FOUND
     except SporaxError as error:
         print(f"sporax solve: {error}", file=sys.stderr)
         return WRONG_INPUT
-    record = as_record(solution)
     if args.json:
         print(json.dumps(record))
     else:
         for name, value in record.items():
             print(f"{name:12} {'-' if value is None else value}")
-    return NOT_FOUND if solution.choices is None else FOUND
+    return code
+
+
+def _checked(graph: CostGraph, path: str) -> dict[str, Any]:
+    """What choices from a file cost, and whether they are allowed and fit; the cost of what is not allowed is null."""
+    found = evaluate(graph, read_choices(path))
+    cost = _number(found.cost) if math.isfinite(found.cost) else None
+    return {"cost": cost, "peak": found.peak, "limit": graph.limit, "fits": found.feasible}
 
 
 def as_record(solution: Solution) -> dict[str, Any]:
@@ -76,6 +94,14 @@ def _number(value: float | None) -> int | float | None:
     return int(value) if value is not None and value == int(value) else value
 
 
+def _check_writable(path: str | None) -> None:
+    """Before hours of search, not after them."""
+    if path is not None and (Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK)):
+        raise SporaxValueError(
+            f"For '--solution', the file must be in a directory that can be written, but got '{path}'."
+        )
+
+
 def _write_choices(path: str, choices: list[int]) -> None:
     try:
         Path(path).write_text(json.dumps(choices) + "\n", encoding="utf-8")
@@ -88,17 +114,19 @@ def _report(seconds: float, cost: float, bound: float) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, but got {text}")
+        raise argparse.ArgumentTypeError(f"must be a positive number of seconds, but got '{text}'")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, but got {text}")
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, but got '{text}'")
+    return int(text)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,8 +8,10 @@ has passed through here.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 
 from sporax.ir.errors import SporaxValueError
 from sporax.planner.solver.graph import CostGraph
@@ -39,7 +41,12 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
         SporaxValueError: there are too few or too many choices, or one is not a strategy of its node.
     """
     sizes, offsets = graph.sizes.tolist(), graph.offsets.tolist()
-    picked = [int(choice) for choice in choices]
+    try:
+        picked = [index(choice) for choice in choices]
+    except TypeError:
+        raise SporaxValueError(
+            f"For '{graph.name}', the choices must be a list of whole numbers, but got {reprlib.repr(choices)}."
+        ) from None
     if len(picked) != len(sizes):
         raise SporaxValueError(
             f"For '{graph.name}', there must be one choice per node, but got {len(picked)} choices and {len(sizes)} nodes."
@@ -51,8 +58,8 @@ def evaluate(graph: CostGraph, choices: Sequence[int]) -> Evaluation:
             )
     costs, usages = graph.costs.tolist(), graph.usages.tolist()
     terms = [costs[offset + choice] for offset, choice in zip(offsets, picked, strict=False)]
-    for (first, second), index in zip(graph.edges.tolist(), graph.edge_tables.tolist(), strict=True):
-        terms.append(float(graph.tables[index][picked[first], picked[second]]))
+    for (first, second), table in zip(graph.edges.tolist(), graph.edge_tables.tolist(), strict=True):
+        terms.append(float(graph.tables[table][picked[first], picked[second]]))
     cost = math.fsum(terms)
     peak, peak_time = _peak(graph.intervals.tolist(), [usages[o + c] for o, c in zip(offsets, picked, strict=False)])
     fits = graph.limit is None or peak <= graph.limit

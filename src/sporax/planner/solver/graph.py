@@ -94,11 +94,12 @@ class CostGraph:
             )
         pairs, indices, tables = _intern_tables(edges, sizes, costs, offsets, name)
         costs[costs >= INFINITE_COST] = np.inf
-        if np.isnan(costs).any() or (usages < 0).any():
-            bad = int(np.flatnonzero(np.isnan(costs) | (usages < 0))[0])
+        wrong = np.isnan(costs) | np.isneginf(costs) | (usages < 0)
+        if wrong.any():
+            bad = int(np.flatnonzero(wrong)[0])
             node = int(np.searchsorted(offsets, bad, side="right")) - 1
             raise SporaxValueError(
-                f"For '{name}', costs must be numbers and usages must not be negative, but got cost {costs[bad]} and "
+                f"For '{name}', costs must be numbers above -inf and usages must not be negative, but got cost {costs[bad]} and "
                 f"usage {usages[bad]} in strategy {bad - offsets[node]} of node {node}."
             )
         return cls(offsets, costs, usages, spans, pairs, indices, tables, limit, name)
@@ -170,8 +171,12 @@ def _intern_tables(
             continue
         key = (rows, flat.tobytes())
         if key not in known:
-            if np.isnan(flat).any():
-                raise SporaxValueError(f"For '{name}', the table of edge {number} must hold numbers, but got NaN.")
+            wrong = np.isnan(flat) | np.isneginf(flat)
+            if wrong.any():
+                entry = int(np.flatnonzero(wrong)[0])
+                raise SporaxValueError(
+                    f"For '{name}', the table of edge {number} must hold numbers above -inf, but entry {entry} is {flat[entry]}."
+                )
             known[key] = len(tables)
             tables.append(np.where(flat >= INFINITE_COST, np.inf, flat).reshape(rows, columns))
         pairs.append((first, second))

@@ -1,4 +1,4 @@
-"""Files of cost graphs: the IOPDDL format in, solutions out.
+"""Files of cost graphs and of choices: the IOPDDL format in.
 
 The format (google/iopddl) is one JSON object, usually gzipped: ``problem`` with ``name``, ``nodes`` (``intervals``,
 ``costs``, ``usages``), ``edges`` (``nodes``, ``costs``) and ``usage_limit``. A file is data from outside: every error
@@ -26,6 +26,15 @@ def read_graph(path: str | Path) -> CostGraph:
         SporaxNotImplementedError: an edge joins three or more nodes.
     """
     return parse_graph(load_json(path), str(path))
+
+
+def read_choices(path: str | Path) -> list[int]:
+    """Reads what ``--solution`` wrote: a JSON list with one strategy number per node.
+
+    Raises:
+        SporaxValueError: the file cannot be read or decoded, or holds something else.
+    """
+    return _whole(load_json(path), str(path))
 
 
 def load_json(path: str | Path) -> Any:
@@ -60,7 +69,12 @@ def parse_graph(document: Any, source: str) -> CostGraph:
     limit = problem.get("usage_limit")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise SporaxValueError(f"For '{source}', usage_limit must be a non-negative integer, but got {limit!r}.")
-    return CostGraph.build(costs, usages, intervals, _edges(edges, costs, source), limit, source)
+    try:
+        return CostGraph.build(costs, usages, intervals, _edges(edges, costs, source), limit, source)
+    except OverflowError as error:
+        raise SporaxValueError(
+            f"For '{source}', every cost must fit a floating-point number, but got: {error}."
+        ) from None
 
 
 def _edges(edges: dict[str, Any], costs: list[list[float]], source: str) -> Iterator[tuple[int, int, list[float]]]:
@@ -115,6 +129,8 @@ def _interval(pair: Any, where: str) -> tuple[int, int]:
         raise SporaxValueError(
             f"For '{where}', a live interval must be two non-negative integers [begin, end], but got {_brief(pair)}."
         )
+    if pair[0] > pair[1]:
+        raise SporaxValueError(f"For '{where}', a live interval must not end before it begins, but got {pair}.")
     return pair[0], pair[1]
 
 
@@ -131,6 +147,16 @@ def _numbers(row: Any, where: str, *, whole: bool) -> list[float]:
     if whole and row and (min(row) < 0 or max(row) >= 2**62):
         raise SporaxValueError(f"For '{where}', entries must be from 0 to 2**62 - 1, but got {min(row)} to {max(row)}.")
     return row
+
+
+def _whole(value: Any, where: str) -> list[int]:
+    """Checks a list of whole numbers."""
+    if not isinstance(value, list):
+        raise SporaxValueError(f"For '{where}', there must be a list of whole numbers, but got {_brief(value)}.")
+    for i, entry in enumerate(value):
+        if not _is_int(entry):
+            raise SporaxValueError(f"For '{where}', entry {i} must be a whole number, but got {_brief(entry)}.")
+    return value
 
 
 def _brief(value: Any) -> str:

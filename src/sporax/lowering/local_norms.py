@@ -1,0 +1,98 @@
+"""Norms of the gradients that every rank holds before they are combined: ``dump_local_norm``.
+
+A rank whose norm runs away from those of the others has bad data or a bad device, which cannot be seen any more once
+gradients are added up. The program computes the norms of one rank's parts and hands them to the host, which prints or
+saves them; the step does not wait for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.ir.parallel_config import ParallelConfig
+
+Array = Any
+"""A jax.Array or a tracer."""
+
+DEVICE_NORM = "device_local_norm"
+"""Name of the norm over all gradients of a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalNorms:
+    """What is told of the gradients of every rank.
+
+    Attributes:
+        ranks: the rank at every place of the mesh, row-major.
+        each: whether the norm of every gradient is told.
+        total: whether the norm over all gradients of a rank is.
+        folder: where norms are saved; "" to print them.
+    """
+
+    ranks: tuple[int, ...]
+    each: bool
+    total: bool
+    folder: str = ""
+
+    def watch(self, parameters: Sequence[str], gradients: Sequence[Array], place: Array) -> None:
+        """Tell the norms of one rank's gradients, from inside of its program.
+
+        Args:
+            parameters: names, one per gradient.
+            gradients: what the rank holds of each.
+            place: of the rank on the mesh, traced.
+        """
+        squares = [jnp.sum(jnp.square(each.astype(jnp.float32))) for each in gradients]
+        named = [(f"local_norm__{name}", square) for name, square in zip(parameters, squares, strict=True) if self.each]
+        if self.total:
+            named.append((DEVICE_NORM, sum(squares, jnp.zeros((), jnp.float32))))
+        names = [name for name, _ in named]
+        jax.debug.callback(partial(self._tell, names), place, jnp.sqrt(jnp.stack([square for _, square in named])))
+
+    def _tell(self, names: Sequence[str], place: Array, norms: Array) -> None:
+        rank = self.ranks[int(place)]
+        values = dict(zip(names, np.asarray(norms), strict=True))
+        if self.folder:
+            _save(Path(self.folder) / f"rank_{rank}", values)
+        else:
+            print("".join(f"{_spoken(name)} on rank {rank}: {value:.7g}\n" for name, value in values.items()), end="")
+
+
+def local_norms(config: ParallelConfig, ranks: Sequence[int]) -> LocalNorms | None:
+    """What `config` asks to be told; None for nothing.
+
+    Args:
+        config: the user's settings.
+        ranks: the rank at every place of the mesh, row-major.
+    """
+    if not (config.dump_local_norm or config.dump_device_local_norm):
+        return None
+    return LocalNorms(tuple(ranks), config.dump_local_norm, config.dump_device_local_norm, config.dump_local_norm_path)
+
+
+_steps: Counter[Path] = Counter()
+_lock = threading.Lock()
+
+
+def _save(folder: Path, values: dict[str, Any]) -> None:
+    """One file for each norm, numbered by the steps that this process has saved in the folder."""
+    with _lock:
+        number = _steps[folder]
+        _steps[folder] += 1
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, value in values.items():
+        np.save(folder / f"{name}_float32_{number}.npy", value)
+
+
+def _spoken(name: str) -> str:
+    return "device local norm" if name == DEVICE_NORM else f"local norm of {name.removeprefix('local_norm__')}"

@@ -1,0 +1,65 @@
+"""Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops`); none of them ever runs.
+
+What a loop carries is complete at the end of every round, as are branches' results, since the next round and the other branch
+know nothing of parts. What all rounds give may be stacked in parts and combined once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sporax.planner.rules.language import MOVABLE, Draft, Operation, Rule
+
+ENTER = "loop_enter"
+"""An operand of control flow is brought to where bodies have it."""
+ARGUMENT = "loop_argument"
+"""From there it is the argument of a body."""
+SLICE = "loop_slice"
+"""A round's slice of a stacked operand."""
+STACK = "loop_stack"
+"""What all rounds give, stacked."""
+CARRY = "loop_carry"
+"""From one round to the next: the argument of a body, what the body makes of it, and what comes out after the last round."""
+JOIN = "branch_join"
+"""The number of a branch and the results of all branches, of which one counts."""
+
+
+def enter(operation: Operation) -> Rule:
+    """The same tensor."""
+    draft = Draft(operation)
+    dims = draft.maps(operation.results[0].shape)
+    draft.passes((0,), *MOVABLE)
+    return draft.finish([dims], [dims], flops_per_point=0.0)
+
+
+def edge(operation: Operation) -> Rule:
+    """Tensors of one shape that lie alike and are complete; scalars stand beside them."""
+    draft = Draft(operation)
+    dims = draft.maps(operation.results[0].shape)
+    operands = [dims if each.num_dims else () for each in operation.operands]
+    return draft.finish(operands, [dims], flops_per_point=0.0)
+
+
+def slice_(operation: Operation) -> Rule:
+    """The dimension of the rounds is whole on every device."""
+    draft = Draft(operation)
+    rounds, *dims = draft.blocked(operation.operands[0].shape[0]), *draft.maps(operation.results[0].shape)
+    return draft.finish([(rounds, *dims)], [tuple(dims)], flops_per_point=0.0)
+
+
+def stack(operation: Operation) -> Rule:
+    """The reverse; parts pass."""
+    draft = Draft(operation)
+    rounds, *dims = draft.blocked(operation.results[0].shape[0]), *draft.maps(operation.operands[0].shape)
+    draft.passes((0,), *MOVABLE)
+    return draft.finish([tuple(dims)], [(rounds, *dims)], flops_per_point=0.0)
+
+
+RULES: Mapping[str, Callable[[Operation], Rule]] = {
+    ENTER: enter,
+    ARGUMENT: edge,
+    SLICE: slice_,
+    STACK: stack,
+    CARRY: edge,
+    JOIN: edge,
+}

@@ -1,0 +1,206 @@
+"""Networks written as loops over stacked layers are planned from inside: as well as the same layers written out."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import networks
+import numpy as np
+import pytest
+from program_text import read_collectives
+from running import arguments_of, assert_same_results, compiled, run_whole
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.graph import Role
+from sporax.ir.hardware import load_profile
+from sporax.ir.placement import Placement
+from sporax.lowering.ingest import ingest
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, cost_of, link_costs
+from sporax.planner.explain import explain
+from sporax.planner.loops import written_out
+from sporax.planner.memory import memory_of
+from sporax.planner.search import MODES, SearchOptions, ilp, search, whole_plan
+from sporax.planner.transfers import collective_bytes, schedule
+
+EIGHT = DeviceMatrix((2, 2, 2))
+PROFILE = load_profile("h200")
+MODEL = Roofline(PROFILE, link_costs(PROFILE, EIGHT))
+CPU = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
+FEW_TOKENS, MANY_TOKENS = (8, 32, 2048), (64, 128, 128)
+"""Batch, length and width: layers are cut as Megatron-LM does, or data parallel."""
+
+
+@cache
+def best(sizes, loop, again=False):
+    """The best plan of four layers."""
+    step = networks.layers(4, *sizes, loop, again)
+    return step, ilp(step.graph, EIGHT, MODEL)
+
+
+def loops(step, plan):
+    """The scans of a step, with their plans."""
+    pairs = zip(step.graph.operators, plan.operators, strict=True)
+    return [(operator, planned) for operator, planned in pairs if operator.name == "scan"]
+
+
+def bytes_inside(body, plan):
+    """Bytes of collectives in one round."""
+    return collective_bytes(list(schedule(body, plan)))
+
+
+def megabytes(step, plan):
+    """Of collectives in a step, by kind."""
+    return {kind: size / 1e6 for kind, (_, size) in cost_of(step.graph, plan, MODEL).collectives.items()}
+
+
+@pytest.mark.parametrize(("sizes", "again"), [(FEW_TOKENS, True), (MANY_TOKENS, False)])
+def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
+    looped, written = best(sizes, True, again), best(sizes, False, again)
+
+    assert looped[1].optimal
+    assert megabytes(looped[0], looped[1].plan) == pytest.approx(megabytes(written[0], written[1].plan), rel=0.01)
+    assert looped[1].cost_seconds <= written[1].cost_seconds * 1.01
+    whole = cost_of(looped[0].graph, whole_plan(looped[0].graph, EIGHT), MODEL)
+    assert looped[1].cost_seconds < 0.6 * whole.seconds
+    check_plan(looped[0].graph, looped[1].plan)
+
+
+def test_few_tokens_are_combined_twice_a_round_and_many_once_a_step():
+    step, found = best(FEW_TOKENS, True)
+    rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, found.plan)]
+    batch, length, width = FEW_TOKENS
+    assert rounds == [{"all_reduce": 2 * 4 * batch * length * width}] * 2  # forward and backward
+
+    step, found = best(MANY_TOKENS, True)
+    rounds = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, found.plan)]
+    assert rounds == [{}] * 2
+    assert any(each.partial for _, planned in loops(step, found.plan) for each in planned.results)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_search_looks_inside(mode):
+    step, least = best((16, 64, 512), True)  # somewhere between: rows in some products, columns in others
+    found = search(step.graph, EIGHT, MODEL, mode)
+    check_plan(step.graph, found.plan)
+    assert found.cost_seconds <= least.cost_seconds * 1.01
+    assert cost_of(step.graph, found.plan, MODEL).seconds == pytest.approx(found.cost_seconds, rel=1e-6)
+    assert not found.plan.notes
+
+
+def test_the_number_of_rounds_is_a_price_and_no_size():
+    short, long = (networks.layers(count, *MANY_TOKENS) for count in (8, 200))
+    found = [ilp(each.graph, EIGHT, MODEL) for each in (short, long)]
+    assert found[0].statistics["decisions"] == found[1].statistics["decisions"]
+    assert found[0].statistics["candidates"] == found[1].statistics["candidates"]
+    assert found[1].cost_seconds > 20 * found[0].cost_seconds
+
+
+def sent_by(text):
+    """Bytes of collectives by computation of a compiled program's text, and which of these are bodies of loops."""
+    computations = dict(re.findall(r"^(?:ENTRY )?%?([\w.\-]+) [^\n]*\{\n(.*?)^\}", text, re.M | re.S))
+    bodies = re.findall(r" while\([^\n]*body=%?([\w.\-]+)", text)
+    return {name: read_collectives(each) for name, each in computations.items()}, bodies
+
+
+def test_compiled_loops_send_what_their_plans_say():
+    step = networks.layers(3, 4, 2, 256, again=True)
+    plan = ilp(step.graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)).plan
+    planned = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, plan)]
+    sent, bodies = sent_by(compiled(step, plan).lower(*arguments_of(step)).compile().as_text())
+
+    assert len(bodies) == 2
+    assert all(planned)
+    for kind in {*planned[0], *planned[1], *(kind for each in bodies for kind in sent[each])}:
+        assert sorted(sent[each].get(kind, 0) for each in bodies) == sorted(each.get(kind, 0) for each in planned)
+    outside = Counter()
+    for name in sent.keys() - {*bodies}:
+        outside.update(sent[name])
+    assert dict(outside) == pytest.approx(collective_bytes(list(schedule(step.graph, plan))), rel=0.01)
+    assert_same_losses(step, plan)
+
+
+def assert_same_losses(step, plan):
+    """Three steps on eight devices are those of one."""
+    random = np.random.default_rng(0)
+    specs = [step.graph.tensors[each.tensor] for each in step.graph.inputs]
+    start = [jnp.asarray(random.normal(size=spec.shape) / spec.shape[-1] ** 0.5, jnp.float32) for spec in specs]
+    losses = []
+    for program in (compiled(step, plan), jax.jit(lambda *values: run_whole(step, values))):
+        values = [*start]
+        for _ in range(3):
+            *updated, loss = program(*values)
+            values[: len(updated)] = updated
+            losses.append(float(loss))
+    assert losses[:3] == pytest.approx(losses[3:], rel=1e-5)
+    assert losses[2] < losses[0]
+
+
+def other_loops(table, weights, shared, x, steps):
+    """Constants read in a loop, a loop in a loop, stacked results, branches, and a loop whose rounds nobody knows."""
+
+    def layer(carry, row):
+        h, count = carry
+        h, _ = jax.lax.scan(lambda h, _: (jnp.tanh(h @ row) + h @ shared, None), h, None, length=2)
+        h = jax.lax.cond(count > 1, lambda h: h * 2.0, lambda h: h @ shared, h)
+        return (h, count + 1), h.sum(0)
+
+    (h, _), sums = jax.lax.scan(layer, (x @ table, 0), weights)
+    h, _ = jax.lax.while_loop(lambda c: c[1] < steps, lambda c: (jnp.sin(c[0] @ shared), c[1] + 1), (h, 0))
+    return h, sums, jax.lax.scan(lambda c, n: (c + n, (c, 1.0)), 0, jnp.arange(4))[1]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_other_loops_run_as_on_one_device(busy):
+    floats = partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+    shapes = [
+        floats((64, 64)),
+        floats((3, 64, 64)),
+        floats((64, 64)),
+        floats((32, 64)),
+        jax.ShapeDtypeStruct((), jnp.int32),
+    ]
+    step = ingest(jax.make_jaxpr(lambda *a: jax.tree.leaves(other_loops(*a)))(*shapes), [(Role.DATA, "")] * 5)
+    for mode in MODES if busy else ("ilp",):
+        found = search(step.graph, EIGHT, CPU, mode, SearchOptions(fully_use_devices=busy))
+        check_plan(step.graph, found.plan)
+        assert cost_of(step.graph, found.plan, CPU).seconds == pytest.approx(found.cost_seconds, rel=1e-6)
+    inside = loops(step, found.plan)[0][1].bodies[0]
+    assert any(any(each.assignment) for each in inside.operators) or any(each.bodies for each in inside.operators)
+    assert_same_results(step, found.plan)
+
+
+def test_plans_are_folded_and_unfolded_without_loss():
+    step, found = best(FEW_TOKENS, True, True)
+    out = written_out(step.graph)
+    flat = out.unfolded(found.plan)
+    check_plan(out.graph, flat)
+    assert out.folded(flat) == found.plan
+    assert {operator.times for operator in out.graph.operators} == {1, 4}
+    assert memory_of(step.graph, found.plan) == memory_of(step.graph, out.folded(flat))
+    bare = networks.mlp(2, 64, 64).graph
+    assert written_out(bare).graph is bare
+
+
+def test_what_is_carried_must_lie_at_the_end_as_at_the_start():
+    step, found = best(MANY_TOKENS, True)
+    number = next(n for n, each in enumerate(step.graph.operators) if each.name == "scan")
+    planned = found.plan.operators[number]
+    body = planned.bodies[0]
+    moved = Placement(((), (0, 1, 2), ()))
+    assert body.outputs[0] != moved
+    wrong = replace(planned, bodies=(replace(body, outputs=(moved, *body.outputs[1:])),))
+    operators = (*found.plan.operators[:number], wrong, *found.plan.operators[number + 1 :])
+    with pytest.raises(SporaxValueError, match=rf"operator {number} .*loop_carry"):
+        check_plan(step.graph, replace(found.plan, operators=operators))
+
+
+def test_operators_of_a_loop_can_be_questioned():
+    step, found = best(FEW_TOKENS, True)
+    told = explain(step.graph, found.plan, MODEL, "")
+    inside = [each for each in told if each.chosen.operator_seconds and "dot_general" in each.title]
+    assert len(inside) >= 6
