@@ -2,9 +2,10 @@
 
 The training step of a network is planned ten times with different cuts of its parameters. Every plan is compiled for the
 devices at hand and run as training does: parameters are given away, and the next step starts from the new ones. Plans take
-turns, in another order every round. A plan's time is its best, since whatever else runs on the machine can only make a step
-slower; medians are told as well. The table gives predictions beside measurements, and below it stand Spearman's correlation of
-predicted and measured step times, and the largest relative differences of bytes and memory.
+turns, in another order every round, and every step is compared with the mean of its round: the plans of one round meet the same
+machine, whatever else it does. The table gives predictions beside best times, and below it stand Spearman's correlation of
+predicted times with the medians of these comparisons (with best times and with medians as well), and the largest relative
+differences of bytes and memory.
 
     sporax calibrate --devices 8 --out profile.json
     python benchmarks/plan_prediction.py --devices 8 --hardware profile.json [--rounds N] [--json FILE]
@@ -111,6 +112,15 @@ def stepping(step: Callable[..., Any], params: Any, data: Any) -> Callable[[], A
     return run
 
 
+def relative(times: list[list[float]]) -> list[float]:
+    """For every plan the median over the rounds of its time beside the mean of all plans in the same round.
+
+    Plans of one round run within moments of each other, so what the machine does besides counts for all of them alike.
+    """
+    means = [statistics.fmean(each) for each in zip(*times, strict=True)]
+    return [statistics.median(time / mean for time, mean in zip(each, means, strict=True)) for each in times]
+
+
 def spearman(a: list[float], b: list[float]) -> float:
     """Spearman's rank correlation."""
     from scipy.stats import spearmanr
@@ -178,9 +188,11 @@ def main() -> None:
             start = time.perf_counter()
             jax.block_until_ready(runs[number]())
             times[number].append(time.perf_counter() - start)
-    for row, each in zip(rows, times, strict=True):
+    shares = relative(times)
+    for row, each, share in zip(rows, times, shares, strict=True):
         row["seconds"] = min(each)
         row["median_seconds"] = statistics.median(each)
+        row["relative"] = share
     table = Table(title=f"Ten plans of one step on {jax.device_count()} devices ({jax.default_backend()})")
     for column in (
         "plan",
@@ -205,12 +217,12 @@ def main() -> None:
     console = Console(width=140)
     console.print(table)
     predicted = [row["predicted_seconds"] for row in rows]
-    figures = {"spearman": spearman(predicted, [row["seconds"] for row in rows]), "plans": rows}
-    by_medians = spearman(predicted, [row["median_seconds"] for row in rows])
-    searched = spearman([row["searched_seconds"] for row in rows], [row["seconds"] for row in rows])
+    figures = {"spearman": spearman(predicted, shares), "plans": rows, "times": times}
+    by_best, by_medians = (spearman(predicted, [row[key] for row in rows]) for key in ("seconds", "median_seconds"))
+    searched = spearman([row["searched_seconds"] for row in rows], shares)
     console.print(
-        f"Spearman's correlation of predicted and measured step times: {figures['spearman']:.2f} ({by_medians:.2f} by medians; "
-        f"{searched:.2f} of what the searches priced)"
+        f"Spearman's correlation of predicted and measured step times: {figures['spearman']:.2f} ({by_best:.2f} by best times, "
+        f"{by_medians:.2f} by medians; {searched:.2f} of what the searches priced)"
     )
     for what in ("bytes", "memory"):
         worst = max(abs(row[f"predicted_{what}"] / row[f"compiled_{what}"] - 1) for row in rows)

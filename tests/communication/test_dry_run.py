@@ -38,7 +38,7 @@ def test_a_dry_run_compiles_the_step_of_the_job(check_ranks, rehearse, tmp_path,
     assert {name: dry[name] for name in ("place", "collectives", "memory", "ones")} == {
         name: real[name] for name in ("place", "collectives", "memory", "ones")
     }
-    assert dry["collectives"]["all-reduce"] == 2 or cut
+    assert cut or dry["collectives"] == {"collective-permute": 2}
     assert (real["learned"], dry["learned"], dry["losses"]) == (True, False, [0, 0, 0])
     assert "DRY RUN, level 1: this process imitates rank 1 of 2" in log
     (step,) = summary["steps"]

@@ -1,5 +1,7 @@
 """Placements: values, slices, and the way to Layouts and back."""
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.layout import Layout
-from sporax.ir.placement import Placement, every_placement, prime_mesh
+from sporax.ir.placement import Placement, every_placement, placed, prime_mesh
 
 MESH = DeviceMatrix((2, 2, 3), ("dp", "sp", "mp"))
 
@@ -79,3 +81,13 @@ def test_every_placement():
 def test_uneven_cut():
     with pytest.raises(SporaxValueError, match=r"shape \(5, 4\) must be divisible .* \[dp, -\], which makes \(2, 1\)"):
         Placement(((0,), ())).local_shape((5, 4), MESH)
+
+
+def test_placements_that_are_asked_for_again_are_one_object():
+    again = placed(((0,), ()), (2, 1))
+
+    assert again is placed(((0,), ()), (2, 1))
+    assert again == Placement(((0,), ()), (1, 2), "sum")
+    assert hash(again) == hash(Placement(((0,), ()), (1, 2), "sum"))
+    assert pickle.loads(pickle.dumps(again)) == again
+    assert again.complete() is again.complete().complete()

@@ -104,6 +104,12 @@ def test_what_can_run_early_does():
     assert names(late, X, W, W).index("exp") == 0 or names(late, X, W, W).index("exp") == 1
 
 
+def test_reductions_of_single_elements_are_views():
+    """As of the gradient of a norm: [8, 16, 1] is summed to [8, 16], and nothing has to wait for that."""
+    assert names(lambda x: jnp.exp(x).sum(2) * 2, shaped(8, 16, 1)) == ["mul"]
+    assert names(lambda x: jnp.exp(x).sum(2) * 2, shaped(8, 16, 2)) == ["exp", "reduce_sum", "mul"]
+
+
 def test_views_take_no_memory():
     step = ingest(jax.make_jaxpr(lambda x, w: (x @ w).reshape(4, 32).reshape(128))(X, W))
     assert [each.tensor for each in lives(step.graph)] == [*(each.tensor for each in step.graph.inputs), 2]

@@ -4,6 +4,8 @@ import json
 import math
 import re
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,6 +18,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.planner.summary import joined_axes
 from sporax.planner.summary_text import plain_text, size_text, time_text
+from sporax.planner.transfers import collective_bytes, schedule
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -200,3 +203,36 @@ def test_sizes(size, text):
 )
 def test_times(seconds, text):
     assert time_text(seconds) == text
+
+
+def trained(loss):
+    """A plan of a training step in plain JAX, its variables cut."""
+
+    def step(params, x, y):
+        value, gradients = jax.value_and_grad(loss)(params, x, y)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients), value
+
+    shapes = {"up": (16, 64), "down": (64, 16), "data": (32, 16)}
+    arrays = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+    data = arrays.pop("data")
+    cuts = {0: {"up": (1, 8), "down": (8, 1)}}
+    return ms.plan(step, arrays, data, data, devices=8, hardware="h200", carry={0: 0}, fixed=cuts)
+
+
+def test_products_of_plain_jax_are_known_by_their_scopes_and_variables():
+    def loss(params, x, y):
+        with jax.named_scope("encoder"):
+            h = jnp.tanh(x @ params["up"])
+        return jnp.mean((h @ params["down"] - y) ** 2)
+
+    planned = trained(loss)
+    summary = planned.summary()
+    rows = {(row.path, row.phase): row for row in summary.operators if row.name == "dot_general"}
+    up, down = rows["encoder", "forward"], rows["[0]['down']", "forward"]
+    assert up.strategy[1] == (1, 8)
+    assert (down.inputs, down.results) == (("[-, a]", "[a, -]"), ("[-, -] + sum over a",))
+    assert re.search(r"encoder dot_general .* → \[-, a\] ", str(summary))
+
+    moved = {each.kind: each.num_bytes for each in summary.totals.traffic}
+    assert moved == collective_bytes(list(schedule(planned.graph, planned.plan)))
+    assert sum(row.flops_share for row in summary.operators) == pytest.approx(1.0)

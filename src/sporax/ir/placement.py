@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sporax.ir.device_matrix import DeviceMatrix, ravel
 from sporax.ir.errors import SporaxValueError
@@ -47,10 +48,12 @@ class Placement:
     dims: tuple[Axes, ...]
     partial: Axes = ()
     reduction: str = ""
+    _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "partial", tuple(sorted(self.partial)))
         object.__setattr__(self, "reduction", (self.reduction or "sum") if self.partial else "")
+        object.__setattr__(self, "_hash", hash((self.dims, self.partial)))  # of numbers alone: other processes agree
         used = [*itertools.chain(*self.dims), *self.partial]
         if len(set(used)) != len(used):
             raise SporaxValueError(f"For 'Placement', every axis must be used once at most, but got {self}.")
@@ -58,6 +61,9 @@ class Placement:
             raise SporaxValueError(
                 f"For 'Placement', 'reduction' must be one of {REDUCTIONS}, but got '{self.reduction}'."
             )
+
+    def __hash__(self) -> int:
+        return self._hash  # searches look placements up a million times
 
     def __str__(self) -> str:
         return self._text([str(axis) for axis in range(1 + max([*itertools.chain(*self.dims), *self.partial, -1]))])
@@ -118,7 +124,7 @@ class Placement:
 
     def complete(self) -> Placement:
         """The same cuts after the parts have been added up."""
-        return Placement(self.dims)
+        return placed(self.dims) if self.partial else self
 
     def parts(self, mesh: DeviceMatrix) -> tuple[int, ...]:
         """Number of slices of each dimension."""
@@ -148,6 +154,12 @@ class Placement:
         sizes = self.local_shape(shape, mesh)
         starts = (axes_index(mesh, axes, rank) * size for axes, size in zip(self.dims, sizes, strict=True))
         return tuple(slice(start, start + size) for start, size in zip(starts, sizes, strict=True))
+
+
+@lru_cache(maxsize=1 << 16)
+def placed(dims: tuple[Axes, ...], partial: Axes = (), reduction: str = "") -> Placement:
+    """The `Placement` of these fields, remembered: those that are asked for again and again are one object, quick to compare."""
+    return Placement(dims, partial, reduction)
 
 
 def num_parts(mesh: DeviceMatrix, axes: Axes) -> int:

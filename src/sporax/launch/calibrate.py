@@ -26,9 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
         SporaxValueError: a number of devices below 1, or a file that cannot be a profile.
     """
     path = Path(arguments.out).absolute()
-    if path.suffix != ".json" or not path.parent.is_dir():
+    if path.suffix != ".json" or path.is_dir() or not os.access(path.parent, os.W_OK):
         raise SporaxValueError(
-            f"For 'sporax calibrate', --out must be a .json file in a directory that exists, but got '{arguments.out}'."
+            f"For 'sporax calibrate', --out must be a .json file in a directory that can be written, but got '{arguments.out}'."
         )
     if arguments.devices is not None:
         if arguments.devices <= 0:
@@ -36,6 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
                 f"For 'sporax calibrate', --devices must be greater than 0, but got {arguments.devices}."
             )
         os.environ.update(simulated_devices(os.environ, arguments.devices))
-    # By name: the other commands stay without JAX.
-    importlib.import_module("sporax.runtime.calibrate").main(arguments.name, str(path))
+    measure = importlib.import_module("sporax.runtime.calibrate").main  # by name: the other commands stay without JAX
+    try:
+        measure(arguments.name, str(path))
+    except OSError as error:
+        raise SporaxValueError(
+            f"For 'sporax calibrate', '{arguments.out}' must be a file that can be written, but {error.strerror}."
+        ) from None
     return 0

@@ -29,8 +29,8 @@ def check_plan(graph: OperatorGraph, plan: Plan) -> None:
         raise SporaxValueError(f"For 'Plan', {reason}.")
 
 
-def _disagreements(graph: OperatorGraph, plan: Plan, whole_results: int | None = None) -> Iterator[str]:
-    """What is wrong; results from number `whole_results` on may be parts of sums."""
+def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> Iterator[str]:
+    """What is wrong; `inside` a loop or branch, arguments and results may be parts of sums as far as `_edges` allows it."""
     counts = {
         "operators": (len(graph.operators), len(plan.operators)),
         "inputs": (len(graph.inputs), len(plan.inputs)),
@@ -42,7 +42,7 @@ def _disagreements(graph: OperatorGraph, plan: Plan, whole_results: int | None =
             return
     if plan.graph and plan.graph != graph.fingerprint():
         yield f"the graph must be the one it was made for, {plan.graph}, but got {graph.fingerprint()}"
-    yield from _ends(graph, plan, whole_results)
+    yield from _ends(graph, plan, inside)
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
         for reason in _operator(operator, planned, plan):
             yield f"operator {number} ({operator}): {reason}"
@@ -53,15 +53,16 @@ def _disagreements(graph: OperatorGraph, plan: Plan, whole_results: int | None =
             yield from _fits(f"settled tensor {tensor}", graph.tensors[tensor], settlement.placement, plan)
 
 
-def _ends(graph: OperatorGraph, plan: Plan, whole_results: int | None) -> Iterator[str]:
+def _ends(graph: OperatorGraph, plan: Plan, inside: bool) -> Iterator[str]:
     for each, placement in zip(graph.inputs, plan.inputs, strict=True):
         name = f"input {each.name or each.tensor}"
         yield from _fits(name, graph.tensors[each.tensor], placement, plan)
-        yield from _complete(name, placement)
+        if not inside:
+            yield from _complete(name, placement)
     for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True)):
         if tensor != LITERAL:
             yield from _fits(f"output {position}", graph.tensors[tensor], placement, plan)
-        if whole_results is None or position < whole_results:
+        if not inside:
             yield from _complete(f"output {position}", placement)
     for output, argument in graph.aliases:
         if plan.outputs[output] != plan.inputs[argument]:
@@ -88,15 +89,16 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
         yield f"there must be {len(operator.bodies)} plans of bodies, but got {len(planned.bodies)}"
         return
     for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
-        carried = operator.operation.params["num_carry"] if operator.name == "scan" else None
-        yield from _disagreements(body, body_plan, carried)
+        yield from _disagreements(body, body_plan, inside=True)
     if operator.name in IDENTITIES:
         if planned.operands != planned.results:
             before, after = list(map(str, planned.operands)), list(map(str, planned.results))
             yield f"it must hand on what it gets, {before}, but got {after}"
         return
     if operator.bodies:
-        return  # see `_edges`
+        if operator.name == "while":
+            yield from _complete("the condition", planned.bodies[0].outputs[0])
+        return  # what else must agree, `_edges` says
     rule = rule_for(operator.operation)
     reason = problem(rule, planned.assignment, plan.mesh)
     if reason:

@@ -6,7 +6,9 @@ arguments and results have places of their own, everything else shares one piece
 elementwise operators writes over an operand of the same size that nobody reads later. What collectives and replaced arguments
 do to memory is told in `transfer_memory`.
 
-What is not known here: workspace inside kernels, recomputation by the compiler, and memory within the bodies of loops.
+Loops are written out (`loops`): what a round makes lives within it, what the loop reads or stacks lives as long as the loop.
+
+What is not known here: workspace inside kernels, and recomputation by the compiler.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.plan import Plan
 from sporax.planner.heap import Tenant, places
 from sporax.planner.kernels import Kernel, copied_arguments, kernels_of
-from sporax.planner.loops import written_out
+from sporax.planner.loops import spans, written_out
 from sporax.planner.pieces import Kind, Pieces
-from sporax.planner.transfer_memory import Timeline
+from sporax.planner.transfer_memory import Event, Timeline
 
 
 class Use(Enum):
@@ -75,8 +77,8 @@ class MemoryUse:
     held_bytes: int
 
     def __str__(self) -> str:
-        parts = ", ".join(f"{use.value} {size / 1e6:.1f}" for use, size in self.by_use.items() if size)
-        return f"{self.peak_bytes / 1e6:.1f} MB at operator {self.operator} ({parts})"
+        parts = ", ".join(f"{use.value} {size / 1e6:.4g}" for use, size in self.by_use.items() if size)
+        return f"{self.peak_bytes / 1e6:.4g} MB at operator {self.operator} ({parts})"
 
 
 _TICKS = 2
@@ -205,9 +207,31 @@ class _Lives:
                 end[array] = _TICKS * number
             for array in kernel.writes:
                 begin[array] = end[array] = _TICKS * number
+        self._through_loops(begin, end)
         end.update(dict.fromkeys(self.results, self._last))
         end.update((array, self._last) for array in self.inputs if array not in self.replaced)
         return begin, end
+
+    def _through_loops(self, begin: dict[int, int], end: dict[int, int]) -> None:
+        """What a loop reads in every round is there until its end, and what it stacks is there from its start on."""
+        loops = [*spans(self.timeline.graph)]
+        happens: dict[int, Event] = {}
+        ran: dict[int, list[int]] = {}
+        for number, kernel in enumerate(self.kernels if loops else ()):
+            for event in (self.timeline.events[each] for each in kernel.events):
+                ran.setdefault(event.position, []).append(_TICKS * number)
+                if event.operator is not None:
+                    happens[event.position] = event
+        for loop in loops:
+            times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
+            if not times:
+                continue
+            entering = [value for each in loop.enter if each in happens for value in happens[each].reads]
+            leaving = [value for each in loop.leave if each in happens for value in happens[each].writes]
+            for array in map(self.pieces.number.__getitem__, entering):
+                end[array] = max(end[array], *times)
+            for array in map(self.pieces.number.__getitem__, leaving):
+                begin[array] = min(begin[array], *times)
 
     def _write_over(self) -> None:
         """Let kernels write over an operand that nobody else reads later, where that is possible."""

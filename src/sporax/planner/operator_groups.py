@@ -3,6 +3,9 @@
 A user wrote ``MatMul``; the graph has a mark at its entrance, a few primitives, a mark at its exit, and later the same
 backwards between the marks' derivatives. `operator_groups` walks through the graph once and collects what stands between two
 marks. What stands outside of all marks (an optimizer's arithmetic, a random key) is collected by its path.
+
+Functions in plain JAX have no marks. There every heavy operator is a group, with the light ones that work on its results; it is
+known by its path (`jax.named_scope`, a module of Flax), or else by the variable that it reads.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sporax.ir.graph import MARK, Operator, OperatorGraph
+from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.cost.lateness import late_operators
 from sporax.planner.rules import local_flops, rule_for
+from sporax.planner.search.operators import is_identity, is_light
 from sporax.planner.transfers import Together, schedule
 
 
@@ -30,7 +35,7 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class OperatorGroup:
-    """What belongs to one call of one operator of the facade, in one phase.
+    """What belongs to one call of one operator of the facade, or to one heavy primitive, in one phase.
 
     Attributes:
         path, name: where it stands and what it is; the name is "" for operators outside of all marks.
@@ -55,7 +60,8 @@ class OperatorGroup:
 
 def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
     """The groups of a step, in the order in which their first operators run."""
-    walk = _Walk()
+    marked = any(isinstance(each.mark, OperatorMark) for each in graph.walk())
+    walk = _Walk() if marked else _PlainWalk()
     walk.through(graph, plan, 1, outermost=True)
     return tuple(walk.groups.values())
 
@@ -75,7 +81,7 @@ class _Walk:
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark = operator.mark
             self.updates = self.updates or number == learnt
-            group = self._enter(operator, mark)
+            group = self._home(graph, number, planned)
             if outermost:
                 group.operators.append(number)
             group.flops += times * _flops(operator, planned, plan)
@@ -102,6 +108,11 @@ class _Walk:
 
     def _gradient_group(self) -> OperatorGroup:
         return self._group("gradients", "", "gradients", Phase.UPDATE)
+
+    def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+        """The group of an operator."""
+        operator = graph.operators[number]
+        return self._enter(operator, operator.mark)
 
     def _enter(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
         """The group that an operator belongs to; an entrance opens one."""
@@ -147,6 +158,45 @@ class _Walk:
                 placement if each is None else each.placement
                 for each, placement in zip(settled, planned.results, strict=True)
             )
+
+
+class _PlainWalk(_Walk):
+    """Through a graph without marks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.makers: dict[int, dict[int, tuple[int, OperatorGroup]]] = {}
+        """For every graph and tensor of it the group that made it, and its place among them."""
+        self.late: dict[int, Sequence[bool]] = {}
+        self.names: dict[int, dict[int, str]] = {}
+        """For every graph the variables by their tensors, turned and converted ones as well."""
+
+    def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+        operator = graph.operators[number]
+        makers = self.makers.setdefault(id(graph), {})
+        names = self.names.setdefault(id(graph), _variables(graph))
+        late = self.late.setdefault(id(graph), late_operators(graph))
+        phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
+        known = [makers[each] for each in operator.operands if each in makers and makers[each][1].phase is phase]
+        if not is_light(operator) and not is_identity(operator):
+            path = operator.path or next((names[each] for each in operator.operands if each in names), "")
+            group = self._group((id(graph), number), path, operator.name, phase)
+            group.inputs, group.results = planned.operands, planned.results
+            maker = len(self.groups), group
+        elif known:
+            maker = max(known, key=lambda each: each[0])
+        else:
+            maker = -1, self._group((operator.path, phase), operator.path, "", phase)
+            if len(operator.operands) == 1 and operator.operands[0] in names:
+                names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))
+        if maker[0] >= 0:
+            makers.update(dict.fromkeys(operator.results, maker))
+        return maker[1]
+
+
+def _variables(graph: OperatorGraph) -> dict[int, str]:
+    """Names of parameters and their state, by number of the tensor."""
+    return {each.tensor: each.name for each in graph.inputs if each.role in (Role.PARAMETER, Role.STATE)}
 
 
 def _is_backward(mark: Mark) -> bool:

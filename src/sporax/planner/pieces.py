@@ -25,13 +25,25 @@ from sporax.ir.graph import MARK, Operator
 from sporax.ir.placement import num_parts
 from sporax.planner.moves import NATIVE_REDUCTIONS, Move, MoveKind
 from sporax.planner.rules import entry_for
-from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, STACK
+from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, RULES
 from sporax.planner.transfer_memory import Event, Timeline, Value
 
 _VIEWS = frozenset(
     ["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK, ENTER, ARGUMENT]
 )
-_MAYBE_VIEWS = frozenset(["broadcast_in_dim", "broadcast_to", "slice", "dynamic_slice", "copy"])
+_MAYBE_VIEWS = frozenset(
+    [
+        "broadcast_in_dim",
+        "broadcast_to",
+        "slice",
+        "dynamic_slice",
+        "copy",
+        "reduce_sum",
+        "reduce_max",
+        "reduce_min",
+        "reduce_prod",
+    ]
+)
 """Views where they leave the number of bytes as it is."""
 _LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
 _COSTLY = frozenset(
@@ -238,10 +250,8 @@ class Pieces:
             self._convolution(event, operator)
         elif name.startswith("select_and_scatter_add"):
             self._pooling_gradient(event)
-        elif name == CARRY:
-            self.number[event.writes[0]] = self._array_of(event.reads[-1])  # what the last round makes
-        elif name == STACK:
-            self._add(Kind.KERNEL, self._read(event), self._written(event))
+        elif name in RULES:
+            self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=name == CARRY)
         elif family in _LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:

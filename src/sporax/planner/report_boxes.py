@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sporax.ir.graph import MARK, OperatorGraph
-from sporax.ir.marks import OperatorMark
+from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.operator_groups import OperatorGroup, Phase, operator_groups
-from sporax.planner.rules import local_flops, rule_for
-from sporax.planner.search.operators import is_identity, is_light
+from sporax.planner.operator_groups import OperatorGroup, operator_groups
+from sporax.planner.search.operators import is_identity
 from sporax.planner.summary import OperatorRow, Summarizer
 from sporax.planner.transfers import Together, Transfer, schedule
 
@@ -66,8 +64,6 @@ def boxes_of(
     What is moved inside of loops and branches is told in the rows of their boxes and is on no arrow.
     """
     groups = operator_groups(graph, plan)
-    if not _is_marked(graph):
-        groups = _heavy_groups(graph, plan)
     cost = cost_of(graph, plan, model)
     arrows, loose = _arrows(graph, plan, groups)
     rows = Summarizer(graph, plan).rows(groups)
@@ -81,31 +77,6 @@ def boxes_of(
         for row, group, moved in zip(rows, groups, loose, strict=True)
     ]
     return tuple(boxes), arrows
-
-
-def _is_marked(graph: OperatorGraph) -> bool:
-    return any(isinstance(each.mark, OperatorMark) for each in graph.operators)
-
-
-def _heavy_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
-    """A group for each operator that is not light, with the light ones that work on its result."""
-    groups: list[OperatorGroup] = []
-    made_by: dict[int, int] = {}
-    transfers = schedule(graph, plan)
-    for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-        known = [made_by[each] for each in operator.operands if each in made_by]
-        if not is_light(operator):
-            phase = Phase.BACKWARD if operator.backward else Phase.FORWARD
-            known.append(len(groups))
-            groups.append(OperatorGroup(operator.path, operator.name, phase, False, planned.operands, planned.results))
-        if known:
-            group = groups[max(known)]
-            made_by.update(dict.fromkeys(operator.results, max(known)))
-            group.operators.append(number)
-            group.transfers += [(each, 1) for each in (*transfers.before[number], *transfers.after[number])]
-            if not operator.bodies and operator.name != MARK:
-                group.flops += local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
-    return tuple(groups)
 
 
 def _arrows(

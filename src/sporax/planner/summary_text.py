@@ -121,7 +121,7 @@ def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
     strategy = " ".join(str(each).replace(" ", "") for each in row.strategy)
     arrow = f"{' '.join(row.inputs)} → {' '.join(row.results)}".strip() if row.inputs or row.results else ""
     return [
-        name or "between operators",
+        name or ("update" if row.phase == "update" else "between operators"),
         f"{strategy} *" if strategy and row.given else strategy,
         arrow,
         "; ".join(collective_texts(row)),

@@ -6,6 +6,7 @@ is what each gets. A rate is the best of many rounds, since everything else that
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -159,8 +160,8 @@ def _memory_bytes(devices: Sequence[jax.Device], platform: str) -> int:
     limit = statistics.get("bytes_limit")
     if limit:
         return int(limit)
-    with open("/proc/meminfo") as file:  # simulated devices share the machine's memory
-        return int(file.readline().split()[1]) * 1024 // len(devices)
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return whole // len(devices)  # simulated devices share the machine's memory
 
 
 def main(name: str, path: str) -> None:

@@ -338,7 +338,7 @@ def _in_pairs(axis: Axis, num_bytes: int) -> bool:
     They are on CPUs, where gloo sends an all-reduce round a ring: see docs/data_parallel.md. Two members exchange what a ring
     would send; more of them send more, so only messages for which the number of rounds is what counts are sent like that.
     """
-    if jax.default_backend() != "cpu" or axis.count & (axis.count - 1):
+    if joint.all_devices()[0].platform != "cpu" or axis.count & (axis.count - 1):
         return False
     return axis.count == 2 or num_bytes <= _LARGEST_IN_PAIRS_BYTES
 

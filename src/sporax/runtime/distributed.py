@@ -105,6 +105,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         failure.start(_membership)
         _connect(place)
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
+    failure.computes_on(devices[0].platform)
     _world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
     state.touch()
     return _world

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
-
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch.membership import Membership
 from sporax.runtime import main_thread
@@ -69,6 +67,7 @@ class _Exchange:
 _membership: Membership | None = None
 _board: Board | None = None
 _exchange: _Exchange | None = None
+_platform = "cpu"
 _lost: list[str] = []
 
 
@@ -85,6 +84,12 @@ def start(membership: Membership) -> None:
     membership.watch(partial(_end_because, grace_seconds=_GRACE_SECONDS))
     arguments = (_board, membership, timeout, idle)
     threading.Thread(target=_look_after, args=arguments, name="sporax-exchanges", daemon=True).start()
+
+
+def computes_on(platform: str) -> None:
+    """Say on what ranks compute. The thread that watches must not ask JAX, which would start a backend at the end."""
+    global _platform
+    _platform = platform
 
 
 def stop() -> None:
@@ -162,7 +167,7 @@ def _look_after(board: Board, membership: Membership, timeout_seconds: float, id
 
 def _idle_limit(given: float | None) -> float | None:
     """How long ranks may be idle; None where they may compute without their process and nobody has said it."""
-    return given or (_DEFAULT_IDLE_SECONDS if jax.default_backend() == "cpu" else None)
+    return given or (_DEFAULT_IDLE_SECONDS if _platform == "cpu" else None)
 
 
 def _pending() -> _Exchange | None:

@@ -66,7 +66,9 @@ def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
     """The joint form of a local array, over `devices`, one of which is this rank's. In a dry run it stays as it is."""
     if dry_run.active():
         return array
-    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices), [jax.device_put(array)])
+    # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
+    here = jax.device_put(array) if isinstance(array, np.ndarray) else array
+    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices), [here])
 
 
 def to_local(array: jax.Array) -> jax.Array:

@@ -108,6 +108,17 @@ def check_bits():
     np.testing.assert_array_equal(received.asnumpy().view(np.uint32), odd.view(np.uint32))
 
 
+def check_sums_are_the_same_everywhere():
+    """Sums that are rounded have the same bits on all ranks, whatever their size: large ones may go another way."""
+    for count in (3, 2**20 + 8):
+        mine = np.random.default_rng(RANK).normal(size=count).astype(np.float32)
+        total = ops.AllReduce()(Tensor(mine))
+        everywhere = ops.AllGather()(ops.expand_dims(total, 0)).asnumpy()
+        np.testing.assert_array_equal(everywhere.view(np.uint32), everywhere[:1].view(np.uint32).repeat(SIZE, 0))
+        summands = [np.random.default_rng(rank).normal(size=count).astype(np.float32) for rank in range(SIZE)]
+        np.testing.assert_allclose(total.asnumpy(), np.sum(summands, 0), rtol=1e-5, atol=1e-5)
+
+
 def check_constants():
     """Constants of a program may differ between ranks; XLA must not take them for equal."""
     ms.set_context(mode=ms.GRAPH_MODE)
@@ -128,6 +139,7 @@ BOTH = (ms.PYNATIVE_MODE, ms.GRAPH_MODE)
 check_group("hccl_world_group", WORLD, DTYPES if SIZE == 2 else DTYPES[:2], (ms.GRAPH_MODE,))
 check_group("hccl_world_group", WORLD, (ms.float32, ms.bool_) if SIZE == 2 else (ms.float32,), (ms.PYNATIVE_MODE,))
 check_bits()
+check_sums_are_the_same_everywhere()
 check_constants()
 if SIZE == 4:
     for name, members in (("ends", [3, 0]), ("middle", [1, 2]), ("three", [0, 1, 3]), ("one", [2])):

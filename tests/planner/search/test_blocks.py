@@ -11,6 +11,7 @@ from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search import MODES, SearchOptions, search
 from sporax.planner.search.blocks import classes, numbered, repeated
+from sporax.planner.search.deciding import lower_bound
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import ProblemBuilder
 
@@ -41,6 +42,18 @@ def test_the_price_of_tying_is_small_and_certified(step):
     check_plan(step.graph, found.plan)
     assert found.bound_seconds <= best.cost_seconds * (1 + 1e-9)
     assert found.cost_seconds <= 1.015 * best.cost_seconds
+
+
+def test_a_bound_that_comes_up_to_the_cost_says_so():
+    """Messages are sent until the bound does, or rises no more; either way no plan is below it."""
+    graph, options = networks.mixture(16, 64, 64, 8, 128).graph, SearchOptions(fully_use_devices=True)
+    problem = ProblemBuilder(graph, EIGHT, MODEL, options, hurry=True).build()
+    whole = lower_bound(problem.cost_graph())
+    found = repeated(graph, EIGHT, MODEL, options)
+
+    assert found.optimal
+    assert lower_bound(problem.cost_graph(), reached=whole) <= whole * (1 + 1e-9)
+    assert lower_bound(problem.cost_graph(), reached=whole) >= whole * (1 - 1e-4)
 
 
 def test_a_plan_runs_as_on_one_device():

@@ -3,6 +3,7 @@
 from functools import cache
 
 import networks
+import numpy as np
 import pytest
 from running import assert_same_results
 
@@ -12,7 +13,7 @@ from sporax.ir.placement import Placement
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.seeds import propagation
 
@@ -94,3 +95,23 @@ def test_a_seed_spreads():
     plan = propagation(graph, EIGHT, model(EIGHT), SearchOptions(fixed=fixed, units=((0, 1, 2),))).plan
 
     assert plan.inputs[:2] == (columns, Placement(((0, 1, 2), ())))
+
+
+def test_problems_of_one_builder_do_not_depend_on_those_before():
+    """Rounds of a search, and its orders, share what is the same for all of them."""
+    graph, costs = networks.transformer(1, 8, 8, 32, 4).graph, model(EIGHT)
+
+    def builder():
+        return ProblemBuilder(graph, EIGHT, costs, SearchOptions(), hurry=True)
+
+    def found(builder):
+        problem = builder.build(((0,),))
+        later = builder.build(((1, 2),), problem.bases([0] * len(problem.costs)))
+        priced = builder.priced(later.bases([len(each) - 1 for each in later.costs]))
+        return [(each.costs, each.edges) for each in (problem, later, priced)]
+
+    used = builder()
+    used.priced(used.build().bases([0] * len(used.bundles.nodes)))
+    for (costs, edges), (fresh_costs, fresh_edges) in zip(found(used), found(builder()), strict=True):
+        assert all(map(np.array_equal, costs, fresh_costs))
+        assert all(map(np.array_equal, (edge[2] for edge in edges), (edge[2] for edge in fresh_edges)))

@@ -1,5 +1,7 @@
 """The proving search: Alpa's closed forms, and plans that run on eight simulated devices as on one."""
 
+import jax
+import jax.numpy as jnp
 import networks
 import pytest
 from alpa import AlpaLinks, all_reduce
@@ -9,6 +11,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
+from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
 from sporax.planner.search.ilp import ilp
@@ -133,12 +136,15 @@ def test_larger_plans_run_as_on_one_device(step):
     assert_same_results(step, result.plan)
 
 
-def test_control_flow_is_reported():
-    model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
-    plan = ilp(networks.looped().graph, EIGHT, model).plan
+def test_what_cannot_be_cut_is_reported_in_loops_too():
+    def loop(x):
+        return jax.lax.scan(lambda x, _: (x + jax.lax.rng_uniform(0.0, 1.0, (16, 16)), None), x, None, length=3)[0]
 
-    assert any("'scan' is not cut" in note for note in plan.notes)
-    assert any("'cond' is not cut" in note for note in plan.notes)
+    model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
+    plan = ilp(ingest(jax.make_jaxpr(loop)(jnp.zeros((16, 16), jnp.float32))).graph, EIGHT, model).plan
+
+    assert [note for note in plan.notes if "'rng_uniform' is not cut" in note] == list(plan.notes)
+    assert len(plan.notes) == 1
 
 
 def test_given_placements_are_kept():

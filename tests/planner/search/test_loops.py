@@ -18,6 +18,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import Role
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
 from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, cost_of, link_costs
@@ -108,10 +109,13 @@ def sent_by(text):
 
 
 def test_compiled_loops_send_what_their_plans_say():
+    """Kinds and bytes, round by round; and the memory of a device, and the losses."""
     step = networks.layers(3, 4, 2, 256, again=True)
     plan = ilp(step.graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)).plan
     planned = [bytes_inside(operator.bodies[0], planned.bodies[0]) for operator, planned in loops(step, plan)]
-    sent, bodies = sent_by(compiled(step, plan).lower(*arguments_of(step)).compile().as_text())
+    program = jax.jit(compiled(step, plan), donate_argnums=range(len(step.graph.aliases)))
+    program = program.lower(*arguments_of(step)).compile()
+    sent, bodies = sent_by(program.as_text())
 
     assert len(bodies) == 2
     assert all(planned)
@@ -121,6 +125,9 @@ def test_compiled_loops_send_what_their_plans_say():
     for name in sent.keys() - {*bodies}:
         outside.update(sent[name])
     assert dict(outside) == pytest.approx(collective_bytes(list(schedule(step.graph, plan))), rel=0.01)
+    used = program.memory_analysis()
+    there = used.argument_size_in_bytes + used.temp_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
+    assert memory_of(step.graph, plan).peak_bytes == pytest.approx(there, rel=0.1)
     assert_same_losses(step, plan)
 
 
@@ -138,6 +145,47 @@ def assert_same_losses(step, plan):
             losses.append(float(loss))
     assert losses[:3] == pytest.approx(losses[3:], rel=1e-5)
     assert losses[2] < losses[0]
+
+
+@cache
+def accumulated(rounds, batch, width):
+    """A step whose gradients are summed up over micro batches, each through three layers in a loop."""
+
+    def loss(weights, x, y):
+        h, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights)
+        return jnp.mean((h - y) ** 2)
+
+    def step(weights, xs, ys):
+        def one(total, batch):
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(weights, *batch)), None
+
+        (value, gradient), _ = jax.lax.scan(one, (jnp.float32(0), jnp.zeros_like(weights)), (xs, ys))
+        return weights - 0.1 * gradient, value
+
+    shapes = [jax.ShapeDtypeStruct(each, jnp.float32) for each in ((3, width, width), *[(rounds, batch, width)] * 2)]
+    roles = [(Role.PARAMETER, "w"), (Role.DATA, "x"), (Role.DATA, "y")]
+    return ingest(jax.make_jaxpr(step)(*shapes), roles, [(0, 0)])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_accumulated_gradients_are_combined_once(mode):
+    step = accumulated(8, 16384, 256)
+    plan = search(step.graph, EIGHT, MODEL, mode).plan
+    check_plan(step.graph, plan)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert plan.inputs[1] == Placement(((), (0, 1, 2), ()))
+    cost = cost_of(step.graph, plan, MODEL)
+    assert dict(cost.collectives) == {"all_reduce": (2, 4 * (3 * 256**2 + 1))}
+
+
+def test_accumulated_gradients_are_those_of_one_device():
+    step = accumulated(4, 2048, 64)
+    plan = search(step.graph, EIGHT, CPU, "recursive").plan
+    sent, bodies = sent_by(compiled(step, plan).lower(*arguments_of(step)).compile().as_text())
+    assert bodies
+    assert not any(sent[each] for each in bodies)
+    assert any(sent.values())
+    assert_same_losses(step, plan)
 
 
 def other_loops(table, weights, shared, x, steps):

@@ -53,7 +53,9 @@ def sent_bytes(graph, plan):
 def test_no_plan_moves_more_than_the_best_of_mindspores(name, mode):
     step, devices, recorded = RECORDED[name]
     mesh = prime_mesh(DeviceMatrix((devices,)))
-    profile = load_profile("a100")  # on h200 and ascend910 starts are dearer: fewer collectives win, though of more bytes
+    profile = load_profile(
+        "a100"
+    )  # on h200 and ascend910 starts are dearer: fewer collectives win, though of more bytes
     model = Roofline(profile, link_costs(profile, mesh))
     found = search(step.graph, mesh, model, mode, SearchOptions(fully_use_devices=True))
 

@@ -57,3 +57,16 @@ def test_tables_have_one_entry_per_pair():
     assert table.shape == (len(COMPLETE) + 1, len(COMPLETE))
     assert (table[-1] == table[0]).all()
     assert (table.diagonal() == 0).all()
+
+
+@pytest.mark.parametrize("hurry", [False, True])
+def test_dimensions_that_are_never_cut_do_not_matter(hurry):
+    mover = Mover(MESH, LINKS, hurry=hurry)
+    turned = TensorSpec((128, 1, 64))
+
+    def in_between(placement):
+        rows, columns = placement.dims
+        return Placement((columns, (), rows), placement.partial, placement.reduction)
+
+    for a, b in pairs():
+        assert mover.seconds(SPEC, a, b) == mover.seconds(turned, in_between(a), in_between(b))

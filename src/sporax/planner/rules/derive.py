@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
-from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.placement import Axes, Placement, num_parts, placed
 from sporax.planner.rules.language import DimFactors, Factor, Kind, Operation, Rule, TensorSpec
 
 Assignment = tuple[Axes, ...]
@@ -30,10 +30,9 @@ def problem(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> str | Non
             return (
                 f"factor {number} ({factor.kind.value}, size {factor.size}) cannot be cut into {num_parts(mesh, cut)}"
             )
-    for dims in (*rule.operands, *rule.results):
-        for indices in dims:
-            if not _contiguous(rule, indices, assignment, mesh):
-                return f"the slices of a dimension made of factors {indices} are not contiguous under {assignment}"
+    for indices in rule.joined:
+        if not _contiguous(rule, indices, assignment, mesh):
+            return f"the slices of a dimension made of factors {indices} are not contiguous under {assignment}"
     if _mixed_reductions(rule, assignment):
         return f"parts of one tensor must combine in one way, but {assignment} mixes reductions"
     return None
@@ -51,8 +50,14 @@ def nothing_cut(rule: Rule) -> Assignment:
 
 def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
     """Where the operands must lie, and where the results then lie."""
-    operands = tuple(_operand_placement(rule, assignment, number) for number in range(len(rule.operands)))
-    results = tuple(_result_placement(rule, assignment, number) for number in range(len(rule.results)))
+    operands = tuple(
+        _placement(rule, assignment, dims, parts)
+        for dims, parts in zip(rule.operands, rule.parts_of_operands, strict=True)
+    )
+    results = tuple(
+        _placement(rule, assignment, dims, parts)
+        for dims, parts in zip(rule.results, rule.parts_of_results, strict=True)
+    )
     return operands, results
 
 
@@ -167,42 +172,20 @@ def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, me
 
 
 def _mixed_reductions(rule: Rule, assignment: Assignment) -> bool:
-    def mixed(numbers: Sequence[int]) -> bool:
-        return len({rule.factors[number].reduction for number in numbers if assignment[number]}) > 1
-
-    operands = (mixed(_parts_of_operand(rule, number)) for number in range(len(rule.operands)))
-    results = (mixed(_parts_of_result(rule, number)) for number in range(len(rule.results)))
-    return any(operands) or any(results)
-
-
-def _parts_of_operand(rule: Rule, operand: int) -> list[int]:
-    return [n for n, factor in enumerate(rule.factors) if factor.kind is Kind.PARTIAL and operand in factor.operands]
-
-
-def _parts_of_result(rule: Rule, result: int) -> list[int]:
-    """The factors whose axes leave parts in a result: reduced ones that do not index it, and partial ones."""
-    own = {*itertools.chain(*rule.results[result])}
-    return [
-        number
-        for number, factor in enumerate(rule.factors)
-        if (factor.kind is Kind.REDUCE and number not in own)
-        or (factor.kind is Kind.PARTIAL and result in factor.results)
-    ]
-
-
-def _operand_placement(rule: Rule, assignment: Assignment, operand: int) -> Placement:
-    return _placement(rule, assignment, rule.operands[operand], _parts_of_operand(rule, operand))
-
-
-def _result_placement(rule: Rule, assignment: Assignment, result: int) -> Placement:
-    return _placement(rule, assignment, rule.results[result], _parts_of_result(rule, result))
+    return any(
+        len({rule.factors[number].reduction for number in numbers if assignment[number]}) > 1
+        for numbers in rule.mixable
+    )
 
 
 def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequence[int]) -> Placement:
-    cuts = tuple(tuple(axis for index in indices for axis in assignment[index]) for indices in dims)
-    partial = tuple(axis for number in parts for axis in assignment[number])
-    reduction = next((rule.factors[number].reduction for number in parts if assignment[number]), "")
-    return Placement(cuts, partial, reduction)
+    cuts = tuple(
+        assignment[indices[0]] if len(indices) == 1 else tuple(axis for index in indices for axis in assignment[index])
+        for indices in dims
+    )
+    used = [number for number in parts if assignment[number]]
+    partial = tuple(axis for number in used for axis in assignment[number])
+    return placed(cuts, partial, rule.factors[used[0]].reduction if used else "")
 
 
 def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int, ...], axes: Axes) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -156,6 +156,9 @@ Adapt = Callable[[Operation, tuple[Shape, ...], tuple[Shape, ...]], Mapping[str,
 """From the operation and the local shapes of operands and results: the parameters that differ in local execution."""
 
 
+_DERIVED = ("parts_of_operands", "parts_of_results", "joined", "mixable")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """What a primitive does to dimensions, for given shapes and parameters.
@@ -168,6 +171,10 @@ class Rule:
         flops_per_point: work at each point of the index space spanned by `points`.
         points: the factors that span the index space; all factors when None.
         opaque: why nothing may be cut; "" for a rule that says something.
+        parts_of_operands, parts_of_results: per tensor the factors whose axes leave parts in it: partial ones, and for results
+            reduced ones that do not index it. They follow from the others, as do the next two.
+        joined: dimensions that several factors index.
+        mixable: those of the lists of parts that could mix several reductions.
     """
 
     factors: tuple[Factor, ...]
@@ -178,6 +185,35 @@ class Rule:
     flops_per_point: float = 1.0
     points: tuple[int, ...] | None = None
     opaque: str = ""
+    parts_of_operands: DimFactors = field(init=False, repr=False, compare=False)
+    parts_of_results: DimFactors = field(init=False, repr=False, compare=False)
+    joined: DimFactors = field(init=False, repr=False, compare=False)
+    mixable: DimFactors = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbered = list(enumerate(self.factors))
+        partial = [(number, factor) for number, factor in numbered if factor.kind is Kind.PARTIAL]
+        of_operands = tuple(
+            tuple(number for number, factor in partial if operand in factor.operands)
+            for operand in range(len(self.operands))
+        )
+        of_results = tuple(
+            tuple(
+                number
+                for number, factor in numbered
+                if (factor.kind is Kind.REDUCE and not any(number in indices for indices in dims))
+                or (factor.kind is Kind.PARTIAL and result in factor.results)
+            )
+            for result, dims in enumerate(self.results)
+        )
+        joined = tuple(indices for dims in (*self.operands, *self.results) for indices in dims if len(indices) > 1)
+        mixable = tuple(
+            numbers
+            for numbers in (*of_operands, *of_results)
+            if len({self.factors[number].reduction for number in numbers}) > 1
+        )
+        for name, value in zip(_DERIVED, (of_operands, of_results, joined, mixable), strict=True):
+            object.__setattr__(self, name, value)
 
     def __str__(self) -> str:
         def tensor(dims: DimFactors) -> str:

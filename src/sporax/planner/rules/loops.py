@@ -1,7 +1,7 @@
 """Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops`); none of them ever runs.
 
-What a loop carries is complete at the end of every round, as are branches' results, since the next round and the other branch
-know nothing of parts. What all rounds give may be stacked in parts and combined once.
+What all rounds give may be stacked in parts and combined once, and what is summed up in rounds may be carried in parts. Branches'
+results are complete, since one branch knows nothing of the parts of another.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ def enter(operation: Operation) -> Rule:
 
 
 def edge(operation: Operation) -> Rule:
-    """Tensors of one shape that lie alike and are complete; scalars stand beside them."""
+    """Tensors of one shape that lie alike; a branch's number stands beside them."""
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
     operands = [dims if each.num_dims else () for each in operation.operands]
+    if operation.name != JOIN:
+        draft.passes(range(len(operands)), *MOVABLE)
     return draft.finish(operands, [dims], flops_per_point=0.0)
 
 
@@ -54,6 +56,9 @@ def stack(operation: Operation) -> Rule:
     draft.passes((0,), *MOVABLE)
     return draft.finish([tuple(dims)], [(rounds, *dims)], flops_per_point=0.0)
 
+
+SUMMED = "summed"
+"""Parameter of the entrance of what every round adds to."""
 
 RULES: Mapping[str, Callable[[Operation], Rule]] = {
     ENTER: enter,

@@ -67,17 +67,21 @@ def repeated(
         chosen = [decided[each] for each in classed]
         improver.improve(chosen)
         attempts.append((problem.seconds(chosen), max(classed) + 1, chosen))
-    bound = lower_bound(problem.cost_graph()) / NANOSECONDS
+    bound = lower_bound(problem.cost_graph(), min(attempts)[0] * NANOSECONDS) / NANOSECONDS
     if min(attempts)[0] > (1 + _TOLERABLE) * bound:
         chosen = choose(problem.cost_graph())
         attempts.append((problem.seconds(chosen), len(chosen), chosen))
     cost, num_classes, best = min(attempts)
-    limit = options.memory_bytes
-    if limit is not None and measured(problem, best).peak_bytes > limit:
-        fitting = cheapest(problem, [chosen for *_, chosen in attempts])
-        cost, num_classes, best = problem.seconds(fitting), len(fitting), fitting
+    limit, plan = options.memory_bytes, None
+    if limit is not None:
+        found = measured(problem, best)
+        if found.peak_bytes <= limit:
+            plan = found.plan
+        else:
+            best = cheapest(problem, [chosen for *_, chosen in attempts])
+            cost, num_classes = problem.seconds(best), len(best)
     return SearchResult(
-        plan_of(problem, best),
+        plan or plan_of(problem, best),
         "repeated",
         cost,
         min(bound, cost),

@@ -20,9 +20,9 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement, num_parts
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Assignment, Rule, placements, propagate
-from sporax.planner.rules.loops import CARRY
+from sporax.planner.rules.loops import CARRY, SUMMED
 from sporax.planner.search.bundles import Bundles
-from sporax.planner.search.menu import Units, cuts_of, placements_of, restricted
+from sporax.planner.search.menu import Units, cuts_of, in_parts, placements_of, restricted
 from sporax.planner.search.moving import Floats, Mover
 from sporax.planner.search.operators import Signature, is_light, rule_of, signature
 
@@ -89,6 +89,8 @@ class _Structure:
     inside: frozenset[int]
     weights: tuple[float, ...]
     """Of transfers of the tensors."""
+    summed: bool
+    """Rounds of a loop add to the root, which may be in parts meanwhile."""
 
 
 class _Known(NamedTuple):
@@ -155,12 +157,10 @@ class Catalogue:
         self._bundles_seen: dict[int, _Known] = {}
         self._bundles: dict[_Task, Choices] = {}
         self._heavy: dict[tuple[int, Base], Choices] = {}
-        self._decided = frozenset[int]()
 
-    def extend(self, units: Units) -> None:
-        """Go on with other units, on top of what was decided with the present ones."""
-        self._decided |= {axis for unit in self.units for axis in unit}
-        self.units = units
+    def hand_out(self, units: Units, mover: Mover) -> None:
+        """Go on with other units and prices of moves."""
+        self.units, self.mover = units, mover
         self._bundles.clear()
         self._heavy.clear()
 
@@ -297,6 +297,7 @@ class Catalogue:
                 bundles.rounds[tensor] * (self.model.late_communication if tensor in bundles.late_tensors else 1.0)
                 for tensor in local
             ),
+            node.producer >= 0 and SUMMED in bundles.graph.operators[node.producer].operation.params,
         )
         found = self._structures.get(structure)
         if found is None:
@@ -341,10 +342,12 @@ class Catalogue:
     def _candidates(self, task: _Task) -> list[Placement]:
         if task.given is not None:
             return [task.given]
-        root = self._structure_list[task.structure].specs[0]
+        structure = self._structure_list[task.structure]
         assert task.base is None or isinstance(task.base, Placement)
-        extended = placements_of(root.shape, self.mesh, self.units, task.base)
-        as_made = (each for each in task.made if task.base is None or restricted(each, self._decided) == task.base)
+        extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
+        extended = in_parts(extended, self.units) if structure.summed else extended
+        decided = frozenset(self.mesh.device_axes).difference(*self.units)
+        as_made = (each for each in task.made if task.base is None or restricted(each, decided) == task.base)
         return [*dict.fromkeys([*extended, *as_made])]
 
     def _outcome(self, shape: _Structure, root: Placement) -> _Outcome:

@@ -25,6 +25,7 @@ from sporax.planner.solver.prices import PriceAscent
 from sporax.planner.solver.reduce import reduce
 from sporax.planner.solver.roles import first_positions
 from sporax.planner.solver.search import resolve
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 from sporax.planner.solver.timeline import Timeline
 
 _REDUCE_SECONDS = 120.0
@@ -35,6 +36,8 @@ _SMALL_TABLE = 100_000
 """with tables of so many entries at most."""
 _GAP = 0.01
 """Share of the cost that may be left open without a second look."""
+_RISE = 1e-4
+"""Share of the bound that is worth another sweep."""
 _BALLS = 32
 """How many balls are decided again at most,"""
 _BALL = 40
@@ -84,12 +87,25 @@ def refine_within(graph: CostGraph) -> list[int] | None:
     return choose_within(graph, refine=True)
 
 
-def lower_bound(graph: CostGraph, sweeps: int = 30) -> float:
-    """A cost that no choice is below."""
+def lower_bound(graph: CostGraph, reached: float = np.inf, sweeps: int = 30) -> float:
+    """A cost that no choice is below.
+
+    Args:
+        graph: the decisions, without memory.
+        reached: what a known choice costs; a bound that comes up to it is the best.
+        sweeps: of messages, at most; one that raises the bound by next to nothing is the last, unless more of them might
+            prove the choice to be the best.
+    """
     core = _reduced(graph)
     messages = MessagePassing(core)
-    bounds = [max(messages.sweep(core.costs)) for _ in range(sweeps if core.num_nodes else 0)]
-    return core.constant + max(bounds, default=0.0)
+    bound = -np.inf if core.num_nodes else core.constant
+    for left in reversed(range(sweeps if core.num_nodes else 0)):
+        before, bound = bound, max(bound, core.constant + max(messages.sweep(core.costs)))
+        rise = bound - before
+        slow = rise <= _RISE * bound and left * rise < reached - bound
+        if slow or reached <= (1 + OPTIMALITY_TOLERANCE) * bound:
+            break
+    return bound
 
 
 class Improver:
@@ -146,7 +162,7 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 4) -> tuple[Ints, floa
         cost, idle = core.cost(found), idle + 1
         if cost < least:
             best, least, idle = found, cost, 0
-        if idle >= patience:
+        if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
             break
     bound += core.constant
     if least <= (1 + _GAP) * bound:

@@ -1,27 +1,29 @@
 """The search under a memory limit.
 
-Whoever decides knows what tensors take and from when to when (`transients`); what else a step needs shows only in the finished
-plan. So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside
-its tensors. Messages know of tensors alone, the integer program also of copies that depend on two decisions.
+The solver knows what each decision's tensors take and from when to when; what transfers add shows only in the finished plan.
+So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside its
+tensors. The integer program is first asked with the copies that transfers make (`transients`); its bound answers this question.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.plan import Plan
-from sporax.planner.memory import MemoryUse, Use, memory_of, memory_over_time
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.memory import MemoryUse, Use, lives, memory_of, memory_over_time
 from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.deciding import choose, choose_within, refine_within
 from sporax.planner.search.problem import Problem
-from sporax.planner.search.transients import Bytes, Piece, taken, usage_of
+from sporax.planner.search.transients import Copy, Piece, usage_of
 from sporax.planner.solver import CostGraph, Solution, solve
 
 _ROUNDS = 6
@@ -29,8 +31,8 @@ _ROUNDS = 6
 _PROVING_ROUNDS = 3
 """and how often where the integer program decides."""
 _SLACK = 1.02
-"""Of this many times the memory the first answer of the integer program and its bound are: kernels do not run in quite the order
-in which tensors are told of, so a plan may take somewhat less than that."""
+"""So many times the memory the integer program is given for its bound: kernels do not run in quite the order in which it is told
+of tensors, so a plan may take somewhat less than that."""
 _WORTH = 0.99
 """Share of the cost that another round must bring it to."""
 _PRECISION = 0.02
@@ -39,6 +41,9 @@ _STEP = 1.15
 """each guess so much larger than the one before."""
 _LESS = (0.85, 0.96)
 """Shares of the memory that the next tries to find less are given."""
+
+Bytes = NDArray[np.int64]
+"""Of one device."""
 
 Decide = Callable[[CostGraph], "Sequence[int] | None"]
 """One candidate per node of a graph with a memory limit, or None where nothing that fits was found."""
@@ -66,8 +71,33 @@ class Fitted:
         return self.memory.peak_bytes
 
 
+Usage = Sequence[Mapping[Piece, Sequence[int]]]
+
+
+def usage(problem: Problem) -> Usage:
+    """For every decision, when its tensors are there and how many bytes they take, per candidate."""
+    if "usage" not in problem.remembered:
+        problem.remembered["usage"] = _usage(problem)
+    known: Usage = problem.remembered["usage"]
+    return known
+
+
+def _usage(problem: Problem) -> Usage:
+    graph, bundles = problem.graph, problem.bundles
+    found: list[dict[Piece, list[int]]] = [{} for _ in problem.choices]
+    for life in lives(graph):
+        origin = bundles.origin[life.tensor]
+        node = bundles.node_of[origin]
+        where = problem.choices[node].lies[origin]
+        sizes = [local_bytes(graph.tensors[origin], each, problem.mesh) for each in where]
+        piece = (life.begin + 1, life.end + 2)
+        before = found[node].get(piece, [0] * len(sizes))
+        found[node][piece] = [a + b for a, b in zip(before, sizes, strict=True)]
+    return found
+
+
 def limited_graph(
-    problem: Problem, limit: int, reserve: Bytes | None = None, priced: bool = True, copies: bool = False
+    problem: Problem, limit: int, reserve: Bytes | None = None, priced: bool = True, known: Usage | None = None
 ) -> CostGraph:
     """The problem for the solver, with a memory limit in bytes.
 
@@ -78,14 +108,30 @@ def limited_graph(
         limit: bytes of one device.
         reserve: [1 + operators + 1] bytes that are taken before the first operator, at each of them, and at the end.
         priced: False to ask only what fits.
-        copies: tell of what depends on two decisions as well.
+        known: what tensors take; `usage` by default.
     """
-    known = usage_of(problem)
+    return _graph(problem, limit, known or usage(problem), (), [*_stretches(reserve)], priced)
+
+
+def bounding_graph(problem: Problem, limit: int) -> CostGraph:
+    """As `limited_graph`, with the copies that transfers make, and somewhat more memory: what fits the limit fits this one."""
+    told = usage_of(problem)
+    return _graph(problem, int(limit * _SLACK), told.pieces, told.copies, (), True)
+
+
+def _graph(
+    problem: Problem,
+    limit: int,
+    known: Usage,
+    copies: Sequence[Copy],
+    reserved: Sequence[tuple[Piece, int]],
+    priced: bool,
+) -> CostGraph:
     costs = [each.tolist() if priced else [0.0] * len(each) for each in problem.costs]
     edges: list[tuple[int, int, object]] = [*problem.edges] if priced else []
     usages: list[Sequence[int]] = [[0] * len(each) for each in costs]
     spans: list[Piece] = [(0, 0)] * len(costs)
-    for node, pieces in enumerate(known.pieces):
+    for node, pieces in enumerate(known):
         same = np.full((len(costs[node]),) * 2, np.inf)
         np.fill_diagonal(same, 0.0)
         for number, (span, sizes) in enumerate(pieces.items()):
@@ -96,12 +142,12 @@ def limited_graph(
                 costs.append([0.0] * len(sizes))
                 usages.append(sizes)
                 spans.append(span)
-    for copy in known.copies if copies else ():
+    for copy in copies:
         edges += [(copy.first, len(costs), copy.tables[0]), (copy.second, len(costs), copy.tables[1])]
         costs.append([0.0] * len(copy.sizes))
         usages.append(copy.sizes)
         spans.append(copy.span)
-    for span, size in _stretches(reserve):
+    for span, size in reserved:
         costs.append([0.0])
         usages.append([size])
         spans.append(span)
@@ -124,7 +170,7 @@ def fit(
     decide: Decide,
     rounds: int = _ROUNDS,
     reserve: Bytes | None = None,
-    copies: bool = False,
+    known: Usage | None = None,
 ) -> Fitted | None:
     """The cheapest plan that fits, of those that come of asking `decide` with ever better reserves.
 
@@ -134,9 +180,10 @@ def fit(
         decide: chooses.
         rounds: how often it is asked, at most; two of them are spent where there is nothing to begin with.
         reserve: to begin with, as in `limited_graph`.
-        copies: it is told of them, as there.
+        known: what it is told of, as there.
     """
-    asked = partial(_asked, problem, limit, decide, copies)
+    known = known or usage(problem)
+    asked = partial(_asked, problem, limit, decide, known)
     best: Fitted | None = None
     spent = 0
     if reserve is None:
@@ -144,7 +191,7 @@ def fit(
         first = asked(None, 1)
         if first is None or first.peak_bytes <= limit or rounds < 2:
             return first if first is not None and first.peak_bytes <= limit else None
-        reserve = beside(problem, first, copies)
+        reserve = beside(problem, first, known)
         everywhere = asked(np.full_like(reserve, first.peak_bytes - limit), 2)
         best = everywhere if everywhere is not None and everywhere.peak_bytes <= limit else None
     for number in range(spent + 1, rounds + 1):
@@ -152,27 +199,32 @@ def fit(
         if fitted is None:
             reserve = reserve // 2  # another plan may get by with less
         elif fitted.peak_bytes > limit:
-            reserve = np.maximum(reserve, beside(problem, fitted, copies))
+            reserve = np.maximum(reserve, beside(problem, fitted, known))
         elif best is None or problem.seconds(fitted.chosen) < _WORTH * problem.seconds(best.chosen):
-            best, reserve = fitted, beside(problem, fitted, copies)
+            best, reserve = fitted, beside(problem, fitted, known)
         else:
             break
     return best
 
 
 def _asked(
-    problem: Problem, limit: int, decide: Decide, copies: bool, reserve: Bytes | None, number: int
+    problem: Problem, limit: int, decide: Decide, known: Usage, reserve: Bytes | None, number: int
 ) -> Fitted | None:
     """What comes of one decision."""
-    choices = decide(limited_graph(problem, limit, reserve, copies=copies))
+    choices = decide(limited_graph(problem, limit, reserve, known=known))
     return None if choices is None else measured(problem, choices, number)
 
 
-def beside(problem: Problem, fitted: Fitted, copies: bool = False) -> Bytes:
-    """[1 + operators + 1] what a plan takes beside the tensors, and the copies, that whoever decides knows of."""
+def beside(problem: Problem, fitted: Fitted, known: Usage) -> Bytes:
+    """[1 + operators + 1] what a plan takes beside the tensors that whoever decides knows of."""
     count = len(problem.graph.operators)
-    known = taken(usage_of(problem), fitted.chosen, 2 * count + 3, copies)
-    at_operator = np.concatenate([known[:1], known[1:].reshape(-1, 2).max(axis=1)])
+    taken = np.zeros(2 * count + 4, np.int64)
+    for pieces, candidate in zip(known, fitted.chosen, strict=True):
+        for (begin, end), sizes in pieces.items():
+            taken[begin] += sizes[candidate]
+            taken[end] -= sizes[candidate]
+    taken = np.cumsum(taken)
+    at_operator = np.concatenate([taken[:1], taken[1 : 2 * count + 3].reshape(-1, 2).max(axis=1)])
     told = np.zeros(count + 2, np.int64)
     for position, uses in memory_over_time(problem.graph, fitted.plan):
         told[min(position + 1, count + 1) :] = sum(uses.values())
@@ -188,12 +240,19 @@ def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Fitte
 
 
 def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
-    """As `fit`, by messages; what they suggest last is refined."""
-    rough = fit(problem, limit, choose_within)
-    if rough is None:
+    """As `fit`, by messages; what they suggest last is refined.
+
+    They are told of tensors in two ways, as lying where their bundles have them until the end, and as brought to their readers;
+    each finds plans that the other does not.
+    """
+    ways = usage(problem), usage_of(problem).pieces
+    found = [(fit(problem, limit, choose_within, known=known), known) for known in ways]
+    rough = [(each, known) for each, known in found if each]
+    if not rough:
         return fit(problem, limit, refine_within, rounds=2)
-    fine = fit(problem, limit, refine_within, 2, beside(problem, rough))
-    return min((each for each in (rough, fine) if each), key=lambda each: problem.seconds(each.chosen))
+    best, known = min(rough, key=lambda pair: problem.seconds(pair[0].chosen))
+    fine = fit(problem, limit, refine_within, 2, beside(problem, best, known), known)
+    return min((each for each in (best, fine) if each), key=lambda each: problem.seconds(each.chosen))
 
 
 def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = False) -> tuple[Fitted, Solution]:
@@ -216,12 +275,12 @@ def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = Fal
         choices = known[-1].choices
         return None if choices is None else choices.tolist()
 
-    choices = decide(limited_graph(problem, int(limit * _SLACK), copies=True))
+    choices = decide(bounding_graph(problem, limit))
     first = None if choices is None else measured(problem, choices)
     if first is not None and first.peak_bytes <= limit:
         return first, known[0]
     quick = None if tried or known[0].infeasible else fit_quickly(problem, limit)
-    later = fit(problem, limit, decide, _PROVING_ROUNDS, beside(problem, quick, True), copies=True) if quick else None
+    later = fit(problem, limit, decide, _PROVING_ROUNDS, beside(problem, quick, usage(problem))) if quick else None
     found = min((each for each in (quick, later) if each), key=lambda each: problem.seconds(each.chosen), default=None)
     found = found or smallest(problem)
     if found.peak_bytes <= limit:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
-from sporax.ir.placement import Axes, Placement
+from sporax.ir.placement import Axes, Placement, placed
 from sporax.planner.moves import LinkCosts
 from sporax.planner.rules import Assignment, Kind, Rule, is_legal
 
@@ -95,12 +95,21 @@ def placements_of(
         for owner, unit in zip(owners, units, strict=True):
             if owner is not None:
                 extended[owner] += unit
-        placement = Placement(tuple(map(tuple, extended)), base.partial, base.reduction)
+        placement = placed(tuple(map(tuple, extended)), base.partial, base.reduction)
         if placement.fits(shape, mesh):
             yield placement
+
+
+def in_parts(placements: Iterable[Placement], units: Units) -> Iterator[Placement]:
+    """The same placements, and those with parts of a sum along units that they do not use."""
+    for each in placements:
+        free = [unit for unit in units if each.used.isdisjoint(unit)]
+        for count in range(len(free) + 1):
+            for chosen in itertools.combinations(free, count):
+                yield Placement(each.dims, (*each.partial, *itertools.chain(*chosen)), each.reduction)
 
 
 def restricted(placement: Placement, axes: frozenset[int]) -> Placement:
     """What a placement says about some axes."""
     dims = tuple(tuple(axis for axis in cut if axis in axes) for cut in placement.dims)
-    return Placement(dims, tuple(axis for axis in placement.partial if axis in axes), placement.reduction)
+    return placed(dims, tuple(axis for axis in placement.partial if axis in axes), placement.reduction)

@@ -4,29 +4,31 @@
 can, brings axes directly where they are wanted, and gathers only what stands in the way. Where that is a single move it is the
 cheapest. For all other pairs the search is asked, unless the caller is in a hurry.
 
-Tensors of all shapes ask the same few questions: what matters is how many bytes there are, and of the dimensions only those
-that are cut before or after, and by how many ranks they can be cut. So answers are remembered by that.
+Tensors of all shapes ask the same few questions. A straight way is a list of moves that depends on nothing but the two
+placements, and of these only on dimensions that are cut before or after; how many bytes there are changes its price alone. The
+search looks at the dimensions' sizes, too, as far as devices can cut them. So ways and answers are remembered by that.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import TensorSpec
-from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.placement import Axes, Placement, num_parts, placed
 from sporax.planner.moves import NATIVE_REDUCTIONS, LinkCosts
 from sporax.planner.redistribution import redistribute
 
 Floats = NDArray[np.float64]
 
-_Place = tuple[tuple[Axes, ...], Axes, str]
-_Question = tuple[tuple[int, ...], int, _Place, _Place]
-"""Shape, bytes per element, and the fields of two placements."""
+_Pair = tuple[Placement, Placement]
+"""Where a tensor is, and where it shall be."""
 
 
 class Mover:
@@ -41,54 +43,14 @@ class Mover:
 
     def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, hurry: bool = False) -> None:
         self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
-        self._known: dict[_Question, float] = {}
+        self._pairs: dict[_Pair, _Way] = {}
+        self._ways: dict[_Pair, _Way] = {}
+        self._found: dict[tuple[tuple[int, ...], int, _Way], float] = {}
         self._tables: dict[tuple[TensorSpec, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
 
     def seconds(self, spec: TensorSpec, source: Placement, target: Placement) -> float:
         """Time of the cheapest way, or in a hurry of the straight one."""
-        if source == target:
-            return 0.0
-        question = self._question(spec, source, target)
-        known = self._known.get(question)
-        if known is None:
-            known = self._known[question] = self._answer(*question)
-        return known
-
-    def _question(self, spec: TensorSpec, source: Placement, target: Placement) -> _Question:
-        """The same move of a tensor without what does not matter; one more dimension, never cut, has the other elements."""
-        devices = self.mesh.num_devices
-        dims = sorted(
-            (old, new, math.gcd(size, devices))
-            for size, old, new in zip(spec.shape, source.dims, target.dims, strict=True)
-            if old or new
-        )
-        shape = tuple(size for _, _, size in dims)
-        rest = math.prod(spec.shape) // math.prod(shape)
-        olds, news = tuple(old for old, _, _ in dims), tuple(new for _, new, _ in dims)
-        return (
-            (*shape, rest),
-            spec.itemsize,
-            ((*olds, ()), source.partial, source.reduction),
-            ((*news, ()), target.partial, target.reduction),
-        )
-
-    def _answer(self, shape: tuple[int, ...], itemsize: int, *places: _Place) -> float:
-        source, target = (Placement(*place) for place in places)
-        num_bytes = math.prod(shape) * itemsize
-        way = _Way(self, num_bytes, source, target)
-        seconds = way.seconds()
-        if self.hurry:
-            return min(seconds, self._turned(num_bytes, source, target))
-        if way.num_moves > 1:
-            return redistribute(shape, itemsize, source, target, self.mesh, self.alltoall, self.links).seconds
-        return seconds
-
-    def _turned(self, num_bytes: int, source: Placement, target: Placement) -> float:
-        """Time with a permute at the end that brings the axes of each dimension in order."""
-        between = _in_other_order(source, target)
-        if between == target or not self.alltoall:
-            return np.inf
-        return _Way(self, num_bytes, source, between).seconds() + _Way(self, num_bytes, between, target).seconds()
+        return self._price(spec, spec.num_bytes, source, target)
 
     def table(self, spec: TensorSpec, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Times [sources, targets]; equal sources or targets are worked out once."""
@@ -96,51 +58,113 @@ class Mover:
         columns, column_of = _distinct(targets)
         key = (spec, rows, columns)
         if key not in self._tables:
-            self._tables[key] = np.array([[self.seconds(spec, a, b) for b in columns] for a in rows])
+            size = spec.num_bytes
+            self._tables[key] = np.array([[self._price(spec, size, a, b) for b in columns] for a in rows])
         return self._tables[key][np.ix_(row_of, column_of)]
 
-    def sizes(self, axes: Axes) -> list[int]:
-        """Devices along each axis."""
-        return [self.mesh.shape[axis] for axis in axes]
+    def _price(self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement) -> float:
+        way = self._pairs.get((source, target))
+        if way is None:
+            way = self._pairs[source, target] = self._way(*_essential(source, target))
+        if self.hurry or len(way.moves) <= 1:
+            return way.seconds(num_bytes)
+        return self._search(spec, source, target, way)
+
+    def _way(self, source: Placement, target: Placement) -> _Way:
+        """The straight way; in a hurry, there may be a cheaper one with a permute at the end that brings axes in order."""
+        way = self._ways.get((source, target))
+        if way is None:
+            turned: tuple[_Way, ...] = ()
+            between = _in_other_order(source, target)
+            if self.hurry and self.alltoall and between not in (source, target):
+                turned = self._way(source, between), self._way(between, target)
+            moves = _Walk(self.mesh, self.links, self.alltoall, source, target).moves
+            way = self._ways[source, target] = _Way(source, target, moves, turned)
+        return way
+
+    def _search(self, spec: TensorSpec, source: Placement, target: Placement, way: _Way) -> float:
+        """Time of the cheapest way of the same tensor without what does not matter: dimensions that are never cut are one."""
+        devices = self.mesh.num_devices
+        dims = [
+            (old, new, math.gcd(size, devices))
+            for size, old, new in zip(spec.shape, source.dims, target.dims, strict=True)
+            if old or new
+        ]
+        shape = tuple(size for _, _, size in sorted(dims))
+        question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, way)
+        found = self._found.get(question)
+        if found is None:
+            ends = (Placement((*each.dims, ()), each.partial, each.reduction) for each in (way.source, way.target))
+            found = redistribute(*question[:2], *ends, self.mesh, self.alltoall, self.links).seconds
+            self._found[question] = found
+        return found
+
+
+class _Move(NamedTuple):
+    """One move of a way: what it takes for the bytes of a slice, and in how many slices the tensor is cut before."""
+
+    price: Callable[[float], float]
+    slices: int
 
 
 class _Way:
-    """One straight way: the present cuts, the parts that are left to combine, and the bytes of a slice."""
+    """A straight way between two placements, and perhaps another one by way of a third; prices are remembered."""
 
-    def __init__(self, mover: Mover, num_bytes: int, source: Placement, target: Placement) -> None:
-        self.mover, self.links = mover, mover.links
+    def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Way]) -> None:
+        self.source, self.target, self.moves, self.turned = source, target, moves, turned
+        self._known: dict[int, float] = {}
+
+    def seconds(self, num_bytes: int) -> float:
+        """Time for a tensor of so many bytes."""
+        known = self._known.get(num_bytes)
+        if known is None:
+            known = 0.0
+            for move in self.moves:
+                known += move.price(num_bytes // move.slices)
+            if self.turned:
+                known = min(known, sum(way.seconds(num_bytes) for way in self.turned))
+            self._known[num_bytes] = known
+        return known
+
+
+class _Walk:
+    """Walks one straight way: the present cuts, the parts that are left to combine, and the moves so far."""
+
+    def __init__(
+        self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool, source: Placement, target: Placement
+    ) -> None:
+        self.mesh, self.links, self.alltoall = mesh, links, alltoall
         self.source, self.target = source, target
         self.dims = [*source.dims]
         same = source.reduction == target.reduction
         self.parts = tuple(axis for axis in source.partial if not (same and axis in target.partial))
-        self.masked = tuple(axis for axis in target.partial if not (same and axis in source.partial))
-        self.bytes = num_bytes // math.prod(num_parts(mover.mesh, axes) for axes in source.dims)
-        self.num_moves = 0
-
-    def seconds(self) -> float:
-        """Time of all moves."""
-        total, moves = 0.0, 0
-        self.num_moves = 1
-        if self._same_counts():
+        masked = tuple(axis for axis in target.partial if not (same and axis in source.partial))
+        self.slices = math.prod(source.parts(mesh))
+        self.moves: list[_Move] = []
+        if alltoall and not self.parts and not masked and self._same_counts():
             changed = tuple(sorted({axis for pair in self._changed() for cut in pair for axis in cut}))
-            return self.links.permute(changed, self.mover.sizes(changed), self.bytes)
-        while self.dims != [*self.target.dims] or self.parts:
-            total += self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
-            moves += 1
-        self.num_moves = moves + bool(self.masked)
-        return total + (self.links.copy(self.bytes) if self.masked else 0.0)
+            self._move(links.permute, changed)
+            return
+        while self.dims != [*target.dims] or self.parts:
+            moved = self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
+            assert moved, "whatever is missing can be sliced once all else is in its place"
+        if masked:
+            self.moves.append(_Move(links.copy, self.slices))
+
+    def _move(self, price: Callable[[Axes, Sequence[int], float], float], axes: Axes) -> bool:
+        self.moves.append(_Move(partial(price, axes, self._sizes(axes)), self.slices))
+        return True
+
+    def _sizes(self, axes: Axes) -> list[int]:
+        return [self.mesh.shape[axis] for axis in axes]
 
     def _changed(self) -> list[tuple[Axes, Axes]]:
         return [(old, new) for old, new in zip(self.dims, self.target.dims, strict=True) if old != new]
 
     def _same_counts(self) -> bool:
         """Whether devices only trade whole slices."""
-        if not self.mover.alltoall or self.parts or self.masked or not self._changed():
-            return False
-        num = self.mover.mesh.shape
-        return all(
-            np.prod([num[axis] for axis in old]) == np.prod([num[axis] for axis in new]) for old, new in self._changed()
-        )
+        changed = self._changed()
+        return bool(changed) and all(num_parts(self.mesh, old) == num_parts(self.mesh, new) for old, new in changed)
 
     def _wanted(self) -> list[tuple[int, Axes]]:
         """Dimensions whose cuts are right as far as they go, and the axes that are still missing."""
@@ -152,68 +176,66 @@ class _Way:
 
     def _cut(self, dim: int, axes: Axes) -> None:
         self.dims[dim] = (*self.dims[dim], *axes)
-        for size in self.mover.sizes(axes):
-            self.bytes //= size
+        self.slices *= num_parts(self.mesh, axes)
 
-    def _slice(self) -> float:
+    def _slice(self) -> bool:
         """Cut by axes that do nothing yet."""
         busy = {axis for cut in self.dims for axis in cut} | set(self.parts)
         for dim, missing in self._wanted():
             axes = _leading(missing, lambda axis: axis not in busy)
             if axes:
-                seconds = self.links.copy(self.bytes)
+                self.moves.append(_Move(self.links.copy, self.slices))
                 self._cut(dim, axes)
-                return max(seconds, 1e-15)
-        return 0.0
+                return True
+        return False
 
-    def _scatter(self) -> float:
+    def _scatter(self) -> bool:
         """Combine parts and cut by their axes at once."""
         for dim, missing in self._wanted():
             axes = _leading(missing, lambda axis: axis in self.parts)
             if axes:
-                scatter = self.links.reduce_scatter if self.source.reduction == "sum" else self.links.all_to_all
-                seconds = scatter(axes, self.mover.sizes(axes), self.bytes)
+                self._move(self.links.reduce_scatter if self.source.reduction == "sum" else self.links.all_to_all, axes)
                 self.parts = tuple(axis for axis in self.parts if axis not in axes)
                 self._cut(dim, axes)
-                return seconds
-        return 0.0
+                return True
+        return False
 
-    def _trade(self) -> float:
+    def _trade(self) -> bool:
         """Bring axes from the end of one dimension to another."""
-        if not self.mover.alltoall:
-            return 0.0
-        for dim, missing in self._wanted():
+        for dim, missing in self._wanted() if self.alltoall else ():
             for other, cut in enumerate(self.dims):
                 right = _common(cut, self.target.dims[other])
                 for start in range(right, len(cut)):
                     axes = cut[start:]
                     if missing[: len(axes)] == axes:
-                        seconds = self.links.all_to_all(axes, self.mover.sizes(axes), self.bytes)
                         self.dims[other] = cut[:start]
                         self.dims[dim] = (*self.dims[dim], *axes)
-                        return seconds
-        return 0.0
+                        return self._move(self.links.all_to_all, axes)
+        return False
 
-    def _reduce(self) -> float:
+    def _reduce(self) -> bool:
         """Combine parts whose axes are not wanted elsewhere at present."""
-        if not self.parts:
-            return 0.0
         axes, self.parts = self.parts, ()
         native = self.source.reduction in NATIVE_REDUCTIONS
-        return (self.links.all_reduce if native else self.links.gather)(axes, self.mover.sizes(axes), self.bytes)
+        return bool(axes) and self._move(self.links.all_reduce if native else self.links.gather, axes)
 
-    def _gather(self) -> float:
+    def _gather(self) -> bool:
         """Undo the cuts of one dimension that are not as they shall be."""
         for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True)):
             axes = old[_common(old, new) :]
             if axes:
-                sizes = self.mover.sizes(axes)
-                seconds = self.links.gather(axes, sizes, self.bytes)
+                self._move(self.links.gather, axes)
                 self.dims[dim] = old[: len(old) - len(axes)]
-                for size in sizes:
-                    self.bytes *= size
-                return seconds
-        raise AssertionError("whatever is missing can be sliced once all else is in its place")
+                self.slices //= num_parts(self.mesh, axes)
+                return True
+        return False
+
+
+def _essential(source: Placement, target: Placement) -> _Pair:
+    """The same two placements of a tensor without dimensions that are never cut, the others in an order of their own."""
+    dims = sorted(pair for pair in zip(source.dims, target.dims, strict=True) if pair != ((), ()))
+    olds, news = tuple(old for old, _ in dims), tuple(new for _, new in dims)
+    return placed(olds, source.partial, source.reduction), placed(news, target.partial, target.reduction)
 
 
 def _in_other_order(source: Placement, target: Placement) -> Placement:
@@ -222,7 +244,7 @@ def _in_other_order(source: Placement, target: Placement) -> Placement:
         (*(axis for axis in old if axis in new), *(axis for axis in new if axis not in old))
         for old, new in zip(source.dims, target.dims, strict=True)
     )
-    return Placement(dims, target.partial, target.reduction)
+    return placed(dims, target.partial, target.reduction)
 
 
 def _leading(axes: Axes, accept: Callable[[int], bool]) -> Axes:

@@ -8,10 +8,11 @@ heavy      everything else: products, windows, indexing, order, algebra, control
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
-from sporax.ir.graph import IDENTITIES, Operator
-from sporax.ir.operation import Operation
+from sporax.ir.graph import IDENTITIES, MARK, Operator
+from sporax.ir.operation import Operation, TensorSpec
 from sporax.planner.rules import Rule, entry_for, replicate, rule_for
 from sporax.planner.rules.elementwise import side_by_side
 from sporax.planner.rules.loops import CARRY, ENTER, JOIN, STACK
@@ -71,5 +72,11 @@ def rule_of(operator: Operator) -> Rule:
     if operator.bodies:
         return replicate(operator.operation, f"'{operator.name}' is not cut: bodies of control flow are run whole")
     if is_identity(operator):
-        return side_by_side(operator.operation)
+        return _handing_on(operator.operation.operands)
     return rule_for(operator.operation)
+
+
+@lru_cache(maxsize=1 << 12)
+def _handing_on(specs: tuple[TensorSpec, ...]) -> Rule:
+    """The rule of identities on such tensors; marks differ in much that does not matter here."""
+    return side_by_side(Operation(MARK, specs, specs))

@@ -120,7 +120,6 @@ class ProblemBuilder:
         mesh: the devices.
         model: prices operators and links.
         options: what the search may do.
-        units: axes to hand out in the first problem; those of the options, or all, by default.
         hurry: price moves by the straight way, which may be dearer than the cheapest; by default on meshes of many axes,
             where the search for the cheapest takes too long.
 
@@ -134,36 +133,31 @@ class ProblemBuilder:
         mesh: DeviceMatrix,
         model: CostModel,
         options: SearchOptions,
-        units: Units | None = None,
         hurry: bool | None = None,
     ) -> None:
         check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.bundles = find_bundles(graph, options.fixed)
-        units = (options.units or natural_units(mesh, model.links)) if units is None else units
+        self.units = options.units or natural_units(mesh, model.links)
         hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
-        mover = Mover(mesh, model.links, options.alltoall, hurry)
+        careful = Mover(mesh, model.links, options.alltoall)
+        self._careful, self._mover = careful, Mover(mesh, model.links, options.alltoall, True) if hurry else careful
         self._tables: dict[Hashable, tuple[Sequence[Placement], Sequence[Placement], Floats]] = {}
-        self.catalogue = Catalogue(mesh, model, mover, units, options.fully_use_devices, options.align, options.follow)
+        self.catalogue = Catalogue(
+            mesh, model, self._mover, self.units, options.fully_use_devices, options.align, options.follow
+        )
 
-    @property
-    def mover(self) -> Mover:
-        """Prices moves."""
-        return self.catalogue.mover
-
-    def extend(self, units: Units) -> None:
-        """The next problem hands out `units`, on top of what was decided with those before."""
-        self.catalogue.extend(units)
-
-    def priced(self, bases: Sequence[Base]) -> Problem:
+    def priced(self, bases: Sequence[Base] | None) -> Problem:
         """The problem in which everything is decided, every move priced by the cheapest way."""
-        self.catalogue.extend(())
-        self.catalogue.mover = Mover(self.mesh, self.mover.links, self.mover.alltoall)
-        return self.build(bases)
+        return self._build((), self._careful, bases)
 
-    def build(self, bases: Sequence[Base] | None = None) -> Problem:
-        """The problem with the catalogue's present units, on top of `bases`."""
+    def build(self, units: Units | None = None, bases: Sequence[Base] | None = None) -> Problem:
+        """The problem that hands out `units` (all, unless said) on top of what was decided before."""
+        return self._build(self.units if units is None else units, self._mover, bases)
+
+    def _build(self, units: Units, mover: Mover, bases: Sequence[Base] | None) -> Problem:
+        self.catalogue.hand_out(units, mover)
         self._tables.clear()
         choices: list[Choices] = []
         for number, node in enumerate(self.bundles.nodes):
@@ -248,7 +242,7 @@ class ProblemBuilder:
                     edges.append((source, target, table))
             else:
                 spec = self.graph.tensors[origin]
-                moves = [self.mover.seconds(spec, each, each.complete()) for each in where]
+                moves = [self.catalogue.mover.seconds(spec, each, each.complete()) for each in where]
                 costs[source] = costs[source] + np.array(moves) * self._weight(origin)
         return edges
 
@@ -257,7 +251,7 @@ class ProblemBuilder:
         spec, weight = self.graph.tensors[tensor], self._weight(tensor)
         key = (spec, id(sources), id(targets), weight)
         if key not in self._tables:
-            table = self.mover.table(spec, sources, targets) * weight
+            table = self.catalogue.mover.table(spec, sources, targets) * weight
             self._tables[key] = (sources, targets, table)  # which must stay, so that their ids do
         return self._tables[key][-1]
 

@@ -24,9 +24,10 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.choices import Base
 from sporax.planner.search.deciding import choose, choose_within
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import fit, measured
+from sporax.planner.search.limit import Fitted, fit, measured
 from sporax.planner.search.menu import Units, natural_units
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
@@ -58,18 +59,21 @@ def recursive(
     options = options or SearchOptions()
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
     free = replace(options, memory_bytes=None)
-    attempts = [_run(ProblemBuilder(graph, mesh, model, free, units=(), hurry=True), order) for order in orders]
-    if not _fits(min((each.final for each in attempts), key=_cost), options.memory_bytes):
-        attempts += [_run(ProblemBuilder(graph, mesh, model, options, units=(), hurry=True), order) for order in orders]
-        known = any(_fits(each.final, options.memory_bytes) for each in attempts)
+    builder = ProblemBuilder(graph, mesh, model, free, hurry=True)
+    attempts = [_run(builder, order) for order in orders]
+    best = min(attempts, key=_cost)
+    if not _fits(best, options.memory_bytes):
+        builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
+        attempts += [_run(builder, order) for order in orders]
+        known = any(_fits(each, options.memory_bytes) for each in attempts)
         with suppress(*([SporaxRuntimeError] if known else [])):
             attempts.append(_at_once(graph, mesh, model, options))
-    fitting = [each.final for each in attempts if _fits(each.final, options.memory_bytes)]
-    final = min(fitting, key=_cost)
+        best = min((each for each in attempts if _fits(each, options.memory_bytes)), key=_cost)
+    final = best.final
     return SearchResult(
-        plan_of(final, [0] * len(final.costs)),
+        _measured(final).plan if options.memory_bytes is not None else plan_of(final, [0] * len(final.costs)),
         "recursive",
-        _cost(final),
+        _cost(best),
         None,
         False,
         time.monotonic() - start,
@@ -89,12 +93,20 @@ class _Attempt(NamedTuple):
     candidates: int
 
 
-def _cost(final: Problem) -> float:
-    return final.seconds([0] * len(final.costs))
+def _cost(attempt: _Attempt) -> float:
+    return attempt.final.seconds([0] * len(attempt.final.costs))
 
 
-def _fits(final: Problem, limit: int | None) -> bool:
-    return limit is None or measured(final, [0] * len(final.costs)).peak_bytes <= limit
+def _fits(attempt: _Attempt, limit: int | None) -> bool:
+    return limit is None or _measured(attempt.final).peak_bytes <= limit
+
+
+def _measured(final: Problem) -> Fitted:
+    """The plan and its memory, remembered with the problem."""
+    if "measured" not in final.remembered:
+        final.remembered["measured"] = measured(final, [0] * len(final.costs))
+    known: Fitted = final.remembered["measured"]
+    return known
 
 
 def _at_once(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> _Attempt:
@@ -114,18 +126,16 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
 
 def _run(builder: ProblemBuilder, order: Order) -> _Attempt:
     """Round after round."""
-    problem = builder.build()
-    chosen = [0] * len(problem.costs)
+    bases: list[Base] | None = None
     candidates = 0
     for place, units in enumerate(order):
-        builder.extend(units)
-        problem = builder.build(problem.bases(chosen))
+        problem = builder.build(units, bases)
         to_come = math.prod(
             builder.mesh.shape[axis] for later in order[place + 1 :] for axis in itertools.chain(*later)
         )
-        chosen = _choose(problem, to_come)
+        bases = problem.bases(_choose(problem, to_come))
         candidates += sum(map(len, problem.costs))
-    return _Attempt(builder.priced(problem.bases(chosen)), candidates)
+    return _Attempt(builder.priced(bases), candidates)
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:

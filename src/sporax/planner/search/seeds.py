@@ -139,8 +139,9 @@ def heaviest_first(problem: Problem) -> list[int]:
     """Decisions of heavy operators by their arithmetic."""
 
     def flops(number: int) -> float:
-        rule = problem.rule(problem.bundles.nodes[number].producer)
-        return local_flops(rule, nothing_cut(rule), problem.mesh)
+        producer = problem.bundles.nodes[number].producer
+        rule = problem.rule(producer)
+        return problem.graph.operators[producer].times * local_flops(rule, nothing_cut(rule), problem.mesh)
 
     heavy = [number for number, node in enumerate(problem.bundles.nodes) if not node.is_bundle]
     return sorted(heavy, key=lambda number: -flops(number))

@@ -10,11 +10,10 @@ within a kernel, reductions that wait for each other, and copies that are made l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import Placement
@@ -25,9 +24,6 @@ from sporax.planner.search.problem import Problem
 
 Piece = tuple[int, int]
 """First tick at which something is there, and the one after the last; operator n runs in ticks 2n + 1 and 2n + 2."""
-
-Bytes = NDArray[np.int64]
-"""Of one device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +59,9 @@ class Usage:
 
 def usage_of(problem: Problem) -> Usage:
     """What the tensors of a problem take."""
-    if "usage" not in problem.remembered:
-        problem.remembered["usage"] = _Teller(problem).run()
-    known: Usage = problem.remembered["usage"]
+    if "told" not in problem.remembered:
+        problem.remembered["told"] = _Teller(problem).run()
+    known: Usage = problem.remembered["told"]
     return known
 
 
@@ -155,22 +151,3 @@ class _Teller:
             wants = [[where == there for where, _ in states] for there in wanted]
             tables = np.where(agree, 0.0, np.inf), np.where(wants, 0.0, np.inf)
             self.copies.append(Copy(first, second, span, sizes, tables))
-
-
-def taken(usage: Usage, chosen: Sequence[int], ticks: int, copies: bool = True) -> Bytes:
-    """[ticks] bytes that a choice takes, one candidate per decision; without `copies` the tensors alone."""
-    changes = np.zeros(ticks + 1, np.int64)
-    for (begin, end), size in _taken(usage, chosen, copies):
-        changes[min(begin, ticks)] += size
-        changes[min(end, ticks)] -= size
-    found: Bytes = np.cumsum(changes)[:-1]
-    return found
-
-
-def _taken(usage: Usage, chosen: Sequence[int], copies: bool) -> Iterator[tuple[Piece, int]]:
-    for pieces, candidate in zip(usage.pieces, chosen, strict=True):
-        for span, sizes in pieces.items():
-            yield span, sizes[candidate]
-    for copy in usage.copies if copies else ():
-        agree = copy.tables[0][chosen[copy.first]] + copy.tables[1][chosen[copy.second]]
-        yield copy.span, copy.sizes[int(agree.argmin())]

@@ -20,8 +20,8 @@ from sporax.planner.solver.graph import Floats, Ints
 class _Visit:
     """What one pass does at one node: its messages' place, and what it needs to send messages ahead.
 
-    `tables` [strategies of all neighbours ahead, own strategies]; `which` tells each of these rows' neighbour (its
-    number among those ahead), `firsts` where each neighbour's rows begin, `target` where its messages go.
+    `tables` [own strategies, strategies of all neighbours ahead]; `which` tells each of these columns' neighbour (its
+    number among those ahead), `firsts` where each neighbour's columns begin, `target` where its messages go.
     """
 
     node: int
@@ -60,7 +60,7 @@ class MessagePassing:
             weight = 1.0 / max(before, len(link) - before, 1)
             tables, which, firsts, target = None, none, none, none
             if link[ahead]:
-                tables = np.concatenate([table.T for _, table in link[ahead]])
+                tables = np.concatenate([table for _, table in link[ahead]], axis=1)
                 counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
                 which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
                 places = [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in link[ahead]]
@@ -83,16 +83,17 @@ class MessagePassing:
             for visit in self._steps[backward]:
                 v = visit.node
                 incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
-                belief = costs[offsets[v] : offsets[v + 1]] + incoming.sum(axis=0)
-                least = float(belief.min())
+                belief = costs[offsets[v] : offsets[v + 1]] + np.add.reduce(incoming)
+                least = float(np.minimum.reduce(belief))
                 belief -= least
                 bound += least
                 self.marginals[v] = belief
                 if visit.tables is None:
                     continue
-                out = ((belief * visit.weight - incoming[visit.ahead])[visit.which] + visit.tables).min(axis=1)
+                sent = (belief * visit.weight - incoming[visit.ahead]).T.take(visit.which, axis=1)
+                out = np.minimum.reduce(sent + visit.tables)  # along the long rows, which is what arrays are quick at
                 shift = np.minimum.reduceat(out, visit.firsts)
-                bound += float(shift.sum())
+                bound += float(np.add.reduce(shift))
                 self.messages[visit.target] = out - shift[visit.which]
             bounds.append(bound)
         return bounds[0], bounds[1]

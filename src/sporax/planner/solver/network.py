@@ -109,6 +109,7 @@ class Network:
     trail: list[Eliminated | Determined] = field(default_factory=list)
     infeasible: bool = False
     interned: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
+    narrowed: dict[tuple[int, bytes], tuple[Floats, Floats, Floats]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: CostGraph, timeline: Timeline) -> Network:
@@ -219,10 +220,13 @@ class Network:
         self.costs[node] = self.costs[node][mask]
         if len(self.memory[node]):
             self.set_memory(node, Memory(self.memory[node].spans, self.memory[node].usages[:, mask]))
+        content = mask.tobytes()
         for other, table in self.links[node].items():
-            smaller = self.intern(table[mask])
-            self.links[node][other] = smaller
-            self.links[other][node] = self.intern(smaller.T)
+            key = id(table), content
+            if key not in self.narrowed:
+                smaller = self.intern(table[mask])
+                self.narrowed[key] = smaller, self.intern(smaller.T), table  # which must stay, so that its id does
+            self.links[node][other], self.links[other][node], _ = self.narrowed[key]
 
     def remove(self, node: int) -> None:
         """Takes a node out; its tables are dropped."""

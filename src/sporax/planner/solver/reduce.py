@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from sporax.planner.solver.network import Determined, Eliminated, Memory, Networ
 _HUGE = 1e30
 _DOMINANCE_WORK = 4e7
 """Largest number of table entries looked at for one dominance matrix; larger tables skip the rule."""
+_AT_ONCE = 1 << 16
+"""and how many of them at a time."""
 _MAX_TABLE = 1 << 18
 """Largest table that minimising out a node of degree two may create."""
 
@@ -40,6 +42,7 @@ class Reducer:
         self._gains: dict[int, Floats] = {}
         self._separated: dict[int, tuple[Floats, Floats] | None] = {}
         self._functions: dict[int, Ints | None] = {}
+        self._masks: dict[tuple[Hashable, ...], Booleans | None] = {}
         self._minimised: dict[tuple[int, int, bytes], tuple[Floats, Floats]] = {}
         self._held: list[Floats] = []  # keeps remembered tables alive, so that their ids stay theirs
         self._queue: list[tuple[int, int]] = []
@@ -87,17 +90,23 @@ class Reducer:
         self._touch(self.network.links[node])
 
     def _drop_impossible(self, node: int) -> bool:
-        network = self.network
-        costs = network.costs[node]
-        for table in network.links[node].values():
-            costs = costs + table.min(axis=1)
-        possible = np.isfinite(costs)
-        if not possible.all():
+        possible = self._left(_possible, node)
+        if possible is not None:
             if not possible.any():
-                network.infeasible = True
+                self.network.infeasible = True
                 return False
             self._shrink(node, possible)
         return True
+
+    def _left(self, rule: _Rule, node: int) -> Booleans | None:
+        """What a rule leaves of a node's strategies; remembered for nodes whose costs, tables and memory are the same."""
+        network = self.network
+        costs, usages, tables = network.costs[node], network.memory[node].usages, network.links[node].values()
+        key = rule, costs.tobytes(), usages.tobytes(), *map(id, tables)
+        if key not in self._masks:
+            self._masks[key] = rule(self, costs, usages, tables)
+            self._held += tables
+        return self._masks[key]
 
     def _drop_separable(self, node: int) -> None:
         network = self.network
@@ -131,26 +140,11 @@ class Reducer:
         return bool(oversized.any())
 
     def _drop_dominated(self, node: int) -> None:
-        network = self.network
-        costs = network.costs[node]
-        worse = costs[:, None] - costs[None, :]
-        for table in network.links[node].values():
-            gain = self._gain(table)
-            if gain is None:
-                return
-            worse = worse + gain
-        never_better: Booleans = np.asarray(worse >= 0)
-        for usage in network.memory[node].usages:
-            if not never_better.any():
-                return
-            np.logical_and(never_better, usage[:, None] >= usage[None, :], out=never_better)
-        size = len(costs)
-        earlier = np.arange(size)[None, :] < np.arange(size)[:, None]
-        loses: Booleans = np.any(never_better & (earlier | ~never_better.T), axis=1)
-        if loses.any():
-            self._shrink(node, ~loses)
+        winners = self._left(_undominated, node)
+        if winners is not None:
+            self._shrink(node, winners)
 
-    def _gain(self, table: Floats) -> Floats | None:
+    def gain(self, table: Floats) -> Floats | None:
         """[p, q] least of table[p, y] - table[q, y] over y possible with p: what changing p to q surely saves."""
         known = self._gains.get(id(table))
         if known is None:
@@ -158,10 +152,11 @@ class Reducer:
             if rows * rows * columns > _DOMINANCE_WORK:
                 return None
             forbidden = ~np.isfinite(table)
-            minuend, subtrahend = np.where(forbidden, 2 * _HUGE, table), np.where(forbidden, _HUGE, table)
+            minuend, subtrahend = np.where(forbidden, 2 * _HUGE, table).T, np.where(forbidden, _HUGE, table).T
             known = np.empty((rows, rows))
-            for p in range(rows):
-                known[p] = (minuend[p] - subtrahend).min(axis=1)
+            step = max(_AT_ONCE // table.size, 1)
+            for p in range(0, rows, step):
+                known[p : p + step] = np.minimum.reduce(minuend[:, p : p + step, None] - subtrahend[:, None])
             self._gains[id(table)] = known
             self._held.append(table)
         return known
@@ -250,6 +245,35 @@ class Reducer:
             wider = network.intern(table[function])
             network.add_table(master, other, wider, network.intern(wider.T))
         self._touch([master, *links])
+
+
+_Rule = Callable[[Reducer, Floats, Ints, Collection[Floats]], "Booleans | None"]
+"""From a node's costs, usages [pieces, strategies] and tables [strategies, neighbour's] to what stays; None for all."""
+
+
+def _possible(_: Reducer, costs: Floats, usages: Ints, tables: Collection[Floats]) -> Booleans | None:
+    for table in tables:
+        costs = costs + table.min(axis=1)
+    possible = np.isfinite(costs)
+    return None if possible.all() else possible
+
+
+def _undominated(reducer: Reducer, costs: Floats, usages: Ints, tables: Collection[Floats]) -> Booleans | None:
+    worse = costs[:, None] - costs[None, :]
+    for table in tables:
+        gain = reducer.gain(table)
+        if gain is None:
+            return None
+        worse = worse + gain
+    never_better: Booleans = np.asarray(worse >= 0)
+    for usage in usages:
+        if not never_better.any():
+            return None
+        np.logical_and(never_better, usage[:, None] >= usage[None, :], out=never_better)
+    size = len(costs)
+    earlier = np.arange(size)[None, :] < np.arange(size)[:, None]
+    loses: Booleans = np.any(never_better & (earlier | ~never_better.T), axis=1)
+    return ~loses if loses.any() else None
 
 
 def _ids(network: Network, node: int) -> Ints:
