@@ -189,3 +189,16 @@ def test_a_saved_plan_is_taken_as_it_is():
     assert again.predicted_seconds == planned.predicted_seconds
     with pytest.raises(SporaxValueError, match="operators as in the graph"):
         sporax.plan(jnp.dot, BATCH["x"], PARAMS["up"], saved=planned.plan.to_json())
+
+
+@pytest.mark.parametrize("devices", [1, 3, 6])
+def test_any_number_of_devices_can_be_asked_about(devices, tmp_path):
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=devices, hardware="h100", carry={0: 0})
+    assert f"Plan for {'one device: nothing is cut' if devices == 1 else f'{devices} devices'}" in str(
+        planned.summary()
+    )
+    assert any(each.chosen for told in planned.explain("#0") for each in told.alternatives)
+    assert bool(planned.alternatives(1)) == (devices == 6)  # 3 divides nothing here
+    assert planned.trade_offs(2)
+    planned.report(tmp_path / "plan.html")
+    assert (tmp_path / "plan.html").read_text(encoding="utf-8").endswith("</html>\n")

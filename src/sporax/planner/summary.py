@@ -323,7 +323,7 @@ def joined_axes(plan: Plan) -> list[Axes]:
         for axis in range(len(together)):
             apart = (axis, axis + 1) not in follows and (axis in used or axis + 1 in used)
             together[axis] = together[axis] and not apart
-    runs: list[Axes] = [(0,)]
+    runs: list[Axes] = [(0,)] if plan.mesh.num_axes else []
     for axis, joined in enumerate(together, 1):
         if joined:
             runs[-1] = (*runs[-1], axis)

@@ -46,6 +46,8 @@ class Section:
 def heading(summary: Summary) -> str:
     """The line above the tables."""
     axes = ", ".join(f"{name} = {size}" for name, size in summary.axes)
+    if not axes:
+        return "Plan for one device: nothing is cut"
     return f"Plan for {summary.num_devices} devices; axes {axes}; * marks a strategy that the user gave"
 
 

@@ -38,6 +38,7 @@ from sporax.runtime.order import AXIS, follow, happened, latest_receipt, receipt
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 _LARGEST_IN_PAIRS_BYTES = 2**22
+"""Largest message that four members combine in pairs."""
 _UNSIGNED = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 
 
@@ -335,12 +336,11 @@ def reduce(axis: Axis, array: jax.Array, op: str) -> jax.Array:
 def _in_pairs(axis: Axis, num_bytes: int) -> bool:
     """Whether exchanges between pairs of members are quicker than one all-reduce.
 
-    They are on CPUs, where gloo sends an all-reduce round a ring: see docs/data_parallel.md. Two members exchange what a ring
-    would send; more of them send more, so only messages for which the number of rounds is what counts are sent like that.
+    They are on CPUs, where gloo sends an all-reduce round a ring: docs/data_parallel.md has figures. Two members send as much
+    as in a ring, four send more, which pays as long as the number of messages counts more than their size.
     """
-    if joint.all_devices()[0].platform != "cpu" or axis.count & (axis.count - 1):
-        return False
-    return axis.count == 2 or num_bytes <= _LARGEST_IN_PAIRS_BYTES
+    few = axis.count == 2 or (axis.count == 4 and num_bytes <= _LARGEST_IN_PAIRS_BYTES)
+    return few and joint.all_devices()[0].platform == "cpu"
 
 
 def _reduce_in_pairs(axis: Axis, array: jax.Array, combine: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:

@@ -166,9 +166,13 @@ def _read(key: str, path: str) -> dict[str, Cuts]:
     try:
         content = Path(path).read_bytes()
         found = json.loads(content) if path.endswith(".json") else strategy_protobuf.decode(content)
+        if not isinstance(found, dict) or (LAYOUTS not in found and STRATEGIES not in found):
+            raise ValueError(f"there is no object with '{STRATEGIES}' in it")
+        if not isinstance(found.get(STRATEGIES, {}), dict):
+            raise ValueError(f"'{STRATEGIES}' is no object")
         entries = found.get(STRATEGIES, {}).items()
     except FileNotFoundError:
         raise SporaxValueError(f"For '{key}', the file must exist, but got '{path}'.") from None
-    except (AttributeError, ValueError) as error:
+    except ValueError as error:
         raise SporaxValueError(f"For '{key}', '{path}' must be a strategy file, but got: {error}.") from None
     return {name: strategy_from_json(entry, path) for name, entry in entries}

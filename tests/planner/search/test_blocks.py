@@ -1,5 +1,7 @@
 """Repeated blocks: what is tied, what tying costs, and that depth does not add decisions."""
 
+import gc
+
 import networks
 import pytest
 from running import assert_same_results
@@ -75,3 +77,13 @@ def test_every_mode_finds_a_plan(mode):
 def test_an_unknown_mode_is_refused():
     with pytest.raises(SporaxValueError, match="'mode' must be one of .* but got 'magic'"):
         search(networks.mlp(2, 64, 64).graph, EIGHT, MODEL, "magic")
+
+
+def test_garbage_is_collected_again_after_a_search_and_after_one_that_fails():
+    graph = networks.mlp(2, 64, 64).graph
+    search(graph, EIGHT, MODEL, "recursive")
+    assert gc.isenabled()
+
+    with pytest.raises(SporaxValueError, match="every axis must be one of the 3 axes"):
+        search(graph, EIGHT, MODEL, "recursive", SearchOptions(units=((7,),)))
+    assert gc.isenabled()

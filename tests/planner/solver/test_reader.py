@@ -46,7 +46,11 @@ def _set(data, path, value):
         (("problem", "nodes", "intervals", 1), [3, 1], "nodes.intervals\\[1\\].*must not end before it begins"),
         (("problem", "nodes", "costs", 1), [float("-inf")], "above -inf.* got cost -inf .* in strategy 0 of node 1"),
         (("problem", "nodes", "costs", 1), [10**400], "every cost must fit a floating-point number"),
-        (("problem", "edges", "costs", 0), [float("-inf"), 1], "table of edge 0 must hold numbers above -inf, but entry 0"),
+        (
+            ("problem", "edges", "costs", 0),
+            [float("-inf"), 1],
+            "table of edge 0 must hold numbers above -inf, but entry 0",
+        ),
         (("problem", "nodes", "costs", 0), "x", "nodes.costs\\[0\\].*list of numbers, but got 'x'"),
         (("problem", "nodes", "costs", 0, 1), True, "nodes.costs\\[0\\].*entry 1 must be a number, but got True"),
         (("problem", "nodes", "usages", 0, 0), 1.5, "nodes.usages\\[0\\].*entry 0 must be an integer, but got 1.5"),

@@ -50,15 +50,13 @@ def nothing_cut(rule: Rule) -> Assignment:
 
 def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
     """Where the operands must lie, and where the results then lie."""
-    operands = tuple(
-        _placement(rule, assignment, dims, parts)
-        for dims, parts in zip(rule.operands, rule.parts_of_operands, strict=True)
-    )
-    results = tuple(
-        _placement(rule, assignment, dims, parts)
-        for dims, parts in zip(rule.results, rule.parts_of_results, strict=True)
-    )
-    return operands, results
+    found = rule.placed.get(assignment)
+    if found is None:
+        found = rule.placed[assignment] = (
+            _placements(rule, assignment, rule.operands, rule.parts_of_operands),
+            _placements(rule, assignment, rule.results, rule.parts_of_results),
+        )
+    return found
 
 
 def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("sum",)) -> Iterator[Assignment]:
@@ -176,6 +174,12 @@ def _mixed_reductions(rule: Rule, assignment: Assignment) -> bool:
         len({rule.factors[number].reduction for number in numbers if assignment[number]}) > 1
         for numbers in rule.mixable
     )
+
+
+def _placements(
+    rule: Rule, assignment: Assignment, tensors: Sequence[DimFactors], parts: Sequence[Sequence[int]]
+) -> tuple[Placement, ...]:
+    return tuple(_placement(rule, assignment, *each) for each in zip(tensors, parts, strict=True))
 
 
 def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequence[int]) -> Placement:

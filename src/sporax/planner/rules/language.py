@@ -31,6 +31,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.operation import Operation, Shape, TensorSpec
+from sporax.ir.placement import Placement
 
 __all__ = [
     "MOVABLE",
@@ -175,6 +176,7 @@ class Rule:
             reduced ones that do not index it. They follow from the others, as do the next two.
         joined: dimensions that several factors index.
         mixable: those of the lists of parts that could mix several reductions.
+        placed: what was worked out of the rule so far: per assignment where operands and results lie.
     """
 
     factors: tuple[Factor, ...]
@@ -189,6 +191,9 @@ class Rule:
     parts_of_results: DimFactors = field(init=False, repr=False, compare=False)
     joined: DimFactors = field(init=False, repr=False, compare=False)
     mixable: DimFactors = field(init=False, repr=False, compare=False)
+    placed: dict[DimFactors, tuple[tuple[Placement, ...], tuple[Placement, ...]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         numbered = list(enumerate(self.factors))

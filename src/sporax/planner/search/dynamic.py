@@ -18,7 +18,7 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.deciding import bounded
 from sporax.planner.search.elimination import eliminate
-from sporax.planner.search.limit import measured, solve_within
+from sporax.planner.search.limit import bound_below, measured, solve_within
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import NANOSECONDS, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
@@ -71,7 +71,8 @@ def dynamic(
     limit = options.memory_bytes
     if limit is not None and found.peak_bytes > limit:
         found, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS))
-        method, bound = "integer program for memory", max(bound, solution.bound or -np.inf)
+        told = bound_below(problem.seconds(found.chosen), solution.bound)
+        method, bound = "integer program for memory", max(bound, -np.inf if told is None else told * NANOSECONDS)
     cost = problem.seconds(found.chosen)
     bound = min(bound / NANOSECONDS, cost)
     return SearchResult(

@@ -14,9 +14,9 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory import memory_of
-from sporax.planner.search.limit import Fitted, measured, solve_within
+from sporax.planner.search.limit import Fitted, bound_below, measured, solve_within
 from sporax.planner.search.nested import inside_loops
-from sporax.planner.search.problem import NANOSECONDS, Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import Solution, solve
@@ -56,7 +56,7 @@ def ilp(
         plan,
         "ilp",
         cost,
-        None if solution.bound is None else min(solution.bound / NANOSECONDS, cost),
+        bound_below(cost, solution.bound),
         optimal,
         time.monotonic() - start,
         {

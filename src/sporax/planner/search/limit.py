@@ -2,7 +2,8 @@
 
 The solver knows what each decision's tensors take and from when to when; what transfers add shows only in the finished plan.
 So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside its
-tensors. The integer program is first asked with the copies that transfers make (`transients`); its bound answers this question.
+tensors. Messages are told of tensors in two ways: as lying where their bundles have them until the end (`usage`), and as brought
+to their readers (`transients`); each finds plans that the other does not.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from sporax.planner.cost.model import local_bytes
 from sporax.planner.memory import MemoryUse, Use, lives, memory_of, memory_over_time
 from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.deciding import choose, choose_within, refine_within
-from sporax.planner.search.problem import Problem
-from sporax.planner.search.transients import Copy, Piece, usage_of
+from sporax.planner.search.problem import NANOSECONDS, Problem
+from sporax.planner.search.transients import Piece, brought
 from sporax.planner.solver import CostGraph, Solution, solve
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 _ROUNDS = 6
 """How often a plan that is too large is tried again with less."""
 _PROVING_ROUNDS = 3
 """and how often where the integer program decides."""
-_SLACK = 1.02
-"""So many times the memory the integer program is given for its bound: kernels do not run in quite the order in which it is told
-of tensors, so a plan may take somewhat less than that."""
+_TRIES = ((1.0, _ROUNDS), (0.96, 2))
+"""Shares of the limit that messages are given, and rounds: with less they go other ways, and may find more."""
 _WORTH = 0.99
 """Share of the cost that another round must bring it to."""
 _PRECISION = 0.02
@@ -110,28 +111,11 @@ def limited_graph(
         priced: False to ask only what fits.
         known: what tensors take; `usage` by default.
     """
-    return _graph(problem, limit, known or usage(problem), (), [*_stretches(reserve)], priced)
-
-
-def bounding_graph(problem: Problem, limit: int) -> CostGraph:
-    """As `limited_graph`, with the copies that transfers make, and somewhat more memory: what fits the limit fits this one."""
-    told = usage_of(problem)
-    return _graph(problem, int(limit * _SLACK), told.pieces, told.copies, (), True)
-
-
-def _graph(
-    problem: Problem,
-    limit: int,
-    known: Usage,
-    copies: Sequence[Copy],
-    reserved: Sequence[tuple[Piece, int]],
-    priced: bool,
-) -> CostGraph:
     costs = [each.tolist() if priced else [0.0] * len(each) for each in problem.costs]
     edges: list[tuple[int, int, object]] = [*problem.edges] if priced else []
     usages: list[Sequence[int]] = [[0] * len(each) for each in costs]
     spans: list[Piece] = [(0, 0)] * len(costs)
-    for node, pieces in enumerate(known):
+    for node, pieces in enumerate(known or usage(problem)):
         same = np.full((len(costs[node]),) * 2, np.inf)
         np.fill_diagonal(same, 0.0)
         for number, (span, sizes) in enumerate(pieces.items()):
@@ -142,12 +126,7 @@ def _graph(
                 costs.append([0.0] * len(sizes))
                 usages.append(sizes)
                 spans.append(span)
-    for copy in copies:
-        edges += [(copy.first, len(costs), copy.tables[0]), (copy.second, len(costs), copy.tables[1])]
-        costs.append([0.0] * len(copy.sizes))
-        usages.append(copy.sizes)
-        spans.append(copy.span)
-    for span, size in reserved:
+    for span, size in _stretches(reserve):
         costs.append([0.0])
         usages.append([size])
         spans.append(span)
@@ -240,19 +219,24 @@ def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Fitte
 
 
 def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
-    """As `fit`, by messages; what they suggest last is refined.
-
-    They are told of tensors in two ways, as lying where their bundles have them until the end, and as brought to their readers;
-    each finds plans that the other does not.
-    """
-    ways = usage(problem), usage_of(problem).pieces
-    found = [(fit(problem, limit, choose_within, known=known), known) for known in ways]
-    rough = [(each, known) for each, known in found if each]
-    if not rough:
+    """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined."""
+    rough = _fit_in_both_ways(problem, limit)
+    if rough is None:
         return fit(problem, limit, refine_within, rounds=2)
-    best, known = min(rough, key=lambda pair: problem.seconds(pair[0].chosen))
+    best, known = rough
     fine = fit(problem, limit, refine_within, 2, beside(problem, best, known), known)
     return min((each for each in (best, fine) if each), key=lambda each: problem.seconds(each.chosen))
+
+
+def _fit_in_both_ways(problem: Problem, limit: int) -> tuple[Fitted, Usage] | None:
+    """The cheapest plan that fits of those that messages suggest, given the limit or less, and what they were told of."""
+    found = [
+        (fit(problem, int(limit * share), choose_within, rounds, known=known), known)
+        for known in (usage(problem), brought(problem))
+        for share, rounds in _TRIES
+    ]
+    fitting = [(each, known) for each, known in found if each is not None]
+    return min(fitting, key=lambda pair: problem.seconds(pair[0].chosen), default=None)
 
 
 def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = False) -> tuple[Fitted, Solution]:
@@ -275,9 +259,8 @@ def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = Fal
         choices = known[-1].choices
         return None if choices is None else choices.tolist()
 
-    choices = decide(bounding_graph(problem, limit))
-    first = None if choices is None else measured(problem, choices)
-    if first is not None and first.peak_bytes <= limit:
+    first = fit(problem, limit, decide, rounds=1)
+    if first is not None:
         return first, known[0]
     quick = None if tried or known[0].infeasible else fit_quickly(problem, limit)
     later = fit(problem, limit, decide, _PROVING_ROUNDS, beside(problem, quick, usage(problem))) if quick else None
@@ -289,6 +272,21 @@ def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = Fal
         f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {found.peak_bytes / 1e6:.3f} MB is the "
         f"least that was found to do ({_spent(found.memory)}). {_advice(found.memory)}"
     )
+
+
+def bound_below(cost: float, bound: float | None) -> float | None:
+    """A solver's bound in seconds, if the plan that was found does not refute it.
+
+    The solver takes tensors to lie where their bundles have them until their last reader. A plan that brings large ones to
+    smaller places before may need less memory, and may be cheaper than what the solver takes to be possible.
+
+    Args:
+        cost: of the plan, in seconds.
+        bound: of the solver, in nanoseconds.
+    """
+    if bound is None or bound / NANOSECONDS > cost * (1 + OPTIMALITY_TOLERANCE):
+        return None
+    return min(bound / NANOSECONDS, cost)
 
 
 def _spent(memory: MemoryUse) -> str:
@@ -323,8 +321,8 @@ def smallest(problem: Problem) -> Fitted:
             break
         allowed = int(allowed * _STEP) + 1
     for share in _LESS:
-        while (less := fit(problem, int(found.peak_bytes * share), choose_within)) is not None:
-            found = less
+        while (less := _fit_in_both_ways(problem, int(found.peak_bytes * share))) is not None:
+            found, _ = less
     return found
 
 
