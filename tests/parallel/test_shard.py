@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import sporax as ms
 from sporax import Tensor, context, grad, nn, ops
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.parallel import Layout, shard
@@ -28,6 +29,10 @@ class Net(nn.Cell):
 
 def held(parameter):
     return parameter.array.addressable_shards[0].data.shape
+
+
+def test_shard_is_one_function_under_all_of_mindspores_names():
+    assert ms.shard is ms.ops.shard is shard
 
 
 def test_another_name_for_a_sharded_part_leaves_the_names_of_its_parameters():

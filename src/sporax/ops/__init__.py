@@ -61,6 +61,7 @@ from sporax.ops import (
     updates,
 )
 from sporax.ops._operator import FUNCTIONS, PRIMITIVES, Primitive
+from sporax.ops._shard import shard
 
 # Made of the registers that the modules above have filled.
 from sporax.ops import composite, functional, operations  # isort: skip
@@ -75,6 +76,7 @@ _OTHERS = (
     "jacfwd",
     "jacrev",
     "jvp",
+    "shard",
     "value_and_grad",
     "vjp",
     "vmap",

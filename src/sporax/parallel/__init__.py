@@ -51,5 +51,5 @@ def __getattr__(name: str) -> Any:
     if name in _PLANS:
         return getattr(importlib.import_module("sporax.parallel._plans"), name)
     if name == "shard":
-        return importlib.import_module("sporax.parallel._shard").shard
+        return importlib.import_module("sporax.ops").shard
     raise missing_name(__name__, name)

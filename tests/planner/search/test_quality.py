@@ -33,7 +33,7 @@ def model(mesh):
 @cache
 def optimum(name, mesh, limit=None):
     options = SearchOptions(fully_use_devices=True, memory_bytes=limit)
-    return ilp(NETWORKS[name].graph, mesh, model(mesh), options, seconds=10)
+    return ilp(NETWORKS[name].graph, mesh, model(mesh), options, seconds=120)
 
 
 @pytest.mark.parametrize("mesh", MESHES, ids=["8", "2x4"])

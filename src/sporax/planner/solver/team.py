@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from sporax.planner.solver.core import Core
@@ -23,6 +24,7 @@ _ENTRY = "import sys; sys.path[:] = {path!r}; from sporax.planner.solver.worker 
 class _Member:
     process: subprocess.Popen[bytes]
     outbox: queue.Queue[bytes | None] = field(default_factory=queue.Queue)
+    threads: list[threading.Thread] = field(default_factory=list)
 
 
 def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: int) -> None:
@@ -57,6 +59,8 @@ def run_team(core: Core, board: Board, *, deadline: float, threads: int, seed: i
             member.outbox.put(None)
         for member in members:
             member.process.wait()
+            for thread in member.threads:
+                thread.join()
 
 
 def _relay(news: News, sender: int, board: Board, members: list[_Member]) -> None:
@@ -85,7 +89,9 @@ def _start(task: Task, number: int, inbox: queue.Queue[tuple[int, News | Failure
     member = _Member(process)
     member.outbox.put(pickle.dumps(task))
     for target, arguments in ((_write, (member,)), (_read, (member, number, inbox))):
-        threading.Thread(target=target, args=arguments, daemon=True).start()
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        member.threads.append(thread)
     return member
 
 
@@ -93,13 +99,10 @@ def _write(member: _Member) -> None:
     """Feeds a worker's standard input, so that a busy worker never blocks the team."""
     stream = member.process.stdin
     assert stream is not None
-    try:
+    with suppress(OSError), stream:  # a worker that is gone leaves a broken pipe, and its reader says so
         while (data := member.outbox.get()) is not None:
             stream.write(data)
             stream.flush()
-        stream.close()
-    except OSError:
-        return  # the worker is gone, and its reader says so
 
 
 def _read(member: _Member, number: int, inbox: queue.Queue[tuple[int, News | Failure | None]]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from sporax.common.jit import Compiled
 from sporax.ir.errors import SporaxTypeError
-from sporax.nn.cell import Cell
 from sporax.ops._primitive import strategy_form
 from sporax.ops._sharded import check_options, sharded_call
 from sporax.runtime import state
@@ -44,7 +43,7 @@ def shard(
     """
     if not callable(fn):
         raise SporaxTypeError(f"For 'shard', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
-    if isinstance(fn, Cell):
+    if hasattr(fn, "cells_and_names"):  # a Cell; operators know nothing of Cells
         fn.shard(in_strategy, out_strategy, parameter_plan, device, level)
         return fn
     if parameter_plan is not None:
