@@ -6,9 +6,10 @@ strategies on Sporax's operators, and in JAX with `NamedSharding` and `with_shar
 maths on the same cuts. Both run in one process and take turns in blocks; the ratio is that of neighbouring blocks. A second
 copy of the hand-written step is the control: its ratio to the first says how much of a difference means nothing.
 
-    python benchmarks/operator_parallel.py [--rounds N] [--layers N] [--hidden N] [--fusion MB] [--processor]
+    sporax run benchmarks/operator_parallel.py [--rounds N] [--layers N] [--hidden N] [--fusion MB] [--processor]
 
-Goal: ratio <= 1.02. Also compares losses and prints the collectives of both compiled programs.
+Goal: ratio <= 1.02. `sporax run` gives programs settings without which pages of memory come and go at every step. Also compares
+losses and prints the collectives of both compiled programs.
 """
 
 from __future__ import annotations
