@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -45,10 +45,8 @@ class MalformedError(Exception):
 
 def of_kind(value: Any, kind: type[T]) -> T:
     """The value, if it is of a kind of JSON; a whole number is a number as well."""
-    if type(value) is kind:
-        return value  # type: ignore[no-any-return]
-    if kind is float and type(value) is int:
-        return value  # type: ignore[return-value]
+    if type(value) is kind or (kind is float and type(value) is int):
+        return cast(T, value)
     raise MalformedError(f"must be {_KINDS[kind]}, but got {reprlib.repr(value)}")
 
 
