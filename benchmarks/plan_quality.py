@@ -4,6 +4,7 @@ Networks of five kinds on one- and two-dimensional meshes, with as much memory a
 search. Each plan's predicted time is compared with the optimum that the integer program proves.
 
     python benchmarks/plan_quality.py --suite transformer --hardware h200
+    python benchmarks/plan_quality.py --only-limits --mesh 8 --mesh 2x4 --table    # the table of docs/automatic_parallel.md
 
 The networks are those of the tests (`tests/planner/search/networks.py`).
 """
@@ -90,19 +91,41 @@ def main() -> None:
     parser.add_argument("--mesh", choices=MESHES, action="append", help="only these meshes")
     parser.add_argument("--hardware", default="h200", help="profile that prices the plans")
     parser.add_argument("--no-limits", action="store_true", help="only with as much memory as plans like")
+    parser.add_argument("--only-limits", action="store_true", help="only with less memory")
+    parser.add_argument("--table", action="store_true", help="rows of a table in Markdown")
     parser.add_argument("--seconds", type=float, default=20.0, help="time for the integer program")
     parser.add_argument("--free", action="store_true", help="also plans that leave devices idle")
     arguments = parser.parse_args()
     profile, busy = load_profile(arguments.hardware), not arguments.free
+    if arguments.table:
+        print(
+            "| network | mesh | memory of a device | best found | left open by its bound "
+            "| `dynamic` | `recursive` | `propagation` |"
+        )
+        print("|---|---|---|---|---|---|---|---|")
     for name, mesh_name, graph in tasks(arguments.suite or [*SUITES], arguments.mesh or [*MESHES]):
         mesh = DeviceMatrix(MESHES[mesh_name])
         model = Roofline(profile, link_costs(profile, mesh))
         options = SearchOptions(fully_use_devices=busy)
         free = memory_of(graph, search(graph, mesh, model, "ilp", options).plan).peak_bytes
         for limit in [None] if arguments.no_limits else limits(graph, mesh, model, options, free):
-            compare(
-                f"{name:22} {mesh_name:4}", graph, mesh, model, replace(options, memory_bytes=limit), arguments.seconds
-            )
+            if limit is not None or not arguments.only_limits:
+                within = replace(options, memory_bytes=limit)
+                show = tabulate if arguments.table else compare
+                show(f"{name:22} {mesh_name:4}", graph, mesh, model, within, arguments.seconds)
+
+
+def tabulate(
+    name: str, graph: OperatorGraph, mesh: DeviceMatrix, model: Roofline, options: SearchOptions, seconds: float
+) -> None:
+    """Print one row of a table: the best plan that anybody found, what its bound leaves open, and how far others are from it."""
+    proof = ilp(graph, mesh, model, options, seconds=seconds)
+    costs = [search(graph, mesh, model, mode, options).cost_seconds for mode in MODES]
+    best = min(proof.cost_seconds, *costs)
+    bound = "unproven" if proof.bound_seconds is None else f"{100 * (best / proof.bound_seconds - 1):.1f} %"
+    memory = "free" if options.memory_bytes is None else f"{options.memory_bytes / 1e6:.2f} MB"
+    cells = [" | ".join(name.rsplit(maxsplit=1)), memory, f"{best * 1e6:,.1f} µs", bound]
+    print("|", " | ".join([*cells, *(f"{100 * (cost / best - 1):.2f}" for cost in costs)]), "|", flush=True)
 
 
 def compare(

@@ -60,7 +60,7 @@ def row(name: str, graph: OperatorGraph, devices: int, mode: str, repeats: int) 
 def main() -> None:
     """Print one line per network and search."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=5, help="searches of each network; of GPT one")
+    parser.add_argument("--repeats", type=int, default=5, help="searches of each network; of GPT three at most")
     parser.add_argument("--mode", choices=MODES, action="append", help="only these searches")
     parser.add_argument("--layers", type=int, action="append", help="layers of GPT; 4, 12 and 60 by default")
     arguments = parser.parse_args()
@@ -73,7 +73,7 @@ def main() -> None:
         graph = networks.transformer(layers, 1024, 2048, 10240, 80, 51200).graph
         for mode in modes:
             if mode != "sharding_propagation" or layers <= 12:  # seeds are many, and each spreads over the whole graph
-                row(f"GPT, {layers} layers", graph, 1024, mode, 1)
+                row(f"GPT, {layers} layers", graph, 1024, mode, min(arguments.repeats, 3))
 
 
 if __name__ == "__main__":

@@ -70,11 +70,21 @@ def test_an_unknown_name_is_refused():
     ({"links": []}, "'links' of 'mine' must be a list"),
     ({"links": [{"name": "x"}]}, r"a link of 'mine' .*\['alpha_seconds', 'bandwidth', 'group'\] are missing"),
     ({"flops": {"float32": 1e9}}, "one called 'default'"),
+    ({"merged_bytes": {"send": 1}}, r"'merged_bytes' of 'mine' must give .* for some of \['all_gather', .*, but got {'send': 1}"),
+    ({"merged_bytes": 7}, "'merged_bytes' of 'mine' must give numbers of bytes .*, but got 7"),
+    ({"merged_bytes": {"all_reduce": 0}}, "'all_reduce' of 'mine' must be a number > 0, but got 0"),
     ({"flops": {"default": 0}}, "'default' of 'mine' must be a number > 0"),
 ])  # fmt: skip
 def test_a_bad_profile_is_refused(change, message):
     with pytest.raises(SporaxValueError, match=message):
         HardwareProfile.from_json(json.dumps({**GOOD, **change}), "mine")
+
+
+def test_without_a_word_nothing_is_merged():
+    said = {name: value for name, value in GOOD.items() if name != "merged_bytes"}
+
+    assert HardwareProfile.from_json(json.dumps(said)).merged_bytes == {}
+    assert HardwareProfile.from_json(load_profile("h200").to_json()) == load_profile("h200")
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{"])

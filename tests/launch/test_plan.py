@@ -103,6 +103,20 @@ def test_a_script_without_such_a_step_is_told(run, script):
     assert "'--memry' was handed on to the script; should it be '--memory'?" in done.stderr
 
 
+def test_a_flag_behind_the_scripts_own_arguments_is_told(run, script):
+    done = run("plan", "--devices", "8", "script.py", "--alone", "--memory", "80GB")
+    assert done.returncode == 3
+    assert "'--memory' was handed on to the script; flags of this command stand before the script's own" in done.stderr
+
+
+def test_a_script_that_refuses_a_misspelt_flag_is_helped(run, tmp_path):
+    (tmp_path / "refuses.py").write_text("import sys; sys.exit('unknown flag')")
+    done = run("plan", "--devices", "8", "refuses.py", "--memry", "80GB")
+    assert done.returncode == 1
+    assert "unknown flag" in done.stderr
+    assert "'--memry' was handed on to the script; should it be '--memory'?" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

@@ -10,7 +10,7 @@ from sporax import Tensor, context, nn, ops
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
-from sporax.planner.cost import Roofline, Symbolic
+from sporax.planner.cost import Roofline, Symbolic, cost_of
 from sporax.planner.memory import memory_of
 
 RNG = np.random.default_rng(0)
@@ -19,12 +19,14 @@ X, Y = RNG.normal(size=(16, 256)).astype(np.float32), RNG.integers(0, 8, 16).ast
 
 
 class Net(nn.Cell):
-    def __init__(self, strategy=None):
+    def __init__(self, strategy=None, out_strategy=None, **attributes):
         super().__init__()
         self.up, self.down = nn.Dense(256, 512), nn.Dense(512, 256)
         self.product = ops.MatMul()
         if strategy is not None:
-            self.product.shard(strategy)
+            self.product.shard(strategy, out_strategy)
+        for name, value in attributes.items():
+            self.product.add_prim_attr(name, value)
         self.weight = ms.Parameter(Tensor(RNG.normal(size=(256, 8)).astype(np.float32)), name="weight")
         self.norm = nn.LayerNorm((256,))
         self.dropout = nn.Dropout(p=0.1)
@@ -41,14 +43,14 @@ def graph_mode():
     context.reset_cost_model_context()
 
 
-def train(strategy=None, steps=4, **settings):
+def train(strategy=None, steps=4, asked=None, **settings):
     context.reset_auto_parallel_context()
     if settings:
         context.set_auto_parallel_context(parallel_mode="auto_parallel", device_num=8, **settings)
     ms.set_seed(1)
     global RNG
     RNG = np.random.default_rng(7)
-    net = Net(strategy)
+    net = Net(strategy, **(asked or {}))
     net.set_train()
     step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.Adam(net.trainable_params(), 1e-3))
     losses = [float(step(Tensor(X), Tensor(Y))) for _ in range(steps)]
@@ -76,6 +78,7 @@ def test_our_own_searches_can_be_asked_for(alone, monkeypatch, mode):
     context.set_algo_parameters(fully_use_devices=True)
     losses, step = train(search_mode="recursive_programming", steps=2)
     np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
+    assert dict(planned(step).model.links.merged)["all_reduce"] > 0
     found = planned(step).search
     assert found.method == {"ilp": "ilp", "repeated_blocks": "repeated"}[mode]
     assert found.bound_seconds <= found.cost_seconds
@@ -94,6 +97,7 @@ def test_losses_are_those_of_one_device(alone, search_mode, sharded_optimizer):
     found = planned(step)
     assert found.search.cost_seconds > 0
     assert any(any(each.assignment) for each in found.plan.operators)
+    assert not found.model.links.merged  # it was said what travels together
 
 
 @pytest.mark.parametrize("search_mode", SEARCHES)
@@ -104,6 +108,49 @@ def test_the_users_cuts_are_kept_but_by_recursive_programming(alone, search_mode
     placed = {each.name: place for each, place in zip(found.graph.inputs, found.plan.inputs, strict=True)}
     if search_mode != "recursive_programming":
         assert placed["weight"].parts(found.plan.mesh) == (1, 4)
+
+
+@pytest.mark.parametrize("strategy", [((2, 1), (1, 4)), ((2, 4), (4, 1))])
+@pytest.mark.parametrize("search_mode", SEARCHES)
+def test_the_users_cuts_are_priced_as_they_run(strategy, search_mode):
+    """Cut alike in the plan that was searched and in the one that runs, which costs what was searched for."""
+    context.set_algo_parameters(recursive_keeps_strategies=True)
+    found = plan_only(strategy=strategy, search_mode=search_mode)
+    [product] = products(found)
+    cut = ((2, 1), (1, 4)) if strategy[0] == (2, 1) else ((2, 4), (4, 1))
+    for plan in (found.plan, found.search.plan):
+        assert tuple(where.parts(plan.mesh) for where in plan.operators[product].operands) == cut
+    finished = cost_of(found.graph, found.plan, found.model).seconds
+    assert finished == pytest.approx(found.search.cost_seconds, rel=0.03)
+
+
+def products(found):
+    """The operators' numbers of the product that strategies are for, forward."""
+    return [
+        number
+        for number, each in enumerate(found.graph.operators)
+        if each.name == "dot_general" and each.path.endswith("product") and not each.backward
+    ]
+
+
+@pytest.mark.parametrize("asked", [{"out_strategy": ((8, 1),)}, {"forward_reduce_scatter": True}])
+@pytest.mark.parametrize("search_mode", SEARCHES[1:])
+def test_results_lie_where_the_user_wants_them(alone, asked, search_mode):
+    losses, step = train(((2, 4), (4, 1)), steps=2, search_mode=search_mode, asked=asked)
+    np.testing.assert_allclose(losses, alone[:2], rtol=2e-5)
+    found = planned(step)
+    [product] = products(found)
+    result = found.graph.operators[product].results[0]
+    exit_mark = next(number for number, each in enumerate(found.graph.operators) if result in each.operands)
+    assert found.plan.operators[exit_mark].operands[0].parts(found.plan.mesh) == (8, 1)
+
+
+def test_where_data_lies_is_no_seed():
+    """Propagation tries its own seeds unless the user has given some."""
+    free = plan_only(search_mode="sharding_propagation").search
+    seeded = plan_only(strategy=((2, 1), (1, 4)), search_mode="sharding_propagation").search
+    assert free.statistics["seedings"] > 1
+    assert seeded.statistics["seedings"] == 1
 
 
 def test_recursive_programming_can_be_asked_to_keep_them():
@@ -121,7 +168,7 @@ def test_a_plan_fits_the_memory_that_there_is():
     context.set_cost_model_context(device_memory_capacity=float(needed))
     _, step = train(steps=1, search_mode="dynamic_programming")
     found = planned(step)
-    assert found.search.statistics["method"] == "integer program for memory"
+    assert found.search.statistics["method"].endswith("for memory")
     assert found.search.statistics["peak_bytes"] <= needed
     context.set_cost_model_context(device_memory_capacity=1e5)
     with pytest.raises(SporaxRuntimeError, match="memory"):

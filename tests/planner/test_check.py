@@ -34,6 +34,8 @@ def test_a_plan_that_fits_passes():
 
 
 @pytest.mark.parametrize(("change", "message"), [
+    ({"operators": (replace(CUT_K, assignment=((), (9,), (), (), ())),)}, r"must be cut by axes of \[2, 2\], but got the assign"),
+    ({"operators": (replace(CUT_K, assignment=((), (-1,), (), (), ())),)}, r"must be cut by axes of \[2, 2\], but got the assi"),
     ({"operators": ()}, "must be 1 operators as in the graph, but got 0"),
     ({"inputs": (WHOLE,)}, "must be 2 inputs"),
     ({"graph": "other"}, "the graph must be the one it was made for, other"),

@@ -73,6 +73,7 @@ def test_mindspore_sequences_with_alltoall(pair):
         ("- - +01", "- -", "all_reduce"),
         ("- - +01", "0 -", "reduce_scatter all_reduce"),
         ("- -", "- - +0", "mask"),
+        ("- -", "- - +012", "mask"),
         ("0 - +1", "- 0 +1", "all_to_all"),
         ("0 1", "0 1", ""),
     ],
@@ -105,6 +106,7 @@ def test_costs_are_those_of_the_alpha_beta_model():
     share = num_bytes / n
     assert costs.all_to_all((0,), (4,), share) == pytest.approx((n - 1) * alpha + beta * share * (n - 1) / n)
     assert costs.permute((0,), (4,), share) == pytest.approx(alpha + beta * share)
+    assert costs.slice((4, 2), num_bytes) == costs.copy(num_bytes / 8)
 
 
 def test_slow_axes_are_avoided():

@@ -127,3 +127,21 @@ def test_lines_of_tables_break_between_layouts_and_between_parts_of_names(traine
     text = (tmp_path / "plan.html").read_text(encoding="utf-8")
     assert "Cell.<wbr>network._<wbr>backbone.<wbr>product</td>" in text
     assert "[b,\N{NO-BREAK SPACE}-]" in text
+
+
+def test_colours_are_for_light_and_dark_and_text_in_boxes_is_always_dark(trained, tmp_path):
+    trained.report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert "@media (prefers-color-scheme: dark)" in text
+    assert "g > text.name, g > text.inside { fill: #222 }" in text
+    fills = re.findall(r'style="fill:(#[0-9a-f]+)" class="box"', text)
+    assert fills
+    assert all(min(int(fill[n : n + 2], 16) for n in (1, 3, 5)) > 150 for fill in fills if len(fill) == 7)
+
+
+def test_bytes_stand_beside_the_box_they_leave_each_on_a_line_of_its_own(trained, tmp_path):
+    trained.report(tmp_path / "plan.html")
+    text = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    places = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" class="bytes">', text)
+    assert places
+    assert len(set(places)) == len(places)

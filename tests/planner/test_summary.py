@@ -16,7 +16,9 @@ from sporax.communication import init, release
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.planner.summary import joined_axes
+from sporax.planner import operator_groups as groups_module
+from sporax.planner.axis_names import joined_axes
+from sporax.planner.cost.lateness import late_operators
 from sporax.planner.summary_text import plain_text, size_text, time_text
 from sporax.planner.transfers import collective_bytes, schedule
 
@@ -212,7 +214,7 @@ def trained(loss):
         value, gradients = jax.value_and_grad(loss)(params, x, y)
         return jax.tree.map(lambda w, g: w - 0.1 * g, params, gradients), value
 
-    shapes = {"up": (16, 64), "down": (64, 16), "data": (32, 16)}
+    shapes = {"up": (1024, 4096), "down": (4096, 1024), "data": (32, 1024)}
     arrays = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
     data = arrays.pop("data")
     cuts = {0: {"up": (1, 8), "down": (8, 1)}}
@@ -236,3 +238,38 @@ def test_products_of_plain_jax_are_known_by_their_scopes_and_variables():
     moved = {each.kind: each.num_bytes for each in summary.totals.traffic}
     assert moved == collective_bytes(list(schedule(planned.graph, planned.plan)))
     assert sum(row.flops_share for row in summary.operators) == pytest.approx(1.0)
+
+
+def test_a_graph_is_looked_through_once(monkeypatch):
+    """What is worked out of a whole graph is not worked out for each of its operators."""
+    planned = trained(lambda params, x, y: jnp.mean((jnp.tanh(x @ params["up"]) @ params["down"] - y) ** 2))
+    looked: list[int] = []
+
+    def counted(graph):
+        looked.append(id(graph))
+        return late_operators(graph)
+
+    monkeypatch.setattr(groups_module, "late_operators", counted)
+    rows = planned.summary().operators
+    assert len(planned.graph.operators) > len(rows) > 3
+    assert len(looked) == 1
+
+
+def test_layers_that_are_cut_alike_are_one_row():
+    def step(weights, x):
+        for number, weight in enumerate(weights):
+            with jax.named_scope(f"layers.{number}"):
+                x = jnp.tanh(x @ weight)
+        return x
+
+    def lines(depth):
+        weights = [jax.ShapeDtypeStruct((64, 64), jnp.float32)] * depth
+        x = jax.ShapeDtypeStruct((32, 64), jnp.float32)
+        planned = ms.plan(step, weights, x, devices=8, hardware="h200", fixed={0: (1, 1), 1: (8, 1)}, mode="recursive")
+        return str(planned.summary()).splitlines()
+
+    few, many = lines(4), lines(24)
+    assert len(many) == len(few)
+    assert any(re.match(r"layers.0-23 dot_general \(24 ×\)", line) for line in many)
+    assert any("(2 ×) stands for two alike, with the figures of one" in line for line in many)
+    assert max(map(len, many)) <= 120

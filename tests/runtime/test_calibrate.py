@@ -28,6 +28,7 @@ def test_a_profile_is_measured_written_and_read(quick, tmp_path, capsys):
     assert profile.memory_bandwidth > 1e6
     assert 0 < profile.launch_seconds < 1
     assert profile.links[0].bandwidth > 1e3
+    assert profile.merged_bytes == load_profile("cpu").merged_bytes
     assert HardwareProfile.from_json(profile.to_json()) == profile
     assert "GFLOP/s per device" in capsys.readouterr().out
 

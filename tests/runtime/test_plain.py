@@ -1,6 +1,7 @@
 """`sporax.plan`: plain JAX functions, planned and run on eight devices."""
 
 import json
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -139,6 +140,9 @@ def test_memory_is_a_limit():
         ({"fixed": {0: (3, 1)}}, "divi"),
         ({"carry": {5: 0}}, "'carry' must name one of 2 results"),
         ({"carry": {1: 0}}, "structure of argument 0"),
+        ({"fixed": {1: (8,)}}, "with a number of slices per dimension, but got"),
+        ({"fixed": {1: (True, 1)}}, "a tuple with a number of slices per dimension, but got"),
+        ({"overlap": True}, "'overlap' must be between 0 and 1, but got True"),
         ({"memory": "lots", "mode": "ilp"}, "a text like '80GB'"),
         ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
         ({"overlap": "all"}, "'overlap' must be between 0 and 1, but got 'all'"),
@@ -202,3 +206,96 @@ def test_any_number_of_devices_can_be_asked_about(devices, tmp_path):
     assert planned.trade_offs(2)
     planned.report(tmp_path / "plan.html")
     assert (tmp_path / "plan.html").read_text(encoding="utf-8").endswith("</html>\n")
+
+
+def test_what_is_carried_has_the_shape_of_what_it_replaces():
+    words = r"'carry' needs a result that is like args\[0\], float32\[64, 512\], but got bfloat16\[64, 512\]"
+    with pytest.raises(SporaxValueError, match=words):
+        sporax.plan(lambda x: x.astype(jnp.bfloat16), BATCH["x"], devices=8, hardware="h100", carry={0: 0})
+
+
+@pytest.mark.parametrize(
+    ("fn", "words"),
+    [
+        (3, "'fn' must be a function, but got 3"),
+        (lambda x: {"a": "text"}, r"the results must hold arrays or numbers, but got 'text' at result\['a'\]"),
+    ],
+    ids=["no-function", "returns-text"],
+)
+def test_functions_take_and_return_arrays(fn, words):
+    with pytest.raises(SporaxTypeError, match=words):
+        sporax.plan(fn, BATCH["x"], devices=8, hardware="h100")
+
+
+def test_what_is_not_fixed_is_left_to_the_search():
+    planned = sporax.plan(
+        train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: {"up": (1, 8), "down": None}, 1: None}
+    )
+    free = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", fixed={0: None})
+    names = [each.name for each in planned.graph.inputs]
+    assert planned.plan.inputs[names.index("[0]['up']")].parts(planned.plan.mesh) == (1, 8)
+    assert free.search.cost_seconds <= planned.search.cost_seconds
+
+
+@pytest.mark.parametrize(
+    ("ask", "error"),
+    [
+        (lambda planned: planned.alternatives("x"), SporaxTypeError),
+        (lambda planned: planned.alternatives(1, seconds=None), SporaxTypeError),
+        (lambda planned: planned.alternatives(1, seconds=-1.0), SporaxValueError),
+        (lambda planned: planned.alternatives(1, seconds=float("nan")), SporaxValueError),
+        (lambda planned: planned.trade_offs(1.5), SporaxTypeError),
+        (lambda planned: planned.trade_offs(0), SporaxValueError),
+        (lambda planned: planned.report(None), SporaxTypeError),
+    ],
+    ids=["text", "no-time", "negative-time", "nan-time", "fraction", "none", "no-path"],
+)
+def test_bad_questions(ask, error):
+    planned = sporax.plan(lambda x: x @ x.T, BATCH["x"], devices=8, hardware="h100", mode="recursive")
+    with pytest.raises(error, match="must be"):
+        ask(planned)
+
+
+def test_a_saved_plan_of_other_ranks_is_refused_before_it_runs():
+    planned = sporax.plan(train_step, PARAMS, BATCH, devices=8, hardware="h100", mode="recursive")
+    value = json.loads(planned.plan.to_json())
+    value["mesh"]["ranks"][0] = 99
+    again = sporax.plan(train_step, PARAMS, BATCH, hardware="h100", saved=json.dumps(value))
+    with pytest.raises(SporaxValueError, match="the ranks of the plan must be below 8, which are here, but got"):
+        again.in_shardings  # noqa: B018
+
+
+def all_reduces(planned, *arguments):
+    """In the plan and in the compiled program, and the seconds by which merging them is cheaper."""
+    text = planned.function().lower(*jax.device_put(arguments, planned.in_shardings)).compile().as_text()
+    found = cost_of(planned.graph, planned.plan, planned.model)
+    alone = replace(planned.model, links=replace(planned.model.links, merged=()))
+    saved = cost_of(planned.graph, planned.plan, alone).communication_seconds - found.communication_seconds
+    return found.collectives["all_reduce"][0], text.count(" all-reduce("), saved
+
+
+def test_the_compiler_merges_all_reduces_that_are_priced_as_one():
+    params = {"up": floats(64, 64), "down": floats(64, 64)}
+    batch = {"x": floats(4096, 64), "y": floats(4096, 64)}
+    whole = {"up": (1, 1), "down": (1, 1)}
+    fixed = {0: whole, 1: {"x": (8, 1), "y": (8, 1)}}
+    planned = sporax.plan(train_step, params, batch, devices=8, hardware="cpu", fixed=fixed, carry={0: 0})
+    count, compiled_count, saved = all_reduces(planned, params, batch)
+
+    assert (count, compiled_count) == (3, 1)  # two gradients and the loss
+    links = planned.model.links
+    assert saved == pytest.approx(2 * (links.launch_seconds + 6 * links.alpha_seconds), rel=0.01)
+
+
+def test_all_reduces_that_wait_for_each_other_are_neither_merged_nor_priced_as_one():
+    params = [floats(256, 256) for _ in range(5)]
+    x = floats(32, 256)
+
+    def chain(params, x):
+        for w in params:
+            x = jnp.tanh(x @ w)
+        return x
+
+    cuts = [*[(1, 8), (8, 1)] * 2, (1, 8)]
+    planned = sporax.plan(chain, params, x, devices=8, hardware="cpu", fixed={0: cuts, 1: (1, 1)})
+    assert all_reduces(planned, params, x) == (2, 2, 0.0)

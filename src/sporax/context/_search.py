@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from sporax.context._settings import Check, Setter, Settings, kind, number, read, stored
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.search_config import CostModelConfig, SearchConfig
 
 _SET_ALGO = "set_algo_parameters"
@@ -21,7 +22,8 @@ def set_algo_parameters(**kwargs: Any) -> None:
             ``recursive_keeps_strategies``, which MindSpore does not have: recursive programming keeps `shard`'s cuts.
 
     Raises:
-        SporaxValueError: unknown setting, or a number outside its range.
+        SporaxValueError: unknown setting, or a size outside its range.
+        SporaxRuntimeError: an epsilon outside its range.
         SporaxTypeError: a value of the wrong type.
     """
     _algo.set(kwargs)
@@ -45,7 +47,8 @@ def set_cost_model_context(**kwargs: Any) -> None:
     """Change numbers of the cost model. Same as MindSpore; `CostModelConfig` lists them.
 
     Raises:
-        SporaxValueError: unknown setting, or a number outside its range.
+        SporaxValueError: unknown setting, or an int outside its range.
+        SporaxRuntimeError: a float outside its range.
         SporaxTypeError: a value of the wrong type.
     """
     _cost_model.set(kwargs)
@@ -70,8 +73,9 @@ def search_snapshot() -> tuple[SearchConfig, CostModelConfig]:
     return _algo.current, _cost_model.current
 
 
-def _positive(*, high: float | None = None) -> Check:
-    return number(0, high, types=(float,), above=True)
+def _real(high: float | None = None, *, above: bool = False) -> Check:
+    """A float of at least 0 (more with `above`); another one is a RuntimeError, as in MindSpore."""
+    return number(0, high, types=(float,), above=above, error=SporaxRuntimeError)
 
 
 _algo: Settings[SearchConfig] = Settings(
@@ -89,21 +93,22 @@ _algo: Settings[SearchConfig] = Settings(
             )
         },
         "tensor_slice_align_size": stored(_SET_ALGO, "tensor_slice_align_size", number(1, 1024)),
-        "algo_approxi_epsilon": stored(_SET_ALGO, "algo_approxi_epsilon", _positive(high=1)),
+        "algo_approxi_epsilon": stored(_SET_ALGO, "algo_approxi_epsilon", _real(1, above=True)),
     },
     {each.name: read(each.name) for each in dataclasses.fields(SearchConfig)},
 )
 
 _COST_CHECKS: dict[str, Check] = {
     **{
-        each.name: _positive() if isinstance(each.default, float) else kind(type(each.default))
+        each.name: _real() if isinstance(each.default, float) else kind(type(each.default))
         for each in dataclasses.fields(CostModelConfig)
     },
-    "costmodel_gamma": number(0, 1, types=(float,)),
+    **dict.fromkeys(["device_memory_capacity", "costmodel_alpha", "costmodel_beta"], _real(above=True)),
+    "costmodel_gamma": _real(1),
     "run_phase": number(0, 1),
     "costmodel_allreduce_fusion_algorithm": number(0, 2),
     "costmodel_allreduce_fusion_times": number(0),
-    "costmodel_allreduce_fusion_tail_percent": number(0, 1, types=(float,)),
+    "costmodel_allreduce_fusion_tail_percent": _real(1),
 }
 _COST_SETTERS: dict[str, Setter] = {key: stored(_SET_COST, key, check) for key, check in _COST_CHECKS.items()}
 

@@ -7,10 +7,11 @@ checked and which new dataclass results. Either all keys of a call take effect o
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 
 Config = TypeVar("Config")
@@ -121,14 +122,26 @@ def one_of(*allowed: Any, type_error: bool = True) -> Check:
     return check
 
 
-def number(low: float, high: float | None = None, *, types: tuple[type, ...] = (int,), above: bool = False) -> Check:
-    """The value must be a number in [low, high], or in (low, high] with ``above=True``."""
+def number(
+    low: float,
+    high: float | None = None,
+    *,
+    types: tuple[type, ...] = (int,),
+    above: bool = False,
+    error: type[SporaxError] = SporaxValueError,
+) -> Check:
+    """The value must be a number in [low, high], or in (low, high] with ``above=True``; `error` is raised where it is not.
+
+    Neither infinity nor what is not a number is one.
+    """
     bounds = f"{'>' if above else '>='} {low}" if high is None else f"in {'(' if above else '['}{low}, {high}]"
 
     def check(function: str, key: str, value: Any) -> Any:
         kind(*types)(function, key, value)
-        if value < low or (above and value == low) or (high is not None and value > high):
-            raise SporaxValueError(f"For '{function}', '{key}' must be {bounds}, but got {value}.")
+        inside = low <= value and not (above and value == low) and (high is None or value <= high)
+        if not inside or not math.isfinite(value):
+            finite = "" if math.isfinite(value) else "finite and "
+            raise error(f"For '{function}', '{key}' must be {finite}{bounds}, but got {value}.")
         return value
 
     return check

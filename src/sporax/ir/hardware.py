@@ -51,6 +51,8 @@ class HardwareProfile:
         launch_seconds: fixed time of one kernel.
         collective_seconds: fixed time of one collective.
         overlap: share of the time of collectives in the backward pass and after it that hides behind computing.
+        merged_bytes: collectives of which the compiler makes one out of several that do not need each other, and up to how many
+            bytes of its result.
     """
 
     name: str
@@ -64,6 +66,7 @@ class HardwareProfile:
     launch_seconds: float = 0.0
     collective_seconds: float = 0.0
     overlap: float = 0.0
+    merged_bytes: Mapping[str, float] = field(default_factory=dict, hash=False)
 
     def __str__(self) -> str:
         return f"HardwareProfile({self.name}, {self.memory_bytes / 1e9:.0f} GB)"
@@ -111,10 +114,16 @@ class HardwareProfile:
                 f"For 'HardwareProfile', 'flops' of '{where}' must give a rate per dtype and one called 'default', but got "
                 f"{flops!r}."
             )
-        for name, number in [*flops.items(), *value.items()]:
+        merged = value.get("merged_bytes", {})
+        if not isinstance(merged, dict) or not set(merged) <= _MERGED:
+            raise SporaxValueError(
+                f"For 'HardwareProfile', 'merged_bytes' of '{where}' must give numbers of bytes for some of {sorted(_MERGED)}, "
+                f"but got {merged!r}."
+            )
+        for name, number in [*flops.items(), *merged.items(), *value.items()]:
             if name in ("name", "source"):
                 _check_text(number, name, where)
-            elif name not in ("flops", "links"):
+            elif name not in ("flops", "links", "merged_bytes"):
                 _check_number(number, name, where, zero=name.endswith("_seconds") or name == "overlap")
         for name in _SHARES & set(value):
             if value[name] > 1.0:
@@ -171,6 +180,7 @@ def _folder() -> Any:
     return resources.files("sporax.ir") / "profiles"
 
 
+_MERGED = {"all_gather", "all_reduce", "reduce_scatter"}
 _SHARES = {"compute_efficiency", "memory_efficiency", "overlap"}
 
 
@@ -209,7 +219,7 @@ def _check_keys(kind: type[HardwareProfile] | type[Link], value: Any, where: str
             f"For 'HardwareProfile', a {what} of '{where}' must be a JSON object, but got {reprlib.repr(value)}."
         )
     known = {each.name for each in fields(kind)}
-    needed = {each.name for each in fields(kind) if each.default is MISSING}
+    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
     missing, unknown = sorted(needed - set(value)), sorted(set(value) - known)
     if missing or unknown:
         told = [f"{each} are missing" for each in (missing,) if each] + [

@@ -151,7 +151,7 @@ def _plan_value(plan: Plan) -> dict[str, Any]:
 
 
 def _version(value: Any) -> None:
-    if value != VERSION:
+    if whole(value) != VERSION:
         raise MalformedError(f"must be {VERSION}, but got {value!r}")
 
 

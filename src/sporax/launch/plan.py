@@ -143,10 +143,11 @@ def _plan(program: target.Target, json_file: Path | None, html_file: Path | None
     if code in (0, None):
         print(f"sporax plan: {_without_step(program)}", file=sys.stderr)
         return NO_PLAN
-    if isinstance(code, int):
-        return code
-    print(code, file=sys.stderr)
-    return 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+    if _misspelt(program):
+        print(f"sporax plan: {_misspelt(program)}", file=sys.stderr)
+    return code if isinstance(code, int) else 1
 
 
 def _without_step(program: target.Target) -> str:
@@ -155,11 +156,19 @@ def _without_step(program: target.Target) -> str:
         f"'{program}' has ended without a step that is cut over devices. It must call init() and run in 'parallel_mode' "
         "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight)."
     )
+    return f"{told} {_misspelt(program)}".rstrip()
+
+
+def _misspelt(program: target.Target) -> str:
+    """What to say of arguments of the script that look like flags of this command; "" where none does."""
     for word in program.arguments:
-        near = difflib.get_close_matches(word.partition("=")[0], _FLAGS, 1, cutoff=0.8)
+        flag = word.partition("=")[0]
+        near = difflib.get_close_matches(flag, _FLAGS, 1, cutoff=0.8)
+        if flag in _FLAGS:
+            return f"'{word}' was handed on to the script; flags of this command stand before the script's own."
         if near and word.startswith("--"):
-            return f"{told} '{word}' was handed on to the script; should it be '{near[0]}'?"
-    return told
+            return f"'{word}' was handed on to the script; should it be '{near[0]}'?"
+    return ""
 
 
 def _stop(planned: Any) -> None:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, fields, replace
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
-from sporax.ir.marks import GradientMark, LayoutMark, OperatorMark, Side
+from sporax.ir.marks import GradientMark, LayoutMark, Mark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.search_config import PRICES, CostModelConfig
 from sporax.planner.bodies import Given
-from sporax.planner.buffers import buffers_for
+from sporax.planner.buffers import Buffers, buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
@@ -31,7 +31,7 @@ from sporax.planner.policy import Known
 from sporax.planner.propagation import plan_by_propagation
 from sporax.planner.rules import Assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
-from sporax.planner.semi_auto import SemiAuto
+from sporax.planner.semi_auto import SemiAuto, asks_for_results
 from sporax.planner.strategy_files import FROM_FILE
 
 _FEW_AXES = 3
@@ -61,11 +61,12 @@ def auto_plan(
     """
     config = settings.parallel
     _warn_of_ignored(settings)
-    policy = AutoPolicy(
-        mesh, config, whole_parameters, buffers_for(graph, config), always=settings.search.recursive_keeps_strategies
-    )
-    options = search_options(settings, mesh, profile, {**data, **_users_cuts(written_out(graph).graph, policy)})
-    found = search(graph, mesh, price_list(settings, mesh, profile), _mode(settings), options)
+    buffers = buffers_for(graph, config)
+    policy = AutoPolicy(mesh, config, whole_parameters, buffers, always=settings.search.recursive_keeps_strategies)
+    places, kept = _users_cuts(graph, mesh, data, policy)
+    options = replace(search_options(settings, mesh, profile, {**data, **places}), cuts=kept)
+    prices = price_list(settings, mesh, profile, merging=buffers == Buffers())
+    found = search(graph, mesh, prices, _mode(settings), options)
 
     def finished(found: SearchResult) -> Plan:
         inputs, cuts = _inputs(graph, found.plan, data), _cuts(graph, found.plan, policy)
@@ -74,18 +75,19 @@ def auto_plan(
     return finished(found), replace(found, finish=finished)
 
 
-def price_list(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProfile) -> CostModel:
+def price_list(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProfile, merging: bool = True) -> CostModel:
     """What prices plans: seconds on the devices, or MindSpore's published cost model where the settings ask for it.
 
     Args:
         settings: the user's.
         mesh: the devices.
         profile: their hardware.
+        merging: whether the compiler may merge collectives: nobody has said which gradients travel together.
     """
     if settings.symbolic:
         recursive = settings.parallel.search_mode == "recursive_programming"
         return Symbolic(settings.cost, settings.cost.rp_matmul_mem_coef if recursive else 0.0)
-    return Roofline(profile, link_costs(profile, mesh))
+    return Roofline(profile, link_costs(profile, mesh, merging))
 
 
 def search_options(
@@ -150,9 +152,14 @@ class AutoPolicy(SemiAuto):
 
     always: bool = False
 
+    @property
+    def returns_cotangents(self) -> bool:
+        """The search has decided where they lie."""
+        return False
+
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
-        """As the user cut it, or as it comes."""
-        if mark.side is Side.IN and self.keeps(mark):
+        """As the user cut it, or as it comes; results as it comes, unless the user asked for something."""
+        if self.keeps(mark) and (mark.side is Side.IN or asks_for_results(mark)):
             return super(AutoPolicy, self).at_operator(mark, specs, known)
         return [None] * len(specs)
 
@@ -168,24 +175,43 @@ class AutoPolicy(SemiAuto):
         return mark.in_strategy is not None and counts
 
 
-def _users_cuts(graph: OperatorGraph, policy: AutoPolicy) -> dict[int, Placement]:
-    """Where the user's strategies and layouts put tensors; a Parameter that has a layout is kept like that."""
-    found: dict[int, Placement] = {}
+def _users_cuts(
+    graph: OperatorGraph, mesh: DeviceMatrix, data: Mapping[int, Placement], policy: AutoPolicy
+) -> tuple[dict[int, Placement], dict[int, Assignment]]:
+    """Where the user's strategies and layouts put tensors, and how they cut operators, in the step written out.
+
+    A Parameter that has a layout is kept like that.
+    """
+    out = written_out(graph)
+    places: dict[int, Placement] = {}
+    cuts: dict[int, Assignment] = {}
+    if not any(_speaks(operator.mark, policy) for operator in out.graph.operators):
+        return places, cuts
+    plan = out.unfolded(plan_by_propagation(graph, mesh, data, policy, policy.config.enable_alltoall))
     parameters = {each.tensor for each in graph.inputs if each.role is Role.PARAMETER}
-    for operator in graph.operators:
+    inside = False
+    for number, (operator, planned) in enumerate(zip(out.graph.operators, plan.operators, strict=True)):
         mark, specs = operator.mark, operator.operation.operands
-        if isinstance(mark, OperatorMark) and mark.side is Side.IN and policy.keeps(mark):
-            wanted = policy.at_operator(replace(mark, path=operator.path), specs, [None] * len(specs))
+        if isinstance(mark, OperatorMark):
+            inside = mark.side is Side.IN and policy.keeps(mark)
+            wanted = policy.at_operator(replace(mark, path=operator.path), specs, planned.operands)
         elif isinstance(mark, LayoutMark):
             wanted = policy.at_layout(mark, specs)
         else:
+            if inside and mark is None and not operator.bodies:
+                cuts[number] = planned.assignment
             continue
         for given, tensor, settlement in zip(operator.operands, operator.results, wanted, strict=True):
             if settlement is not None:
-                found[tensor] = settlement.placement
+                places[tensor] = settlement.placement
                 if given in parameters and isinstance(mark, LayoutMark):
-                    found[given] = settlement.placement
-    return found
+                    places[given] = settlement.placement
+    return places, cuts
+
+
+def _speaks(mark: Mark | None, policy: AutoPolicy) -> bool:
+    """Whether a mark says something that a search must keep."""
+    return isinstance(mark, LayoutMark) or (isinstance(mark, OperatorMark) and policy.keeps(mark))
 
 
 def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
@@ -209,10 +235,12 @@ def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
             bodies[number] = tuple(_cuts(body, body_plan, policy) for body, body_plan in pairs)
         else:
             found[number] = planned.assignment
+    made = {tensor for each in graph.operators[:last] for tensor in each.results}
     return Given(
         {number: assignment for number, assignment in found.items() if number < last},
         {number: planned for number, planned in control.items() if number < last},
         bodies,
+        {tensor: settlement for tensor, settlement in plan.settled.items() if tensor in made},
     )
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from sporax.ir.graph import Operator, OperatorGraph
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
 from sporax.planner.policy import Known
 from sporax.planner.rules import Assignment
 
@@ -28,11 +28,13 @@ class Given:
         cuts: how operators are cut.
         control: plans of loops and branches, by which their bodies' arguments and results lie.
         bodies: what it has decided of their bodies.
+        shared: tensors that are brought somewhere once, for several readers, by number of the tensor.
     """
 
     cuts: Mapping[int, Assignment] = field(default_factory=dict)
     control: Mapping[int, OperatorPlan] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Given, ...]] = field(default_factory=dict)
+    shared: Mapping[int, Settlement] = field(default_factory=dict)
 
 
 class PlanBody(Protocol):

@@ -100,6 +100,10 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
             yield from _complete("the condition", planned.bodies[0].outputs[0])
         return  # what else must agree, `_edges` says
     rule = rule_for(operator.operation)
+    axes = set(itertools.chain(*planned.assignment))
+    if not axes <= set(range(plan.mesh.num_axes)):
+        yield f"it must be cut by axes of {plan.mesh}, but got the assignment {planned.assignment}"
+        return
     reason = problem(rule, planned.assignment, plan.mesh)
     if reason:
         yield f"the cut must be possible, but {reason}"

@@ -1,53 +1,46 @@
-"""Plans that can be questioned: what a plan does, why an operator is cut as it is, how two plans differ."""
+"""Why an operator is cut as it is: what else could be done with it, what that would cost, and why it lost."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+import math
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from sporax.ir.errors import SporaxValueError
-from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
-from sporax.ir.placement import Placement
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
-from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.axis_names import AxisNames, names_of
 from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
-from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.model import CostModel, local_bytes
+from sporax.planner.cost.sharing import num_sharing
 from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.explain_text import alternatives_text, difference_text, rule_text
 from sporax.planner.loops import written_out
-from sporax.planner.memory import memory_of
+from sporax.planner.memory import memory_over_time
+from sporax.planner.moves import Redistribution
+from sporax.planner.operator_names import OperatorNames
 from sporax.planner.redistribution import redistribute
-from sporax.planner.rules import Assignment, Rule, placements, rule_for
-from sporax.planner.rules.loops import RULES
+from sporax.planner.rules import Assignment, Kind, Rule, placements, rule_for
 from sporax.planner.search.menu import Units, cuts_of, natural_units
-from sporax.planner.search.operators import is_light
 
 
-def summary(graph: OperatorGraph, plan: Plan, model: CostModel | None = None) -> str:
-    """What a plan does, for people: variables, operators that are cut, cost and memory.
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """A tensor that is brought to an operator, or from it to a reader.
 
-    Args:
-        graph: the step.
-        plan: its plan.
-        model: prices the plan; without one no times are given.
+    Attributes:
+        what: the variable that it is, or who made it, or, of a result, who reads it; for people.
+        moves: the collectives, as pairs of a kind and the bytes that a rank brings in.
+        seconds: what they take in a step.
     """
-    rows = [("variable", "shape", "placement", "on one device")]
-    for each, placement in zip(graph.inputs, plan.inputs, strict=True):
-        if each.role is not Role.CONSTANT:
-            shape = graph.tensors[each.tensor].shape
-            local = placement.local_shape(shape, plan.mesh)
-            rows.append((each.name or str(each.tensor), str(shape), _at(placement, plan), str(local)))
-    operators = [("operator", "at", "operands", "results")]
-    for operator, planned in zip(graph.operators, plan.operators, strict=True):
-        if not is_light(operator) and operator.name != MARK:
-            operators.append(
-                (operator.name, operator.path, _listed(planned.operands, plan), _listed(planned.results, plan))
-            )
-    lines = [str(plan), "", *_table(rows), "", *_table(operators), ""]
-    if model is not None:
-        lines.append(f"time    {cost_of(graph, plan, model)}")
-    lines.append(f"memory  {memory_of(graph, plan)}")
-    return "\n".join([*lines, *(f"note    {note}" for note in plan.notes)])
+
+    what: str
+    moves: tuple[tuple[str, int], ...]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +50,33 @@ class Alternative:
     Attributes:
         assignment: the cut.
         operands, results: where they lie then.
+        parts: among how many devices the work is shared out.
         operator_seconds: the operator's own time.
-        fetch_seconds: to bring its operands there from where they lie.
-        deliver_seconds: to bring its results to where their readers want them.
+        fetches: to bring its operands there from where they lie.
+        deliveries: to bring its results to where their readers want them.
         chosen: whether it is the plan's.
+        lacking_bytes: of memory, where it does not fit while the operator runs; 0 where it does, or where nothing limits it.
     """
 
     assignment: Assignment
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
+    parts: int
     operator_seconds: float
-    fetch_seconds: float
-    deliver_seconds: float
+    fetches: tuple[Trip, ...]
+    deliveries: tuple[Trip, ...]
     chosen: bool = False
+    lacking_bytes: int = 0
+
+    @property
+    def fetch_seconds(self) -> float:
+        """To bring the operands."""
+        return sum(each.seconds for each in self.fetches)
+
+    @property
+    def deliver_seconds(self) -> float:
+        """To bring the results."""
+        return sum(each.seconds for each in self.deliveries)
 
     @property
     def seconds(self) -> float:
@@ -77,17 +84,8 @@ class Alternative:
         return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
 
     def why_not(self, chosen: Alternative, unit: str = "s") -> str:
-        """The terms in which it is dearer or cheaper than the chosen one; `unit` is that of the costs."""
-        if self.chosen:
-            return "chosen"
-        terms = {
-            "computing": self.operator_seconds - chosen.operator_seconds,
-            "operands": self.fetch_seconds - chosen.fetch_seconds,
-            "results": self.deliver_seconds - chosen.deliver_seconds,
-        }
-        shown, scale = _shown(unit)
-        told = [f"{name} {change * scale:+.3f} {shown}" for name, change in terms.items() if abs(change) > 1e-12]
-        return ", ".join(told) or "as good"
+        """Where it is dearer or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
+        return difference_text(self, chosen, unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +95,20 @@ class Explanation:
     Attributes:
         operator: its position.
         title: what it is.
-        rule: as text.
+        rule: its dimensions, as text.
         alternatives: the plan's own is among them.
+        axes: how the mesh's axes are called.
         unit: of their costs.
+        notes: what else there is to know: cuts that are not possible, alternatives that are not told.
     """
 
     operator: int
     title: str
     rule: str
     alternatives: tuple[Alternative, ...]
+    axes: AxisNames
     unit: str = "s"
+    notes: tuple[str, ...] = ()
 
     @property
     def chosen(self) -> Alternative:
@@ -114,31 +116,26 @@ class Explanation:
         return next(each for each in self.alternatives if each.chosen)
 
     def __str__(self) -> str:
-        shown, scale = _shown(self.unit)
-        rows = [("", "operands", "results", shown, "beside the chosen one")]
-        for each in self.alternatives:
-            operands, results = (" ".join(map(str, places)) for places in (each.operands, each.results))
-            mark = "*" if each.chosen else ""
-            rows.append((mark, operands, results, f"{each.seconds * scale:.3f}", each.why_not(self.chosen, self.unit)))
-        return "\n".join([f"{self.title}", f"  {self.rule}", *_table(rows)])
-
-
-def _shown(unit: str) -> tuple[str, float]:
-    """What costs are shown in, and how many of these are one of theirs."""
-    return ("µs", 1e6) if unit == "s" else (unit, 1.0)
+        return alternatives_text([self])
 
 
 class Explanations(tuple[Explanation, ...]):
-    """Several explanations; ``print`` shows them one below the other."""
+    """Several explanations; ``print`` shows them one below the other, those of layers that are cut alike once."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self))
+        return alternatives_text(self)
 
 
 def explain(
-    graph: OperatorGraph, plan: Plan, model: CostModel, path: str, units: Units = (), most: int = 8
+    graph: OperatorGraph,
+    plan: Plan,
+    model: CostModel,
+    path: str,
+    units: Units = (),
+    most: int = 8,
+    memory_bytes: int | None = None,
 ) -> Explanations:
     """Why operators are cut as they are: their alternatives, with everything around them as the plan has it.
 
@@ -151,44 +148,52 @@ def explain(
         plan: its plan.
         model: prices operators and moves.
         path: where the operators stand: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
-            ``"#17"``.
+            ``"#17"``; or a variable that they read; or a primitive, ``"dot_general"``.
         units: axes to hand out together; two runs by default.
         most: alternatives to tell of.
+        memory_bytes: of one device; what does not fit says so.
 
     Raises:
+        SporaxTypeError: a path that is no text, or a number that is none.
         SporaxValueError: no operator stands there, or nothing is to be told.
     """
-    if not isinstance(path, str) or most < 1:
-        raise SporaxValueError(
-            f"For 'explain', 'path' must be a text and 'most' at least 1, but got {path!r} and {most!r}."
-        )
+    if not isinstance(path, str):
+        raise SporaxTypeError(f"For 'explain', 'path' must be a text, but got {reprlib.repr(path)}.")
+    check_count("explain", "most", most)
     out = written_out(graph)
     graph, plan = out.graph, out.unfolded(plan)
-    numbers = [number for number, operator in enumerate(graph.operators) if _stands_at(number, operator, path)]
-    heavy = [number for number in numbers if not is_light(graph.operators[number])]
-    if not numbers:
-        known = sorted({operator.path for operator in graph.operators if operator.path})
-        near = difflib.get_close_matches(path, known, 3, cutoff=0.0)
-        such = f"one of the program's, such as {near}, or " if near else ""
-        raise SporaxValueError(
-            f"For 'explain', 'path' must be {such}'#' with a number below {len(graph.operators)}, but got '{path}'."
-        )
-    questioner = _Questioner(graph, plan, model, units or natural_units(plan.mesh, model.links))
-    return Explanations(questioner.explanation(number, most) for number in heavy or numbers)
+    names = OperatorNames(graph)
+    questioner = _Questioner(graph, plan, model, names, units or natural_units(plan.mesh, model.links), memory_bytes)
+    found = [questioner.explanation(number, most) for number in names.meant_by(path)]
+    shown = (place for each in found for way in each.alternatives for place in (*way.operands, *way.results))
+    axes = names_of(plan, shown)
+    return Explanations(replace(each, axes=axes) for each in found)
 
 
-def _stands_at(number: int, operator: Operator, path: str) -> bool:
-    if operator.name == MARK or operator.name in RULES:
-        return False
-    if path.startswith("#"):
-        return path[1:] == str(number)
-    return f".{path}." in f".{operator.path}."
+def check_count(question: str, name: str, value: object) -> None:
+    """Raise unless a number of answers is one, 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise SporaxTypeError(f"For '{question}', '{name}' must be an int, but got {reprlib.repr(value)}.")
+    if value < 1:
+        raise SporaxValueError(f"For '{question}', '{name}' must be at least 1, but got {value}.")
 
 
 class _Questioner:
-    def __init__(self, graph: OperatorGraph, plan: Plan, model: CostModel, units: Units) -> None:
-        self.graph, self.plan, self.model, self.units = graph, plan, model, units
+    """Prices other ways to cut single operators. Arguments as for `explain`; `names` are those of the graph."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        plan: Plan,
+        model: CostModel,
+        names: OperatorNames,
+        units: Units,
+        memory_bytes: int | None,
+    ) -> None:
+        self.graph, self.plan, self.model, self.names, self.units = graph, plan, model, names, units
+        self.memory_bytes = memory_bytes
         self.late, self.made_late, self.rounds = late_operators(graph), late_tensors(graph), rounds(graph)
+        self.sharing = num_sharing(graph)
         self.lies: dict[int, Placement] = dict(zip((each.tensor for each in graph.inputs), plan.inputs, strict=True))
         self.wanted: dict[int, dict[Placement, None]] = {}
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
@@ -211,73 +216,97 @@ class _Questioner:
             found.setdefault((each.operands, each.results), each)
         ordered = sorted(found.values(), key=lambda each: (each.seconds, not each.chosen))
         told = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
-        return Explanation(number, f"operator {number}: {operator}", str(rule), tuple(told), unit_of(self.model))
+        notes = [*self._impossible(rule)]
+        if len(ordered) > len(told):
+            notes.append(f"{len(ordered) - len(told)} more ways: most={len(ordered)} tells of them")
+        if ordered[0].seconds < own.seconds * (1 - 1e-9):
+            notes.append(
+                "what is cheaper than the plan's way is so only by itself: whatever is decided together with it would follow"
+            )
+        return Explanation(
+            number,
+            self.names.title(number),
+            rule_text(rule),
+            tuple(self._within_memory(number, own, each) for each in told),
+            names_of(self.plan),
+            unit_of(self.model),
+            tuple(notes),
+        )
 
     def _alternative(self, number: int, rule: Rule, assignment: Assignment, chosen: bool = False) -> Alternative:
         operator = self.graph.operators[number]
         operands, results = placements(rule, assignment)
         weight = operator.times * (self.model.late_computing if self.late[number] else 1.0)
         seconds = weight * self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
-        fetch = {
-            (tensor, where): self._move(tensor, self.lies[tensor], where)
-            for tensor, where in zip(operator.operands, operands, strict=True)
-            if tensor != LITERAL
-        }
-        deliver = {
-            (tensor, where): self._move(tensor, result, where)
+        pairs = dict.fromkeys(zip(operator.operands, operands, strict=True))
+        fetches = (
+            self._trip(self.names.operand(tensor, number), tensor, self.lies[tensor], where)
+            for tensor, where in pairs
+            if tensor != LITERAL and self.lies[tensor] != where
+        )
+        deliveries = (
+            self._trip(self.names.reader(tensor, number), tensor, result, where)
             for tensor, result in zip(operator.results, results, strict=True)
             for where in self.wanted.get(tensor, ())
-        }
-        return Alternative(assignment, operands, results, seconds, sum(fetch.values()), sum(deliver.values()), chosen)
-
-    def _move(self, tensor: int, source: Placement, target: Placement) -> float:
-        spec = self.graph.tensors[tensor]
-        way = redistribute(
-            spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, self.model.links
+            if result != where
         )
-        return way.seconds * self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
+        parts = num_parts(self.plan.mesh, tuple(itertools.chain(*assignment)))
+        return Alternative(assignment, operands, results, parts, seconds, tuple(fetches), tuple(deliveries), chosen)
 
+    def _trip(self, what: str, tensor: int, source: Placement, target: Placement) -> Trip:
+        way = self._way(tensor, source, target)
+        count = self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
+        moves = tuple((move.collective, move.local_bytes) for move in way.moves if move.collective)
+        return Trip(what, moves, way.seconds * count)
 
-def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -> str:
-    """Where two plans of one graph differ: variables, results, operators. "" when they do not.
+    def _way(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
+        spec = self.graph.tensors[tensor]
+        links = self.model.links.shared_by(self.sharing[tensor])
+        return redistribute(spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, links)
 
-    Args:
-        graph: the graph of both.
-        first, second: the plans.
-        every: also tell of operators that follow others.
+    # ------------------------------------------------------------------------------------------ what cannot be
 
-    Raises:
-        SporaxValueError: the plans are of different meshes.
-    """
-    if first.mesh != second.mesh:
-        raise SporaxValueError(f"For 'diff', the plans must be of one mesh, but got {first.mesh} and {second.mesh}.")
-    return "\n".join(_table([*_differences(graph, first, second, every)]))
+    def _impossible(self, rule: Rule) -> Iterator[str]:
+        """Cuts that are not among the alternatives, and why."""
+        sets = itertools.chain(*(itertools.combinations(self.units, count + 1) for count in range(len(self.units))))
+        sizes = sorted({math.prod(num_parts(self.plan.mesh, unit) for unit in units) for units in sets})
+        cuttable = [factor for factor in rule.factors if factor.kind not in (Kind.PARTIAL, Kind.BLOCKED)]
+        for size in dict.fromkeys(factor.size for factor in cuttable):
+            factors = [factor for factor in cuttable if factor.size == size]
+            uneven = [str(parts) for parts in sizes if not all(factor.allows(parts) for factor in factors)]
+            if uneven and size > 1:
+                yield f"a dimension of {size} does not divide into {' or '.join(uneven)} parts"
 
+    def _within_memory(self, number: int, own: Alternative, other: Alternative) -> Alternative:
+        """An alternative with what it lacks: it takes more than the chosen one does, and that is not there."""
+        if self.memory_bytes is None or other.chosen:
+            return other
+        more = self._beside(number, other) - self._beside(number, own)
+        if more <= 0:
+            return other
+        lacking = self._taken(number) + more - self.memory_bytes
+        return replace(other, lacking_bytes=max(lacking, 0))
 
-def _differences(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[tuple[str, ...]]:
-    for each, one, other in zip(graph.inputs, first.inputs, second.inputs, strict=True):
-        if one != other:
-            yield f"variable {each.name or each.tensor}", _at(one, first), "→", _at(other, second)
-    for position, (one, other) in enumerate(zip(first.outputs, second.outputs, strict=True)):
-        if one != other:
-            yield f"result {position}", _at(one, first), "→", _at(other, second)
-    for number, (a, b) in enumerate(zip(first.operators, second.operators, strict=True)):
-        operator = graph.operators[number]
-        if (a.operands, a.results) != (b.operands, b.results) and (every or not is_light(operator)):
-            texts = [f"{_listed(each.operands, first)} → {_listed(each.results, first)}" for each in (a, b)]
-            yield f"operator {number} {operator.name} {operator.path}".rstrip(), texts[0], "→", texts[1]
+    def _beside(self, number: int, way: Alternative) -> int:
+        """Bytes of one device: the results, and copies of operands that lie elsewhere."""
+        operator, tensors, mesh = self.graph.operators[number], self.graph.tensors, self.plan.mesh
+        copies = {
+            tensor: where
+            for tensor, where in zip(operator.operands, way.operands, strict=True)
+            if tensor != LITERAL and self.lies[tensor] != where
+        }
+        made = zip(operator.results, way.results, strict=True)
+        return sum(local_bytes(tensors[tensor], where, mesh) for tensor, where in (*copies.items(), *made))
 
+    def _taken(self, number: int) -> int:
+        """Bytes that are in use while an operator runs, under the plan."""
+        return max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
 
-def _listed(places: Sequence[Placement], plan: Plan) -> str:
-    return " ".join(_at(each, plan) for each in places)
-
-
-def _at(placement: Placement, plan: Plan) -> str:
-    """With names of axes where the mesh has them, else with their numbers."""
-    return placement.on(plan.mesh) if plan.mesh.names else str(placement)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns lined up."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    @cached_property
+    def _memory(self) -> Mapping[int, int]:
+        """For how many operators have run the bytes in use; what is not told is as before."""
+        told = {count: sum(uses.values()) for count, uses in memory_over_time(self.graph, self.plan)}
+        found, last = {}, told.get(-1, 0)
+        for count in range(len(self.graph.operators) + 1):
+            found[count] = last = told.get(count, last)
+        return found

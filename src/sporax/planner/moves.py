@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from sporax.ir.placement import Axes, Placement
@@ -94,6 +94,9 @@ class LinkCosts:
         launch_seconds: fixed time of every collective, whatever its size.
         copy_seconds_per_byte: time per byte of a local copy.
         axis_alpha, axis_beta: the first two per mesh axis, where axes differ; () where they do not.
+        merged: collectives of which the compiler makes one out of several that do not need each other, and the bytes of its
+            result at most.
+        sharing: how many tensors share what starts take, where they are merged.
     """
 
     alpha_seconds: float = 1e-6
@@ -102,22 +105,42 @@ class LinkCosts:
     copy_seconds_per_byte: float = 1e-13
     axis_alpha: tuple[float, ...] = ()
     axis_beta: tuple[float, ...] = ()
+    merged: tuple[tuple[str, float], ...] = ()
+    sharing: int = 1
+
+    def shared_by(self, count: int) -> LinkCosts:
+        """What one of `count` tensors pays whose collectives are merged: all its bytes, and of every start a share."""
+        return replace(self, sharing=count) if self.merged and count != self.sharing else self
+
+    def seconds(self, kind: MoveKind, reduction: str, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds of a move of slices of `local_bytes` along axes of these sizes; `reduction` of what is combined."""
+        if kind is MoveKind.ALL_GATHER:
+            return self.gather(axes, sizes, local_bytes)
+        if kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and reduction != "sum"):
+            return self.all_to_all(axes, sizes, local_bytes)
+        if kind is MoveKind.REDUCE_SCATTER:
+            return self.reduce_scatter(axes, sizes, local_bytes)
+        if kind is MoveKind.ALL_REDUCE and reduction in NATIVE_REDUCTIONS:
+            return self.all_reduce(axes, sizes, local_bytes)
+        if kind is MoveKind.ALL_REDUCE:
+            return self.gather(axes, sizes, local_bytes)
+        if kind is MoveKind.PERMUTE:
+            return self.permute(axes, sizes, local_bytes)
+        return self.slice(sizes, local_bytes) if kind is MoveKind.SLICE else self.copy(local_bytes)
 
     def gather(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to gather slices of `local_bytes` over axes, from the innermost axis to the outermost."""
-        seconds = self.launch_seconds
-        for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
-            seconds += (size - 1) * (self._alpha(axis) + self._beta(axis) * local_bytes)
-            local_bytes *= size
-        return seconds
+        return self._ring(axes, sizes, local_bytes, self._share("all_gather", local_bytes * math.prod(sizes)))
 
     def reduce_scatter(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to combine tensors of `local_bytes` and leave every rank its part: a gather run backwards."""
-        return self.gather(axes, sizes, local_bytes / math.prod(sizes))
+        part = local_bytes / math.prod(sizes)
+        return self._ring(axes, sizes, part, self._share("reduce_scatter", part))
 
     def all_reduce(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to combine tensors of `local_bytes`: a reduce-scatter and an all-gather in one launch."""
-        return 2 * self.reduce_scatter(axes, sizes, local_bytes) - self.launch_seconds
+        share = self._share("all_reduce", local_bytes)
+        return 2 * self._ring(axes, sizes, local_bytes / math.prod(sizes), share) - share * self.launch_seconds
 
     def all_to_all(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to trade all parts but one's own of slices of `local_bytes`."""
@@ -131,9 +154,29 @@ class LinkCosts:
         alpha, beta = max(map(self._alpha, axes)), max(map(self._beta, axes))
         return self.launch_seconds + alpha + beta * local_bytes
 
+    def slice(self, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to copy one part out of a slice of `local_bytes`."""
+        return self.copy(local_bytes / math.prod(sizes))
+
     def copy(self, local_bytes: float) -> float:
         """Seconds to copy a slice; never nothing, so that of equal paths the shorter one wins."""
         return 1e-9 + self.copy_seconds_per_byte * local_bytes
+
+    def _ring(self, axes: Axes, sizes: Sequence[int], local_bytes: float, share: float) -> float:
+        """Seconds of a gather of which a share of the start is paid."""
+        seconds = share * self.launch_seconds
+        for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
+            seconds += (size - 1) * (share * self._alpha(axis) + self._beta(axis) * local_bytes)
+            local_bytes *= size
+        return seconds
+
+    def _share(self, collective: str, result_bytes: float) -> float:
+        """What share of its start a collective pays; what fills a merged one pays all of it."""
+        if self.sharing > 1:
+            for name, most in self.merged:
+                if name == collective:
+                    return min(1.0, max(1.0 / self.sharing, result_bytes / most))
+        return 1.0
 
     def _alpha(self, axis: int) -> float:
         return self.axis_alpha[axis] if self.axis_alpha else self.alpha_seconds

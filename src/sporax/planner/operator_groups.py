@@ -173,9 +173,10 @@ class _PlainWalk(_Walk):
 
     def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
         operator = graph.operators[number]
-        makers = self.makers.setdefault(id(graph), {})
-        names = self.names.setdefault(id(graph), _variables(graph))
-        late = self.late.setdefault(id(graph), late_operators(graph))
+        if id(graph) not in self.late:
+            self.makers[id(graph)], self.names[id(graph)] = {}, _variables(graph)
+            self.late[id(graph)] = late_operators(graph)
+        makers, names, late = self.makers[id(graph)], self.names[id(graph)], self.late[id(graph)]
         phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
         known = [makers[each] for each in operator.operands if each in makers and makers[each][1].phase is phase]
         if not is_light(operator) and not is_identity(operator):

@@ -28,10 +28,10 @@ from sporax.planner.rules import entry_for
 from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, RULES
 from sporax.planner.transfer_memory import Event, Timeline, Value
 
-_VIEWS = frozenset(
+VIEWS = frozenset(
     ["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK, ENTER, ARGUMENT]
 )
-_MAYBE_VIEWS = frozenset(
+MAYBE_VIEWS = frozenset(
     [
         "broadcast_in_dim",
         "broadcast_to",
@@ -45,8 +45,8 @@ _MAYBE_VIEWS = frozenset(
     ]
 )
 """Views where they leave the number of bytes as it is."""
-_LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
-_COSTLY = frozenset(
+LOOPS = frozenset(["1 elementwise", "2 dimensions", "9 creation"])
+COSTLY = frozenset(
     [
         "acos",
         "acosh",
@@ -82,7 +82,7 @@ _COSTLY = frozenset(
     ]
 )
 """What compilers do not compute twice, once for each reader."""
-_SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
+SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
 """What reductions take in."""
 _MANY = 8
 """Operands up to which a concatenation is melted into its readers."""
@@ -252,7 +252,7 @@ class Pieces:
             self._pooling_gradient(event)
         elif name in RULES:
             self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=name == CARRY)
-        elif family in _LOOPS or name == "gather":
+        elif family in LOOPS or name == "gather":
             self._loops(event, operator, family)
         else:
             kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
@@ -262,7 +262,7 @@ class Pieces:
     def _is_view(self, event: Event, operator: Operator) -> bool:
         """Whether results are operands under another number."""
         name = operator.name
-        if name in _VIEWS:
+        if name in VIEWS:
             return True
         if len(event.reads) != 1 or len(event.writes) != 1:
             return False
@@ -270,7 +270,7 @@ class Pieces:
         if name == "transpose":
             in_order = _is_in_order(operator.operation.params["permutation"], self._shape(operand))
             return in_order or self.number.get(operand) in self._plain
-        return name in _MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
+        return name in MAYBE_VIEWS and self._bytes(operand) == self._bytes(result)
 
     def _read(self, event: Event) -> list[int]:
         return [self._array_of(value) for value in event.reads]
@@ -292,8 +292,8 @@ class Pieces:
                 reads,
                 [result],
                 elementwise=family == "1 elementwise",
-                simple=operator.name in _SIMPLE and not self._selects(reads),
-                costly=operator.name in _COSTLY,
+                simple=operator.name in SIMPLE and not self._selects(reads),
+                costly=operator.name in COSTLY,
                 spreads=family == "9 creation" or operator.name in ("broadcast_in_dim", "broadcast_to"),
                 joins=joined,
             )
@@ -308,17 +308,14 @@ class Pieces:
         reads = []
         for side, value in enumerate(event.reads):
             shape = self._shape(value)
-            free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
-            inner = [*contracted[side]]
-            orders = [[*batch[side], *free, *inner], [*batch[side], *inner, *free]]
-            plain = not batch[side] and (len(shape) == 2 or side == 1)
             array = self._array_of(value)
             if len(shape) == 2:
                 array = self._turned.get(array, array)
-            if not any(_is_in_order(order, shape) for order in (orders if plain else orders[side : side + 1])):
+            if is_rearranged(operator, side, shape):
                 array = self._rearranged(array)
             elif len(shape) > 2:
-                sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, inner))
+                free = [dim for dim in range(len(shape)) if dim not in contracted[side] and dim not in batch[side]]
+                sizes = (math.prod(shape[dim] for dim in dims) for dims in (batch[side], free, contracted[side]))
                 array = self._in_shape(array, tuple(sizes))
             reads.append(array)
         self._add(Kind.KERNEL, reads, self._written(event))
@@ -328,12 +325,11 @@ class Pieces:
     def _convolution(self, event: Event, operator: Operator) -> None:
         """A convolution reads and writes channels last, kernels with the results' channels last."""
         numbers = operator.operation.params["dimension_numbers"]
-        image, kernel, result = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
-        orders = [(image[0], *image[2:], image[1]), (*kernel[2:], kernel[1], kernel[0])]
+        result = numbers.out_spec
         reads = []
-        for value, order in zip(event.reads, orders, strict=True):
+        for place, value in enumerate(event.reads):
             array = self._array_of(value)
-            reads.append(array if _is_in_order(order, self._shape(value)) else self._rearranged(array))
+            reads.append(self._rearranged(array) if is_rearranged(operator, place, self._shape(value)) else array)
         (written,) = self._written(event)
         if _is_in_order((result[0], *result[2:], result[1]), self._shape(event.writes[0])):
             self._add(Kind.KERNEL, reads, [written])
@@ -410,6 +406,21 @@ class Pieces:
         self._sent(packed, received)
         for each in writes:
             self._add(Kind.LOOP, [received], [each])
+
+
+def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
+    """Whether a product or convolution reads an operand, whose slice has this `shape`, in another order than it lies in."""
+    numbers = operator.operation.params["dimension_numbers"]
+    if operator.name == "conv_general_dilated":
+        image, kernel = numbers.lhs_spec, numbers.rhs_spec
+        order = [(image[0], *image[2:], image[1]), (*kernel[2:], kernel[1], kernel[0])][place]
+        return not _is_in_order(order, shape)
+    contracted, batch = numbers
+    free = [dim for dim in range(len(shape)) if dim not in contracted[place] and dim not in batch[place]]
+    inner = [*contracted[place]]
+    orders = [[*batch[place], *free, *inner], [*batch[place], *inner, *free]]
+    plain = not batch[place] and (len(shape) == 2 or place == 1)
+    return not any(_is_in_order(order, shape) for order in (orders if plain else orders[place : place + 1]))
 
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:

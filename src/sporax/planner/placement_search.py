@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.planner.moves import NATIVE_REDUCTIONS, LinkCosts, Move, MoveKind, Redistribution, Shape
+from sporax.planner.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
 from sporax.planner.stretching import State, Stretched, stretch
 
 MAX_STATES = 500
@@ -267,7 +267,7 @@ class _Search:
         if known is None:
             axes = self._axes(units)
             sizes = [self.mesh.shape[axis] for axis in axes]
-            known = self._seconds[key] = _seconds(self.costs, kind, self.reduction, axes, sizes, local_bytes)
+            known = self._seconds[key] = self.costs.seconds(kind, self.reduction, axes, sizes, local_bytes)
         return known
 
     def _axes(self, units: tuple[int, ...]) -> Axes:
@@ -276,14 +276,13 @@ class _Search:
     # ------------------------------------------------------------------------------------------------- from steps to moves
 
     def moves(self, steps: list[_Step]) -> Iterator[Move]:
-        """The moves in terms of mesh axes; permutes in a row become one."""
+        """The moves in terms of mesh axes; permutes in a row become one, and so do masks."""
         state = self.task.start
         position = 0
         while position < len(steps):
             step, before = steps[position], state
-            while step.kind is MoveKind.PERMUTE and [each.kind for each in steps[position + 1 : position + 2]] == [
-                step.kind
-            ]:
+            joins = step.kind in (MoveKind.PERMUTE, MoveKind.MASK)
+            while joins and [each.kind for each in steps[position + 1 : position + 2]] == [step.kind]:
                 position += 1
                 units = tuple(sorted({*step.units, *steps[position].units}))
                 step = steps[position]._replace(units=units)
@@ -339,22 +338,6 @@ class _Search:
         """The units that cut, dimension after dimension, and those that do not."""
         cutting = [unit for dim in state.dims for unit in dim if unit in units]
         return cutting, [unit for unit in units if unit not in cutting]
-
-
-def _seconds(costs: LinkCosts, kind: MoveKind, reduction: str, axes: Axes, sizes: list[int], local_bytes: int) -> float:
-    if kind is MoveKind.ALL_GATHER:
-        return costs.gather(axes, sizes, local_bytes)
-    if kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and reduction != "sum"):
-        return costs.all_to_all(axes, sizes, local_bytes)
-    if kind is MoveKind.REDUCE_SCATTER:
-        return costs.reduce_scatter(axes, sizes, local_bytes)
-    if kind is MoveKind.ALL_REDUCE and reduction in NATIVE_REDUCTIONS:
-        return costs.all_reduce(axes, sizes, local_bytes)
-    if kind is MoveKind.ALL_REDUCE:
-        return costs.gather(axes, sizes, local_bytes)
-    if kind is MoveKind.PERMUTE:
-        return costs.permute(axes, sizes, local_bytes)
-    return costs.copy(local_bytes)
 
 
 def _cut(state: State, dim: int, units: tuple[int, ...]) -> State:

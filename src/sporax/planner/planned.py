@@ -6,15 +6,17 @@ that they share.
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
-from sporax.planner.explain import Explanations, diff, explain
+from sporax.planner.difference import diff
+from sporax.planner.explain import Explanations, check_count, explain
 from sporax.planner.report import report
 from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.result import SearchResult
@@ -58,13 +60,17 @@ class Answers:
         """Why operators are cut as they are: their alternatives, what these would cost, and why they lost.
 
         Args:
-            path: where the operators stand, or a part of it (``"layers.3.attn.q"``), or ``"#7"`` for number 7.
+            path: where the operators stand, or a part of it (``"layers.3.attn.q"``); or ``"#7"`` for number 7; or a variable that
+                they read; or a primitive, ``"dot_general"``.
             most: how many alternatives of each are told.
 
         Raises:
-            SporaxValueError: no operator stands there.
+            SporaxTypeError: a path that is no text, or a number that is none.
+            SporaxValueError: no operator stands there, or nothing is to be told.
         """
-        return explain(self.graph, self.plan, self.model, path, most=most)
+        options = self.search.options if self.search is not None else None
+        limit = None if options is None else options.memory_bytes
+        return explain(self.graph, self.plan, self.model, path, most=most, memory_bytes=limit)
 
     def diff(self: Planned, other: Planned | Plan, every: bool = False) -> str:
         """Where another plan of the same step differs, line by line; "" where it does not.
@@ -74,9 +80,12 @@ class Answers:
             every: also tell of operators that follow others.
 
         Raises:
+            SporaxTypeError: it is no plan.
             SporaxValueError: it is a plan of another step, or for other devices.
         """
-        plan = other if isinstance(other, Plan) else other.plan
+        plan = other if isinstance(other, Plan) else getattr(other, "plan", None)
+        if not isinstance(plan, Plan):
+            raise SporaxTypeError(f"For 'diff', 'other' must be a plan, or have one, but got {reprlib.repr(other)}.")
         mine, theirs = self.graph.fingerprint(), plan.graph
         if theirs not in ("", mine):
             raise SporaxValueError(
@@ -92,10 +101,11 @@ class Answers:
             seconds: time in which to prove that nothing cheaper was left out (``search.statistics["proven"]``).
 
         Raises:
-            SporaxValueError: a count below 1, or the plan was not searched.
+            SporaxTypeError: a count or a time that is no number.
+            SporaxValueError: a count below 1, a negative time, or the plan was not searched.
         """
-        if count < 1:
-            raise SporaxValueError(f"For 'alternatives', 'count' must be at least 1, but got {count}.")
+        check_count("alternatives", "count", count)
+        check_seconds("alternatives", seconds)
         search = _searched(self, "alternatives")
         best = alternatives(self.graph, self.plan.mesh, self.model, search.options, count=count + 1, seconds=seconds)
         others = [each for each in best if each.plan.operators != search.plan.operators]
@@ -110,8 +120,10 @@ class Answers:
             count: how many at most, the smallest that was found included.
 
         Raises:
+            SporaxTypeError: a count that is no number.
             SporaxValueError: a count below 1, or the plan was not searched.
         """
+        check_count("trade_offs", "count", count)
         search = _searched(self, "trade_offs")
         found = trade_offs(self.graph, self.plan.mesh, self.model, search.options, count=count)
         return tuple(_with(self, each) for each in found)
@@ -123,9 +135,20 @@ class Answers:
             path: the HTML file; it needs nothing but itself.
 
         Raises:
+            SporaxTypeError: it is no path.
             OSError: it cannot be written.
         """
+        if not isinstance(path, str | Path):
+            raise SporaxTypeError(f"For 'report', 'path' must be a text or a Path, but got {reprlib.repr(path)}.")
         Path(path).write_text(report(self.graph, self.plan, self.model, self.search), encoding="utf-8")
+
+
+def check_seconds(question: str, seconds: object) -> None:
+    """Raise unless a time is one, 0 or more; without end is allowed."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise SporaxTypeError(f"For '{question}', 'seconds' must be a number, but got {reprlib.repr(seconds)}.")
+    if not seconds >= 0:
+        raise SporaxValueError(f"For '{question}', 'seconds' must be 0 or more, but got {seconds}.")
 
 
 def _searched(planned: Planned, question: str) -> SearchResult:

@@ -22,6 +22,11 @@ class Policy(Protocol):
         """Whether what gradients are sums of is combined before it is added up, for parameters that are kept in shards."""
         ...
 
+    @property
+    def returns_cotangents(self) -> bool:
+        """Whether cotangents go back to where their tensors came from; otherwise they stay where they are."""
+        ...
+
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Where an operator's tensors shall lie; None to leave one as it is."""
         ...
@@ -66,6 +71,7 @@ class NoPolicy:
     """Takes no notice of operators; gradients are combined as their parameters lie."""
 
     scatters_addends = False
+    returns_cotangents = True
 
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Leave all tensors as they are."""

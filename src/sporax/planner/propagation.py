@@ -259,6 +259,8 @@ class _Propagation:
             if tensor in self.addends and self.addends[tensor] in self.homes:
                 name = self.trainable[self.addends[tensor]]
                 self.settled[tensor] = self.policy.addend(name, self.homes[self.addends[tensor]])
+            elif tensor in self.given.shared and tensor not in self.settled:
+                self.settled[tensor] = self.given.shared[tensor]
             settlement = self.settled.get(tensor)
             self.lies.pop(tensor, None)
             self._decide(tensor, placement if settlement is None else settlement.placement)
@@ -360,7 +362,7 @@ class _Propagation:
             if placement is None:
                 spec = operator.operation.operands[len(operands)]
                 placement = source or Placement.replicated(spec.num_dims)
-            elif mark.backward and source is not None:
+            elif mark.backward and source is not None and self.policy.returns_cotangents:
                 placement = self._way_back(mark.of, source, placement)
             operands.append(placement)
         assignment = ((),) * len(rule_for(operator.operation).factors)

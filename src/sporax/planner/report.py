@@ -36,22 +36,28 @@ _PAGE = Template(
 <meta charset="utf-8">
 <title>$title</title>
 <style>
-body { font: 14px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 1320px; padding: 0 1em; color: #222; background: #fff }
+:root { --ink: #222; --paper: #fff; --head: #f6f6f6; --line: #ddd; --faint: #bbb; --loud: #c33; color-scheme: light dark }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #ddd; --paper: #1b1b1d; --head: #2a2a2d; --line: #3a3a3d; --faint: #666; --loud: #f77 }
+}
+body { font: 14px/1.4 system-ui, sans-serif; margin: 2em auto; max-width: 1320px; padding: 0 1em; color: var(--ink);
+  background: var(--paper) }
 h1 { font-size: 20px } h2 { font-size: 16px; margin: 2em 0 .4em }
 .beside { display: flex; flex-wrap: wrap; gap: 0 4em }
-.scroll { overflow: auto; max-height: 80vh; border: 1px solid #ddd }
+.scroll { overflow: auto; max-height: 80vh; border: 1px solid var(--line) }
 table { border-collapse: collapse; font-size: 12.5px }
-th { position: sticky; top: 0; background: #f6f6f6 }
-th, td { text-align: left; padding: 3px 14px 3px 4px; border-bottom: 1px solid #eee; vertical-align: top }
+th { position: sticky; top: 0; background: var(--head) }
+th, td { text-align: left; padding: 3px 14px 3px 4px; border-bottom: 1px solid var(--line); vertical-align: top }
 th.number, td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 td { font-family: ui-monospace, monospace }
 summary { cursor: pointer }
 .key { margin-right: 1.2em; white-space: nowrap; font: 12px ui-monospace, monospace }
 .key i { display: inline-block; width: 12px; height: 12px; margin-right: 4px; border: 1px solid #999; vertical-align: -2px }
-.box { stroke: #888 } .bar { fill: #c33 } .grid { stroke: #444; stroke-dasharray: 4 3 }
-.stays { fill: none; stroke: #bbb } .moves { fill: none; stroke: #c33 } marker { fill: #777 }
-text { font: 11px ui-monospace, monospace } text.head { font: bold 14px system-ui, sans-serif }
-text.name { font-weight: bold } text.bytes { fill: #a11; paint-order: stroke; stroke: #fff; stroke-width: 3px }
+.box { stroke: #888 } .bar { fill: #c33 } .grid { stroke: var(--ink); stroke-dasharray: 4 3 }
+.stays { fill: none; stroke: var(--faint) } .moves { fill: none; stroke: var(--loud) } marker { fill: #888 }
+text { font: 11px ui-monospace, monospace; fill: var(--ink) } text.head { font: bold 14px system-ui, sans-serif }
+text.name { font-weight: bold } g > text.name, g > text.inside { fill: #222 }
+text.bytes { fill: var(--loud); paint-order: stroke; stroke: var(--paper); stroke-width: 3px }
 </style>
 </head>
 <body>
@@ -59,9 +65,9 @@ text.name { font-weight: bold } text.bytes { fill: #a11; paint-order: stroke; st
 <div class="beside">$totals</div>
 $notes
 <h2>Operators</h2>
-<p>Arrows are tensors; red ones carry collectives, with the bytes that one rank brings in. The red bar of a box is its share of
-the slowest operator's time; red figures beside a box are bytes that travel inside of it, or to it as inputs of the step. Point
-at anything to see more.</p>
+<p>Arrows are tensors; red ones carry collectives. The red bar of a box is its share of the slowest operator's time. Red
+figures beside a box are bytes that one rank brings into collectives: those on the red arrows that leave it, and above them
+those inside of it or on inputs of the step. Point at anything to see more.</p>
 $operators
 <h2>Memory of one device over time</h2>
 $memory

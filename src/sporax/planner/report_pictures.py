@@ -6,9 +6,10 @@ is room; the update stands on the right. Boxes have the colour of the layout of 
 
 from __future__ import annotations
 
+import colorsys
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from html import escape
 
 from sporax.ir.graph import OperatorGraph
@@ -25,7 +26,7 @@ _ACROSS, _DOWN = 420, 74
 """from one to the next,"""
 _LEFT, _TOP = 110, 34
 """and of the margin."""
-_LETTERS = 38
+_LETTERS = 36
 """That fit into a box."""
 _SLICES = 400
 """Steps of the curve of memory at most."""
@@ -54,13 +55,14 @@ def operators_picture(boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arr
         if any(box.row.phase == phase for box in boxes)
     )
     quiet = [_arrow(places, pair, each) for pair, each in arrows.items() if not each.moved]
-    loud = [_arrow(places, pair, each) for pair, each in arrows.items() if each.moved]
+    loud = [_arrow(places, pair, each, label) for pair, each, label in _labelled(boxes, arrows)]
     drawn = [_box(box, place, colours[_cut(box)], slowest) for box, place in zip(boxes, places, strict=True)]
     key = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(layout)}</span>'
         for layout, colour in colours.items()
     )
-    tip = '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
+    tip = '<marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="9" markerHeight="9" orient="auto" '
+    tip += 'markerUnits="userSpaceOnUse">'
     tip += '<path d="M0 0L8 4L0 8Z"/></marker>'
     svg = _svg(width, height, f"<defs>{tip}</defs>{heads}{''.join((*quiet, *drawn, *loud))}")
     return f'<p class="keys">Layout of the result: {key}</p><div class="scroll">{svg}</div>'
@@ -106,8 +108,13 @@ def _cut(box: Box) -> str:
 def _colours(boxes: Sequence[Box]) -> dict[str, str]:
     """One per layout, as different as can be; grey for what is not cut."""
     layouts = sorted({_cut(box) for box in boxes} - {"whole", "not one tensor"})
-    found = {layout: f"hsl({round(number * 137.5 + 210) % 360},70%,82%)" for number, layout in enumerate(layouts)}
+    found = {layout: _pastel((number * 137.5 + 210) % 360) for number, layout in enumerate(layouts)}
     return {**found, "whole": "#e4e4e4", "not one tensor": "#fff"}
+
+
+def _pastel(hue: float) -> str:
+    """A light colour, on which dark text can be read, as ``#rrggbb``."""
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue / 360, 0.82, 0.7))
 
 
 def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
@@ -116,6 +123,7 @@ def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
     title = row.path.rpartition(".")[2]
     title = title if title == row.name or not row.name else f"{title} {row.name}".strip()
     layouts = f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else ""
+    inside = layouts if len(layouts) <= _LETTERS else f"… → {' '.join(row.results)}"
     told = [row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
     if box.moved_bytes:
         told.append(f"{size_text(box.moved_bytes)} travel inside of it, or are inputs and results of the step")
@@ -125,14 +133,25 @@ def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" style="fill:{colour}" class="box"/>',
         f'<rect x="{x}" y="{y + _HEIGHT - 3}" width="{bar:.1f}" height="3" class="bar"/>',
         _text(x + 8, y + 18, _short(title or "between operators"), "name"),
-        _text(x + 8, y + 34, _short(layouts), "layout"),
+        _text(x + 8, y + 34, _short(inside), "inside"),
     ]
     if box.moved_bytes:
         tags.append(_text(x + _WIDTH + 4, y + 12, size_text(box.moved_bytes), "bytes"))
     return f"<g>{''.join(tags)}</g>"
 
 
-def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arrow) -> str:
+def _labelled(
+    boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arrow]
+) -> Iterator[tuple[tuple[int, int], Arrow, int]]:
+    """Arrows that carry collectives, with the number of the line beside their source on which their bytes are told."""
+    lines = {number: 1 if box.moved_bytes else 0 for number, box in enumerate(boxes)}
+    for pair, each in arrows.items():
+        if each.moved:
+            yield pair, each, lines[pair[0]]
+            lines[pair[0]] += 1
+
+
+def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arrow, line: int = 0) -> str:
     (column, row), (to_column, to_row) = (places[each] for each in pair)
     (x, y), (to_x, to_y) = (_corner(places[each]) for each in pair)
     middle = _HEIGHT / 2
@@ -154,7 +173,8 @@ def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arro
     thick = 1 + math.log10(1 + arrow.moved_bytes / 1000) / 2 if moved else 1
     path = f'<path d="M{x} {y}{bends or "L"}{to_x} {to_y}" style="stroke-width:{thick:.1f}" '
     path += f'class="{"moves" if moved else "stays"}" marker-end="url(#tip)"/>'
-    label = _text((x + to_x) / 2 + 6, (y + to_y) / 2 + 4, size_text(arrow.moved_bytes), "bytes") if moved else ""
+    at_x, at_y = _corner(places[pair[0]])
+    label = _text(at_x + _WIDTH + 4, at_y + 12 + 12 * line, size_text(arrow.moved_bytes), "bytes") if moved else ""
     return f"<g><title>{escape(f'{tensors}: {moved}' if moved else tensors)}</title>{path}{label}</g>"
 
 

@@ -85,6 +85,11 @@ class SemiAuto:
         """As ``gradient_accumulation_shard`` says: sums over micro batches are kept in shards."""
         return self.config.gradient_accumulation_shard
 
+    @property
+    def returns_cotangents(self) -> bool:
+        """A derivative lies as its operator did."""
+        return True
+
     def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
         """Inputs as the strategy says, results complete."""
         if mark.side is Side.OUT:
@@ -248,6 +253,12 @@ class SemiAuto:
         if not placement.partial or not placement.dims:
             return [whole]
         return [whole, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
+
+
+def asks_for_results(mark: OperatorMark) -> bool:
+    """Whether the user says where an operator's results lie, or that they are scattered."""
+    flags = ("forward_reduce_scatter", "enable_nd_tp", "self_define_shard")
+    return mark.out_strategy is not None or any(mark.get(flag, False) for flag in flags)
 
 
 def _gathered_for_nd(mark: OperatorMark, wanted: list[Placement | None]) -> list[Placement | None]:

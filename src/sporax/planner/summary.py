@@ -3,8 +3,7 @@
 `summarize` turns a graph and its plan into a `Summary`, a value with one row per operator the user wrote and per tensor that
 enters the step, and the totals. Its text is made by `sporax.planner.summary_text`.
 
-Axes of the mesh that always go together are shown as one, with a letter: on eight devices ``a = 2, b = 4`` may stand for
-axes of sizes 2, 2 and 2.
+Axes of the mesh have letters (`sporax.planner.axis_names`).
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import GradientMark
-from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
+from sporax.planner.axis_names import names_of
 from sporax.planner.memory import MemoryUse, Use, memory_of
 from sporax.planner.operator_groups import OperatorGroup, operator_groups
 from sporax.planner.search.result import SearchResult
@@ -211,9 +210,7 @@ class Summarizer:
     def __init__(self, graph: OperatorGraph, plan: Plan) -> None:
         self.graph = graph
         self.plan = plan
-        self.runs = joined_axes(plan)
-        shape = tuple(num_parts(plan.mesh, run) for run in self.runs)
-        self.shown = DeviceMatrix(shape, tuple(_letters(len(shape))), plan.mesh.ranks)
+        self.axes = names_of(plan)
 
     def summary(self) -> Summary:
         """All of it."""
@@ -223,7 +220,7 @@ class Summarizer:
         tensors = self._tensors()
         return Summary(
             self.plan.mesh.num_devices,
-            tuple(zip(self.shown.names, self.shown.shape, strict=True)),
+            self.axes.sizes,
             rows,
             tensors,
             self._totals(rows, tensors, flops),
@@ -237,14 +234,7 @@ class Summarizer:
 
     def layout(self, placement: Placement) -> str:
         """A placement in terms of the axes as shown."""
-        number = {run[0]: position for position, run in enumerate(self.runs)}
-
-        def joined(axes: Axes) -> Axes:
-            return tuple(number[axis] for axis in axes if axis in number)
-
-        return Placement(tuple(map(joined, placement.dims)), joined(placement.partial), placement.reduction).on(
-            self.shown
-        )
+        return self.axes.layout(placement)
 
     def _operator(self, group: OperatorGroup, flops: float) -> OperatorRow:
         return OperatorRow(
@@ -314,47 +304,11 @@ class Summarizer:
             yield "every branch of a condition is counted"
 
 
-def joined_axes(plan: Plan) -> list[Axes]:
-    """The mesh's axes in runs of neighbours that nowhere in the plan are used apart."""
-    together = [True] * max(0, plan.mesh.num_axes - 1)
-    for placement in set(_placements(plan)):
-        follows = {pair for axes in (*placement.dims, placement.partial) for pair in zip(axes, axes[1:], strict=False)}
-        used = placement.used
-        for axis in range(len(together)):
-            apart = (axis, axis + 1) not in follows and (axis in used or axis + 1 in used)
-            together[axis] = together[axis] and not apart
-    runs: list[Axes] = [(0,)] if plan.mesh.num_axes else []
-    for axis, joined in enumerate(together, 1):
-        if joined:
-            runs[-1] = (*runs[-1], axis)
-        else:
-            runs.append((axis,))
-    return runs
-
-
-def _placements(plan: Plan) -> Iterable[Placement]:
-    yield from plan.inputs
-    yield from plan.outputs
-    yield from (each.placement for each in plan.settled.values())
-    for planned in plan.operators:
-        yield from planned.operands
-        yield from planned.results
-        for body in planned.bodies:
-            yield from _placements(body)
-
-
 def _uses(memory: MemoryUse) -> tuple[tuple[str, int], ...]:
     """What the peak is made of. Optimizers keep their state in Parameters, so all variables are one entry."""
     variables = memory.by_use.get(Use.PARAMETERS, 0) + memory.by_use.get(Use.STATE, 0)
     others = ((use.value, memory.by_use.get(use, 0)) for use in (Use.DATA, Use.ACTIVATIONS, Use.TRANSIENTS))
     return tuple(pair for pair in (("variables", variables), *others) if pair[1])
-
-
-def _letters(count: int) -> list[str]:
-    """a, b, …, z, a1, b1, …"""
-    return [
-        string.ascii_lowercase[number % 26] + (str(number // 26) if number >= 26 else "") for number in range(count)
-    ]
 
 
 def _trained(graph: OperatorGraph) -> frozenset[str]:

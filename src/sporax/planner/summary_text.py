@@ -6,11 +6,15 @@ through `sporax.parallel.show_plan`.
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from sporax.planner.alike import folded
+from sporax.planner.operator_names import common_prefix
 
 if TYPE_CHECKING:
     from sporax.planner.summary import OperatorRow, Summary
@@ -19,6 +23,9 @@ WIDTH = 120
 _GAP = "  "
 _SHOWN_SHARE = 0.01
 """Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
+
+_FEW = 6
+"""Layouts that are told of one side of an operator."""
 
 _LAYOUT = re.compile(r"\[[^\]]*\]( \+ \w+ over)?")
 _HARD_SPACE = "\u00a0"
@@ -48,15 +55,16 @@ def heading(summary: Summary) -> str:
     axes = ", ".join(f"{name} = {size}" for name, size in summary.axes)
     if not axes:
         return "Plan for one device: nothing is cut"
-    return f"Plan for {summary.num_devices} devices; axes {axes}; * marks a strategy that the user gave"
+    star = "; * marks a strategy that the user gave" if any(row.given for row in summary.operators) else ""
+    return f"Plan for {summary.num_devices} devices; axes {axes}{star}"
 
 
 def sections(summary: Summary) -> tuple[Section, ...]:
-    """What is shown, in order; empty tables are left out."""
-    prefix = _common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
+    """What is shown, in order; empty tables are left out, and rows of layers that are cut alike are one, marked with (4 ×)."""
+    prefix = common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
     found = [
-        *(_operators(summary, phase, title, prefix) for phase, title in _PHASES.items()),
-        tensors_section(summary),
+        *(_folded(_operators(summary, phase, title, prefix)) for phase, title in _PHASES.items()),
+        _folded(tensors_section(summary)),
         totals_section(summary),
         search_section(summary),
         notes_section(summary),
@@ -64,10 +72,16 @@ def sections(summary: Summary) -> tuple[Section, ...]:
     return tuple(_without_empty_columns(section) for section in found if section.rows)
 
 
+def _folded(section: Section) -> Section:
+    rows = folded(section.rows)
+    said = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two alike, with the figures of one"
+    return replace(section, title=section.title + said, rows=rows)
+
+
 def plain_text(summary: Summary, width: int = WIDTH) -> str:
     """All tables, no line longer than `width`."""
     parts = [textwrap.fill(heading(summary), width)]
-    parts += ["\n".join([section.title, *_lines(section, width)]) for section in sections(summary)]
+    parts += ["\n".join([section.title, *table_lines(section, width)]) for section in sections(summary)]
     return "\n\n".join(parts)
 
 
@@ -120,8 +134,8 @@ def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
     path = row.path.removeprefix(prefix).lstrip(".")
     last = path.rpartition(".")[2]
     name = path if path and (last == row.name or not row.name) else f"{path} {row.name}".strip()
-    strategy = " ".join(str(each).replace(" ", "") for each in row.strategy)
-    arrow = f"{' '.join(row.inputs)} → {' '.join(row.results)}".strip() if row.inputs or row.results else ""
+    strategy = _some([str(each).replace(" ", "") for each in row.strategy])
+    arrow = f"{_some(row.inputs)} → {_some(row.results)}".strip() if row.inputs or row.results else ""
     return [
         name or ("update" if row.phase == "update" else "between operators"),
         f"{strategy} *" if strategy and row.given else strategy,
@@ -129,6 +143,12 @@ def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
         "; ".join(collective_texts(row)),
         f"{row.flops_share:.1%}",
     ]
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first few: loops take and give dozens of tensors."""
+    told = texts if len(texts) <= _FEW else [*texts[: _FEW - 1], f"… {len(texts) - _FEW + 1} more"]
+    return " ".join(told)
 
 
 def collective_texts(row: OperatorRow) -> Iterable[str]:
@@ -213,22 +233,11 @@ def _shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "scalar"
 
 
-def _common_prefix(paths: Sequence[str]) -> str:
-    """The leading Cells that all operators share."""
-    if not paths:
-        return ""
-    words = [path.split(".") for path in paths]
-    shared = 0
-    while all(len(each) > shared + 1 and each[shared] == words[0][shared] for each in words):
-        shared += 1
-    return ".".join(words[0][:shared])
-
-
 # ---------------------------------------------------------------------------------------------------------- the layout
 
 
-def _lines(section: Section, width: int) -> Iterable[str]:
-    """The rows in columns; cells that do not fit are broken at spaces."""
+def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
+    """The rows in columns, no line longer than `width`; cells that do not fit are broken at spaces, and names at dots."""
     has_heads = any(section.columns)
     table = [section.columns, *section.rows] if has_heads else list(section.rows)
     widths = _widths(table, width)
@@ -247,7 +256,17 @@ def _lines(section: Section, width: int) -> Iterable[str]:
 def _broken(cell: str, width: int) -> list[str]:
     """A cell in lines; layouts stay in one piece."""
     whole = _LAYOUT.sub(lambda found: found.group().replace(" ", _HARD_SPACE), cell)
-    return [line.replace(_HARD_SPACE, " ") for line in textwrap.wrap(whole, width)] or [""]
+    words = itertools.chain(*(_pieces(word, width) for word in whole.split(" ")))
+    return [line.replace(_HARD_SPACE, " ") for line in textwrap.wrap(" ".join(words), width)] or [""]
+
+
+def _pieces(word: str, width: int) -> Iterator[str]:
+    """A word that is too long, broken behind the last dot or stroke that fits."""
+    while len(word) > width:
+        end = max(word.rfind(mark, 0, width) for mark in "._,/" + _HARD_SPACE) + 1 or width
+        yield word[:end]
+        word = word[end:]
+    yield word
 
 
 def _widths(table: Sequence[Sequence[str]], width: int) -> list[int]:

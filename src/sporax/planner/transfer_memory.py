@@ -82,18 +82,35 @@ class Timeline:
     def _groups(self) -> list[list[int]]:
         bits = {number: 1 << number for number, event in enumerate(self.events) if event.combines}
         before = self._behind(bits)
-        groups: dict[tuple[object, ...], list[tuple[list[int], int]]] = {}
+        groups: list[list[int]] = []
+        waiting: list[tuple[int, int]] = []
+        """Of every group its members, and what they wait for, as bits."""
+        known: dict[tuple[object, ...], list[int]] = {}
         for number in bits:
             event = self.events[number]
-            known = groups.setdefault(event.combines, [])
-            waits = before[event.writes[0]]
-            for place, (members, mask) in enumerate(known):
-                if not waits & mask and len(members) < _MOST_TOGETHER:
-                    known[place] = [*members, number], mask | bits[number]
+            waits = _with_groups(before[event.writes[0]], waiting)
+            for group in known.setdefault(event.combines, []):
+                if not waits & waiting[group][0] and len(groups[group]) < _MOST_TOGETHER:
+                    groups[group].append(number)
+                    waiting[group] = waiting[group][0] | bits[number], waiting[group][1] | before[event.writes[0]]
                     break
             else:
-                known.append(([number], bits[number]))
-        return [members for known in groups.values() for members, _ in known]
+                known[event.combines].append(len(groups))
+                groups.append([number])
+                waiting.append((bits[number], before[event.writes[0]]))
+        return groups
+
+
+def _with_groups(waits: int, groups: Sequence[tuple[int, int]]) -> int:
+    """What somebody waits for who waits for `waits`: one of a group is there when all of it is."""
+    left = [(members, others) for members, others in groups if members & (members - 1)]
+    while True:
+        ready = [each for each in left if waits & each[0]]
+        if not ready:
+            return waits
+        left = [each for each in left if not waits & each[0]]
+        for members, others in ready:
+            waits |= members | others
 
 
 def _bare_events(graph: OperatorGraph) -> Iterator[Event]:

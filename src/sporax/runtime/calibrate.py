@@ -42,8 +42,8 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
         report: is told about each measurement when it is done.
 
     Returns:
-        A profile whose efficiencies are 1, since its rates are those that programs reach. With one device the link is
-        the one of the profile that comes with Sporax for this kind of device.
+        A profile whose efficiencies are 1, since its rates are those that programs reach. What the compiler merges is not
+        measured: that, and with one device the link, is that of the profile that comes with Sporax for this kind of device.
     """
     devices = jax.devices()
     platform = devices[0].platform
@@ -70,6 +70,7 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
         memory_efficiency=1.0,
         launch_seconds=launch,
         collective_seconds=collective,
+        merged_bytes=load_profile(fitting_hardware(platform)).merged_bytes,
     )
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -30,7 +31,8 @@ from sporax.planner.cost.compiled import compiled_seconds
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
-from sporax.planner.planned import Answers
+from sporax.planner.explain import check_count
+from sporax.planner.planned import Answers, check_seconds
 from sporax.planner.search import SearchOptions, SearchResult, alternatives, search
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
@@ -74,10 +76,11 @@ class PlannedFunction(Answers):
                 later is good, and no more.
 
         Raises:
-            SporaxValueError: a count below 1.
+            SporaxTypeError: a count or a time that is no number.
+            SporaxValueError: a count below 1, or a negative time.
         """
-        if count < 1:
-            raise SporaxValueError(f"For 'alternatives', 'count' must be at least 1, but got {count}.")
+        check_count("alternatives", "count", count)
+        check_seconds("alternatives", seconds)
         mine = self.plan.operators
         best = alternatives(self.graph, self.plan.mesh, self.model, self.options, count=count + 1, seconds=seconds)
         others = [each for each in best if each.plan.operators != mine]
@@ -140,6 +143,10 @@ class PlannedFunction(Answers):
             raise SporaxValueError(
                 f"For 'plan', running needs the {wanted} devices of the plan, but this process sees {there}."
             )
+        if max(self.plan.mesh.ranks) >= there:
+            raise SporaxValueError(
+                f"For 'plan', the ranks of the plan must be below {there}, which are here, but got {list(self.plan.mesh.ranks)}."
+            )
 
 
 def plan(
@@ -165,7 +172,7 @@ def plan(
             ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`), ``"repeated_blocks"`` (layers that look alike
             are planned once, with a bound).
         fixed: how arguments are cut: position of the argument -> number of slices per dimension, for all its arrays (a
-            tuple) or in its structure.
+            tuple) or in its structure; None leaves an array to the search.
         memory: limit of one device, in bytes or as ``"80GB"``.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
             as updated parameters; both are then cut alike.
@@ -175,13 +182,17 @@ def plan(
             `devices`, `fixed` and `memory` have nothing to say.
 
     Raises:
-        SporaxTypeError: something in `args` is neither an array nor a number.
+        SporaxTypeError: `fn` is no function, or something that it takes or returns is neither an array nor a number.
         SporaxValueError: no devices, an unknown mode or profile, a cut that does not fit, a memory limit that cannot be read,
             a share that is none, or a saved plan that is none of this function.
         SporaxRuntimeError: nothing fits the memory.
     """
-    if overlap is not None and not (isinstance(overlap, int | float) and 0.0 <= overlap <= 1.0):
+    if not callable(fn):
+        raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
+    is_share = isinstance(overlap, int | float) and not isinstance(overlap, bool) and 0.0 <= overlap <= 1.0
+    if overlap is not None and not is_share:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
+    devices = int(devices) if isinstance(devices, np.integer) else devices
     if devices is not None and (not isinstance(devices, int) or isinstance(devices, bool) or devices < 1):
         raise SporaxValueError(f"For 'plan', 'devices' must be a number of devices, 1 or more, but got {devices!r}.")
     limit = None if memory is None else parse_bytes(memory, "For 'plan', 'memory'")
@@ -210,25 +221,36 @@ def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, i
     out_tree: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
-        results, tree = jax.tree.flatten(fn(*jax.tree.unflatten(in_tree, values)))
+        found = fn(*jax.tree.unflatten(in_tree, values))
+        results, tree = jax.tree.flatten(found)
+        for path, each in jax.tree_util.tree_flatten_with_path(found)[0]:
+            _struct(each, jax.tree_util.keystr(path), "the results", "result")
         out_tree.append(tree)
         return results
 
+    flat.__name__ = getattr(fn, "__name__", "fn")  # what JAX's messages call it
     jaxpr = jax.make_jaxpr(flat)(*structs)
     aliases = _aliases(carry, in_tree, out_tree[0])
+    for result, argument in aliases:
+        wanted, got = structs[argument], jaxpr.out_avals[result]
+        if (wanted.shape, wanted.dtype) != (got.shape, got.dtype):
+            raise SporaxValueError(
+                f"For 'plan', 'carry' needs a result that is like args{paths[argument]}, {wanted.dtype}{list(wanted.shape)}, but "
+                f"got {got.dtype}{list(got.shape)}."
+            )
     kept = {argument for _, argument in aliases}
     roles = [(Role.PARAMETER if number in kept else Role.DATA, path) for number, path in enumerate(paths)]
     return ingest(jaxpr, roles, aliases), in_tree, out_tree[0]
 
 
-def _struct(leaf: Any, path: str) -> jax.ShapeDtypeStruct:
+def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "args") -> jax.ShapeDtypeStruct:
     """Shape and dtype of an argument's array; Python numbers are arrays without dimensions."""
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         try:
             leaf = jax.typeof(leaf)
         except TypeError:
             raise SporaxTypeError(
-                f"For 'plan', the arguments must hold arrays or numbers, but got {reprlib.repr(leaf)} at args{path}."
+                f"For 'plan', {whose} must hold arrays or numbers, but got {reprlib.repr(leaf)} at {what}{path}."
             ) from None
     dtype = jax.dtypes.canonicalize_dtype(leaf.dtype, allow_extended_dtype=True)
     return jax.ShapeDtypeStruct(tuple(leaf.shape), dtype, weak_type=getattr(leaf, "weak_type", False))
@@ -278,8 +300,9 @@ def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh
     for argument, said in fixed.items():
         if argument not in range(len(args)):
             raise SporaxValueError(f"For 'plan', 'fixed' must name one of {len(args)} arguments, but got {argument!r}.")
-        cuts = [said] * len(ranges[argument]) if _is_cut(said) else jax.tree.leaves(said, is_leaf=_is_cut)
-        wrong = [cut for cut in cuts if not _is_cut(cut)]
+        one = said is None or _is_cut(said)
+        cuts = [said] * len(ranges[argument]) if one else jax.tree.leaves(said, is_leaf=_is_cut_or_none)
+        wrong = [cut for cut in cuts if not _is_cut_or_none(cut)]
         if wrong or len(cuts) != len(ranges[argument]):
             raise SporaxValueError(
                 f"For 'plan', 'fixed' must have a cut for each of the {len(ranges[argument])} arrays of argument {argument}, a "
@@ -287,11 +310,16 @@ def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh
             )
         for position, cut in zip(ranges[argument], cuts, strict=True):
             each = inputs[position]
-            found[each.tensor] = _cut_as_said(cut, step.graph.tensors[each.tensor].shape, f"args{each.name}", mesh)
+            if cut is not None:
+                found[each.tensor] = _cut_as_said(cut, step.graph.tensors[each.tensor].shape, f"args{each.name}", mesh)
     return found
 
 
 def _cut_as_said(cut: tuple[int, ...], shape: tuple[int, ...], name: str, mesh: DeviceMatrix) -> Placement:
+    if len(cut) != len(shape):
+        raise SporaxValueError(
+            f"For 'plan', 'fixed' must fit {name} of shape {shape}, with a number of slices per dimension, but got {cut}."
+        )
     try:
         layout = Layout.from_split(cut, mesh.num_devices)
         layout.slice_shape(shape)
@@ -308,4 +336,8 @@ def _check_mapping(name: str, value: Any, form: str) -> None:
 
 
 def _is_cut(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, int) for each in value)
+    return isinstance(value, tuple) and all(isinstance(each, int) and not isinstance(each, bool) for each in value)
+
+
+def _is_cut_or_none(value: Any) -> bool:
+    return value is None or _is_cut(value)

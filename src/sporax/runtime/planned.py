@@ -107,7 +107,8 @@ class PlannedStep(Answers):
     @property
     def model(self) -> CostModel:
         """What prices operators and links: the profile that the settings name, or that fits the devices at hand."""
-        return price_list(self.settings, self.plan.mesh, profile_of(self.settings))
+        merging = self.plan.fusion_is_free
+        return price_list(self.settings, self.plan.mesh, profile_of(self.settings), merging)
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
         """Where the Parameters lie, as this process's first device sees it."""

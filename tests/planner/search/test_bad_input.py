@@ -52,6 +52,7 @@ def test_a_cut_that_does_not_fit_the_devices():
     ("", "the text is no JSON: Expecting value"),
     ("[1]", "it must be an object, but got \\[1\\]"),
     ('{"version": -1}', "'version' must be 1, but got -1"),
+    ('{"version": true}', "'version' must be a whole number, but got True"),
     ('{"version": 1}', "it must have 'mesh', but has \\['version'\\]"),
 ])  # fmt: skip
 def test_malformed_plans(text, message):

@@ -11,9 +11,10 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search import MODES, SearchOptions, search
-from sporax.planner.search.blocks import classes, numbered, repeated
-from sporax.planner.search.deciding import lower_bound
+from sporax.planner.search import MODES, SearchOptions, recursive, search
+from sporax.planner.search.blocks import repeated
+from sporax.planner.search.choices import Catalogue
+from sporax.planner.search.deciding import choose, lower_bound
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import ProblemBuilder
 
@@ -21,18 +22,47 @@ EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
 
 
-def num_classes(layers):
-    problem = ProblemBuilder(networks.mlp(layers, 32, 64).graph, EIGHT, MODEL, SearchOptions()).build()
-    return max(classes(problem)) + 1
+@pytest.fixture
+def work(monkeypatch):
+    """What searches choose from, bound and work out: names with numbers of decisions, and bundles by their structure."""
+    seen = []
+
+    def noted(known):
+        def noting(graph, *args):
+            seen.append((known.__name__, graph.num_nodes))
+            return known(graph, *args)
+
+        return noting
+
+    def worked_out(catalogue, task):
+        seen.append(("bundle", task.structure))
+        return known(catalogue, task)
+
+    known = Catalogue._work_out_bundle
+    monkeypatch.setattr(Catalogue, "_work_out_bundle", worked_out)
+    monkeypatch.setattr("sporax.planner.search.blocks.choose", noted(choose))
+    monkeypatch.setattr("sporax.planner.search.certificate.lower_bound", noted(lower_bound))
+    return seen
 
 
-def test_depth_adds_no_classes():
-    assert num_classes(10) == num_classes(14) < num_classes(2) * 3
+def work_of(work, search, layers):
+    work.clear()
+    search(networks.mlp(layers, 32, 1024).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True))
+    return [*work]
 
 
-def test_members_of_a_class_can_alternate():
-    assert numbered([0, 1, 0, 0, 1], 1) == [0, 1, 0, 0, 1]
-    assert numbered([0, 1, 0, 0, 1], 2) == [0, 1, 2, 0, 3]
+def test_depth_adds_nothing_to_work_out(work):
+    few, many = (work_of(work, repeated, layers) for layers in (12, 20))
+
+    assert {name for name, _ in few} == {"bundle", "choose", "lower_bound"}
+    assert few == many
+
+
+def test_the_fast_search_decides_as_much_for_many_layers_as_for_few(work):
+    few, many = ([each for each in work_of(work, recursive, layers) if each[0] == "choose"] for layers in (12, 20))
+
+    assert few
+    assert few == many
 
 
 @pytest.mark.parametrize("step", [networks.mlp(12, 32, 1024), networks.mlp(12, 1024, 128)])

@@ -11,10 +11,15 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search.deciding import choose
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.elimination import eliminate
 from sporax.planner.search.ilp import ilp
-from sporax.planner.solver import CostGraph, evaluate
+from sporax.planner.search.limit import limited_graph
+from sporax.planner.search.measuring import measured
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.solver import CostGraph, evaluate, solve
+from sporax.planner.solver.by_labels import ByLabels
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.timeline import Timeline
@@ -59,5 +64,50 @@ def test_the_optimum_of_the_integer_program_is_found(step, largest_table):
     check_plan(step.graph, found.plan)
     assert found.optimal
     assert found.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
-    assert found.statistics["method"] == ("elimination" if largest_table > 10 else "integer program")
+    assert found.statistics["method"] == ("elimination" if largest_table > 10 else "messages")
     assert_same_results(step, found.plan)
+
+
+HOW = {
+    "elimination": {},
+    "labels": {"largest_table": 10},
+    "integer program": {"largest_table": 10, "most_joins": 0},
+}
+
+
+def test_all_ways_to_decide_find_the_same():
+    graph, mesh = networks.residual(16, 32, 8, 1).graph, DeviceMatrix((8,))
+    model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), mesh))
+    found = {method: dynamic(graph, mesh, model, **how) for method, how in HOW.items()}
+
+    assert [each.statistics["method"] for each in found.values()] == list(HOW)
+    assert all(each.optimal for each in found.values())
+    assert len({round(each.cost_seconds, 12) for each in found.values()}) == 1
+
+
+LIMITED = {
+    "mlp": (networks.mlp(6, 32, 256), 0.4),
+    "mixture of experts": (networks.mixture(16, 64, 64, 8, 128), 0.6),
+    "transformer": (networks.transformer(1, 8, 16, 64, 8), 0.5),
+    "residual": (networks.residual(16, 32, 8, 1), 0.4),
+    "recommendation": (networks.recommendation(256, 4096), 0.4),
+}
+MESHES = {"8": DeviceMatrix((8,)), "2x4": DeviceMatrix((2, 4))}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", LIMITED)
+def test_labels_say_of_a_limit_what_the_integer_program_says(name, mesh):
+    """The tensors alone, for which either is exact."""
+    (step, share), devices = LIMITED[name], MESHES[mesh]
+    model = Roofline(load_profile("h200"), link_costs(load_profile("h200"), devices))
+    problem = ProblemBuilder(step.graph, devices, model, SearchOptions(fully_use_devices=True)).build()
+    free = measured(problem, choose(problem.cost_graph())).peak_bytes
+    graph, labels = limited_graph(problem, int(share * free)), ByLabels()
+    found = solve(graph, seconds=60, rounds=labels)
+    expected = solve(graph, seconds=120)
+
+    assert found.optimal
+    assert expected.optimal
+    assert found.cost == pytest.approx(expected.cost, rel=1e-6)
+    assert labels.method == "labels"

@@ -6,12 +6,14 @@ import networks
 import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.errors import SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.explain import diff, explain, summary
+from sporax.planner.difference import diff
+from sporax.planner.explain import explain
 from sporax.planner.search import SearchOptions, ilp, whole_plan
+from sporax.planner.summary import summarize
 
 MESH = DeviceMatrix((2, 4), ("dp", "mp"))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))
@@ -35,14 +37,14 @@ def test_the_cost_of_a_plan_is_what_the_search_says():
 
 
 def test_the_summary_names_variables_operators_cost_and_memory():
-    text = summary(GRAPH, PLAN, MODEL)
+    text = str(summarize(GRAPH, PLAN, RESULT))
 
     assert "w0" in text
     assert "dot_general" in text
-    assert "dp" in text or "mp" in text
-    assert "time    " in text
-    assert "memory  " in text
-    assert "time    " not in summary(GRAPH, PLAN)
+    assert "axes a = 8" in text or "axes a = 2, b = 4" in text
+    assert "predicted time of a step" in text
+    assert "predicted peak of memory" in text
+    assert "predicted time" not in str(summarize(GRAPH, PLAN))
 
 
 def test_alternatives_say_why_they_lost():
@@ -86,7 +88,10 @@ def test_operators_are_found_by_path():
     assert all(graph.operators[each.operator].path == "layers.0.op" for each in told)
     assert explain(graph, PLAN, MODEL, "0.op") == told
     assert str(told).count("\n\n") == len(told) - 1
-    with pytest.raises(SporaxValueError, match=r"'path' must be one of the program's, such as \['layers\.\d\.op'"):
+    with pytest.raises(
+        SporaxValueError,
+        match=r"'path' must be one of the program's, such as \['layers\.\d', 'layers\.\d', 'layers\.\d'\]",
+    ):
         explain(graph, PLAN, MODEL, "layers.7")
 
 
@@ -101,3 +106,88 @@ def test_differences_of_two_plans():
     other = ilp(GRAPH, DeviceMatrix((8,)), MODEL, SearchOptions()).plan
     with pytest.raises(SporaxValueError, match="must be of one mesh"):
         diff(GRAPH, PLAN, other)
+
+
+def test_explanations_speak_of_axes_as_the_summary_does():
+    """The plan's own way has the letters of the summary; pieces of an axis are numbered, and the legend says so."""
+    row = next(row for row in summarize(GRAPH, PLAN).operators if row.name == "dot_general")
+    (told,) = explain(GRAPH, PLAN, MODEL, "#0")
+    text = str(told)
+
+    assert told.axes.layouts(told.chosen.operands) == " ".join(row.inputs)
+    assert text.startswith(f"axes {told.axes.legend()}; * is the plan's way")
+    assert max(map(len, text.splitlines())) <= 120
+    for each in told.alternatives:
+        assert told.axes.layout(each.operands[0]) in text.replace("\n", " ")
+
+
+def test_reasons_are_in_words():
+    (told,) = explain(GRAPH, PLAN, MODEL, "#0", most=40)
+    reasons = [each.why_not(told.chosen) for each in told.alternatives if not each.chosen]
+
+    assert any("kB of w0" in reason or "MB of w0" in reason for reason in reasons)
+    assert any(f"cut 1 ways, not {told.chosen.parts}" in reason for reason in reasons)
+    assert "#0 dot_general of data 0, w0, forward" in str(told)
+    assert "A B, B C → A C; A = 32, B = 1024 (reduced), C = 1024" in str(told)
+
+
+def test_what_does_not_fit_says_so():
+    (free,), (tight,) = (explain(GRAPH, PLAN, MODEL, "#0", memory_bytes=limit) for limit in (None, 1))
+
+    assert not any(each.lacking_bytes for each in free.alternatives)
+    lacking = [each for each in tight.alternatives if each.lacking_bytes]
+    assert lacking
+    assert all("does not fit: " in each.why_not(tight.chosen) for each in lacking)
+    assert not tight.chosen.lacking_bytes
+
+
+def test_cuts_that_are_not_possible_are_told():
+    step = networks.mlp(2, 30, 1024)
+    plan = whole_plan(step.graph, MESH)
+    (told,) = explain(step.graph, plan, MODEL, "#0")
+
+    assert "a dimension of 30 does not divide into 4 or 8 parts" in told.notes
+    assert "more ways: most=" in told.notes[1]
+
+
+def test_operators_are_found_by_variable_and_by_primitive():
+    products = [number for number, each in enumerate(GRAPH.operators) if each.name == "dot_general"]
+
+    assert [each.operator for each in explain(GRAPH, PLAN, MODEL, "dot_general")] == products
+    readers = explain(GRAPH, PLAN, MODEL, "w1")
+    assert 0 < len(readers) < len(products)
+    assert all("w1" in each.title for each in readers)
+    with pytest.raises(SporaxValueError, match=r"such as \['dot_general'"):
+        explain(GRAPH, PLAN, MODEL, "dot_generel")
+
+
+def test_layers_that_are_cut_alike_are_explained_once():
+    operators = tuple(
+        replace(each, path=f"layers.{n}.op" if each.name == "dot_general" and not each.backward else "other")
+        for n, each in enumerate(GRAPH.operators)
+    )
+    told = explain(replace(GRAPH, operators=operators), whole_plan(GRAPH, MESH), MODEL, "layers")
+    text = str(told)
+
+    assert len(told) > 1
+    assert text.count("beside the chosen one") < len(told)
+    assert "like it: #" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "most", "error"),
+    [
+        (None, 8, SporaxTypeError),
+        (3, 8, SporaxTypeError),
+        ("#0", "x", SporaxTypeError),
+        ("#0", 1.5, SporaxTypeError),
+        ("#0", True, SporaxTypeError),
+        ("#0", 0, SporaxValueError),
+        ("#-1", 8, SporaxValueError),
+        ("#", 8, SporaxValueError),
+    ],
+    ids=str,
+)
+def test_bad_questions(path, most, error):
+    with pytest.raises(error, match="For 'explain', "):
+        explain(GRAPH, PLAN, MODEL, path, most=most)

@@ -10,7 +10,7 @@ from sporax.ir.search_config import CostModelConfig
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Symbolic
 from sporax.planner.rules import rule_for
-from sporax.planner.search import SearchOptions, dynamic, recursive
+from sporax.planner.search import SearchOptions, dynamic, propagation, recursive
 
 MESH = DeviceMatrix((2, 2, 2))
 SINGLE = ((0,), (1,), (2,))
@@ -24,7 +24,7 @@ def strategies(graph, plan):
     return [tuple(where.parts(MESH) for where in plan.operators[n].operands) for n in products(graph)]
 
 
-@pytest.mark.parametrize("search", [pytest.param(dynamic, marks=pytest.mark.slow), recursive])
+@pytest.mark.parametrize("search", [pytest.param(dynamic, marks=pytest.mark.slow), recursive, propagation])
 @pytest.mark.parametrize(("sizes", "recorded"), [
     ((64, 128, 64, 64), [((1, 1), (1, 1)), ((1, 1), (1, 1))]),
     ((64, 64, 64, 4096), [((8, 1), (1, 1)), ((8, 1), (1, 1))]),
@@ -38,7 +38,8 @@ def test_recorded_strategies_are_found(search, sizes, recorded):
     assert strategies(graph, found.plan) == recorded
 
 
-def test_a_configured_operator_is_followed():
+@pytest.mark.parametrize("search", [dynamic, propagation])
+def test_a_configured_operator_is_followed(search):
     """MatMul1 configured ((2, 1), (1, 4)) makes MatMul2 ((2, 4), (4, 1)), as recorded."""
     graph = networks.two_products(64, 128, 64, 64).graph
     names = {each.name: each.tensor for each in graph.inputs}
@@ -48,7 +49,7 @@ def test_a_configured_operator_is_followed():
         names["w0"]: Placement(((), (1, 2))),
         first.results[0]: Placement(((0,), (1, 2))),
     }
-    plan = dynamic(graph, MESH, Symbolic(), SearchOptions(units=SINGLE, fixed=fixed)).plan
+    plan = search(graph, MESH, Symbolic(), SearchOptions(units=SINGLE, fixed=fixed)).plan
 
     assert strategies(graph, plan) == [((2, 1), (1, 4)), ((2, 4), (4, 1))]
 

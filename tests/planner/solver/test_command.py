@@ -76,7 +76,9 @@ def test_an_unwritable_solution_file_is_status_two(tmp_path, capsys):
     assert "--solution" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--time", "0"], ["--time", "soon"], ["--threads", "0"], ["--threads", "two"]])
+@pytest.mark.parametrize(
+    "arguments", [["--time", "0"], ["--time", "soon"], ["--threads", "0"], ["--threads", "two"], ["--threads", "99999"]]
+)
 def test_wrong_arguments_are_status_two(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(["g.json", *arguments])

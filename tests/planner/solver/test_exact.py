@@ -1,12 +1,14 @@
 import time
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sporax.planner.solver import evaluate
+from sporax.planner.solver.by_labels import ByLabels
 from sporax.planner.solver.core import Core
-from sporax.planner.solver.exact import peaks, solve_exactly
+from sporax.planner.solver.exact import ByProgram, peaks, solve_exactly
 from sporax.planner.solver.milp import build_program, compress
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.timeline import Timeline
@@ -14,14 +16,15 @@ from sporax.planner.solver.timeline import Timeline
 SEEDS = st.integers(0, 10**9)
 
 
+@pytest.mark.parametrize("make", [ByProgram, ByLabels])
 @settings(deadline=None, max_examples=60)
 @given(seed=SEEDS)
-def test_agrees_with_trying_every_choice(seed, tiny_graph, least):
+def test_agrees_with_trying_every_choice(make, seed, tiny_graph, least):
     graph = tiny_graph(seed)
     expected = least(graph)
     bounds = []
     core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
-    outcome = solve_exactly(core, time.monotonic() + 30, report=bounds.append)
+    outcome = solve_exactly(core, time.monotonic() + 30, report=bounds.append, rounds=make())
     if expected == np.inf:
         assert outcome.positions is None
         assert outcome.bound == np.inf

@@ -9,6 +9,7 @@ from sporax.ir.graph import IDENTITIES, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
 from sporax.planner.cost.model import CostModel
+from sporax.planner.cost.sharing import num_sharing
 from sporax.planner.loops import written_out
 from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import rule_for
@@ -65,14 +66,13 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             weight = operator.times * (model.late_computing if late else 1.0)
             seconds = model.seconds(operator.operation, rule, planned.assignment, plan.mesh)
             operators[out.owners[number]] += weight * seconds
-    made_late, times, owners = late_tensors(graph), rounds(graph), (*out.owners, -1)
+    made_late, times, owners, sharing = late_tensors(graph), rounds(graph), (*out.owners, -1), num_sharing(graph)
     collectives: dict[str, tuple[int, int]] = {}
     for together in schedule(graph, plan):
         for transfer in together:
             spec, way = graph.tensors[transfer.tensor], transfer.redistribution
-            priced = redistribute(
-                spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, model.links
-            )
+            links = model.links.shared_by(sharing[transfer.tensor])
+            priced = redistribute(spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, links)
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)
             transfers[owners[transfer.operator]] += weight * priced.seconds

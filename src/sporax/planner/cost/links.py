@@ -7,12 +7,13 @@ from sporax.ir.hardware import HardwareProfile
 from sporax.planner.moves import LinkCosts
 
 
-def link_costs(profile: HardwareProfile, mesh: DeviceMatrix) -> LinkCosts:
+def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = True) -> LinkCosts:
     """Costs per axis. An axis is as slow as the link that joins the devices farthest apart along it.
 
     Args:
         profile: the devices; consecutive ranks are close to each other.
         mesh: how they are arranged.
+        merging: whether the compiler may merge what it likes: nobody has said which gradients travel together.
     """
     links = [
         max((profile.link_between(group) for group in mesh.groups((axis,))), key=lambda link: link.group)
@@ -25,4 +26,5 @@ def link_costs(profile: HardwareProfile, mesh: DeviceMatrix) -> LinkCosts:
         copy_seconds_per_byte=2 / profile.bytes_per_second,
         axis_alpha=tuple(link.alpha_seconds for link in links),
         axis_beta=tuple(1 / link.bandwidth for link in links),
+        merged=tuple(sorted(profile.merged_bytes.items())) if merging else (),
     )

@@ -23,6 +23,7 @@ from sporax.planner.moves import LinkCosts
 from sporax.planner.rules import Assignment, Kind, Rule, entry_for, placements
 
 _FREE = ("2 dimensions", "9 creation", "12 annotations and opaque")
+SECONDS = "s"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,10 @@ class SymbolicLinks(LinkCosts):
     def permute(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """As an all-to-all."""
         return self.all_to_all(axes, sizes, local_bytes)
+
+    def slice(self, sizes: Sequence[int], local_bytes: float) -> float:
+        """What is sliced, as much as a copy."""
+        return self.copy(local_bytes)
 
     def copy(self, local_bytes: float) -> float:
         """Slicing is computing."""
@@ -127,4 +132,4 @@ def _is_data_parallel(placement: Placement, mesh: DeviceMatrix) -> bool:
 
 def unit_of(model: object) -> str:
     """What a model counts costs in."""
-    return "weighted bytes" if isinstance(model, Symbolic) else "s"
+    return "weighted bytes" if isinstance(model, Symbolic) else SECONDS

@@ -217,6 +217,7 @@ TABLE: Mapping[str, Entry] = MappingProxyType(_BUILT_IN)
 _EDGES: Mapping[str, Entry] = _rules("2 dimensions", loops.RULES)
 """Of loops that are written out for planning: no primitives, so the table does not list them."""
 
+_KNOWN: dict[str, Entry] = {**_EDGES, **_BUILT_IN}
 _registered: dict[str, Entry] = {}
 
 _MOST_REMEMBERED = 1 << 14
@@ -228,11 +229,11 @@ def entry_for(name: str) -> Entry:
 
     A custom call is looked up by its full name and then by what stands before the colon; an unknown primitive is opaque.
     """
-    for key in (name, name.partition(":")[0]):
-        found = _registered.get(key) or TABLE.get(key) or _EDGES.get(key)
-        if found is not None:
-            return found
-    return Entry(
+    found = _registered.get(name) or _KNOWN.get(name)
+    if found is None and ":" in name:
+        name = name.partition(":")[0]
+        found = _registered.get(name) or _KNOWN.get(name)
+    return found or Entry(
         "unknown", Behaviour.OPAQUE, None, "it is unknown to the planner; sporax.planner.rules.register tells it"
     )
 

@@ -27,7 +27,8 @@ from sporax.planner.search.assemble import plan_of
 from sporax.planner.search.deciding import choose
 from sporax.planner.search.dynamic import decided
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import Fitted, fit_quickly, measured, smallest, solve_within
+from sporax.planner.search.limit import fit_quickly, smallest, solve_within
+from sporax.planner.search.measuring import Fitted, measured
 from sporax.planner.search.moving import Floats
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions

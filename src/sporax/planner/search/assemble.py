@@ -112,10 +112,20 @@ class _Assembler:
         """What is relayed to a place from where some bring it further; whoever reads it there brings it there in time."""
         for tensor, where in self.relayed.items():
             lies = self.lies[tensor]
-            readers = (each for each in self.bundles.readers[tensor] if each in self.bundles.heavy)
+            readers = [each for each in self.bundles.readers[tensor] if each in self.bundles.heavy]
             wanted = {place for each in readers for place in self._wanted(each, tensor)}
             if where != lies and not lies.partial and not wanted <= {where, lies}:
-                yield tensor, Settlement(where, "read there by several")
+                yield self._read_by(readers, tensor), Settlement(where, "read there by several")
+
+    def _read_by(self, readers: Sequence[int], tensor: int) -> int:
+        """What readers of a tensor read: what identities make of it, if that is the same for all of them."""
+        names = {
+            operand
+            for each in readers
+            for operand, origin in zip(self.graph.operators[each].operands, self.bundles.operands(each), strict=True)
+            if origin == tensor
+        }
+        return names.pop() if len(names) == 1 else tensor
 
     def _wanted(self, reader: int, tensor: int) -> Iterator[Placement]:
         """Where an operator reads a tensor."""

@@ -5,7 +5,8 @@ Cheap operators lie as their operand lies, so one decision holds for many of the
 results. A heavy operator decides by itself how it is cut, and its result's bundle decides where the result is brought.
 
 Operators whose result is larger than their operands (broadcasts, what is made from nothing) follow the other way: they make
-what their reader wants. Identities take no part: their results are their operands under another number.
+what their reader wants. Marks take no part: their results are their operands under another number. What comes out of a barrier is
+a tensor of its own: what is computed anew brings its operands anew.
 
 What several heavy operators read, and others as well, may be wanted by all of them at the same place. A *relay* decides where:
 the tensor is brought there once, and the heavy operators read it there.
@@ -17,8 +18,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sporax.ir.graph import LITERAL, Operator, OperatorGraph
+from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph
+from sporax.ir.operation import Shape
 from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
+from sporax.planner.cost.sharing import num_sharing
 from sporax.planner.rules.loops import CARRY
 from sporax.planner.search.operators import is_identity, is_light, is_linear, is_reduction
 
@@ -66,6 +69,7 @@ class Bundles:
         late: for every operator whether it belongs to the backward pass or depends on it.
         late_tensors: what such operators make.
         rounds: for every tensor how often it is made per step.
+        sharing: for every tensor how many share the starts of its collectives.
     """
 
     graph: OperatorGraph
@@ -79,6 +83,7 @@ class Bundles:
     late: Sequence[bool]
     late_tensors: frozenset[int]
     rounds: Sequence[int]
+    sharing: Sequence[int]
 
     def home_of(self, operator: int) -> int:
         """The decision that an operator belongs to."""
@@ -102,6 +107,7 @@ def find_bundles(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Bundles:
 class _Finder:
     def __init__(self, graph: OperatorGraph, fixed: frozenset[int]) -> None:
         self.graph, self.fixed = graph, fixed
+        self.sizes: dict[Shape, int] = {}
         self.origin = self._origins()
         self.readers = self._readers()
         self.sums = self._sums()
@@ -143,6 +149,7 @@ class _Finder:
             late_operators(self.graph),
             late_tensors(self.graph),
             rounds(self.graph),
+            num_sharing(self.graph),
         )
 
     # ------------------------------------------------------------------------------------------------- what is known
@@ -150,7 +157,7 @@ class _Finder:
     def _origins(self) -> tuple[int, ...]:
         origin = list(range(len(self.graph.tensors)))
         for operator in self.graph.operators:
-            if is_identity(operator):
+            if operator.name == MARK:
                 for operand, result in zip(operator.operands, operator.results, strict=True):
                     if operand != LITERAL and result not in self.fixed:
                         origin[result] = origin[operand]
@@ -240,7 +247,11 @@ class _Finder:
         return is_light(operator) and number not in self.expanding and not tensors <= made
 
     def _size(self, tensor: int) -> int:
-        return math.prod(self.graph.tensors[tensor].shape)
+        shape = self.graph.tensors[tensor].shape
+        size = self.sizes.get(shape)
+        if size is None:
+            size = self.sizes[shape] = math.prod(shape)
+        return size
 
     # ---------------------------------------------------------------------------------------------------- decisions
 

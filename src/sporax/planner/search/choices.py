@@ -88,7 +88,9 @@ class _Structure:
     pulled: tuple[_Member, ...]
     inside: frozenset[int]
     weights: tuple[float, ...]
-    """Of transfers of the tensors."""
+    """Of transfers of the tensors,"""
+    sharing: tuple[int, ...]
+    """and how many share their starts."""
     summed: bool
     """Rounds of a loop add to the root, which may be in parts meanwhile."""
 
@@ -156,7 +158,7 @@ class Catalogue:
         self._structure_list: list[_Structure] = []
         self._bundles_seen: dict[int, _Known] = {}
         self._bundles: dict[_Task, Choices] = {}
-        self._heavy: dict[tuple[int, Base], Choices] = {}
+        self._heavy: dict[tuple[int, Base, Assignment | None], Choices] = {}
 
     def hand_out(self, units: Units, mover: Mover) -> None:
         """Go on with other units and prices of moves."""
@@ -180,24 +182,25 @@ class Catalogue:
 
     # ----------------------------------------------------------------------------------------------- heavy operators
 
-    def heavy(self, bundles: Bundles, number: int, base: Base = None) -> Choices:
-        """Choices of a heavy operator."""
+    def heavy(self, bundles: Bundles, number: int, base: Base = None, given: Assignment | None = None) -> Choices:
+        """Choices of a heavy operator; the one that is given."""
         operator = bundles.graph.operators[number]
         kind = self._kind(operator, bundles.late[number])
-        key = (kind, base)
+        key = (kind, base, given)
         if key not in self._heavy:
-            self._heavy[key] = self._work_out_heavy(kind, base)
+            self._heavy[key] = self._work_out_heavy(kind, base, given)
         shared = self._heavy[key]
         operands = bundles.operands(number)
         wants = {(operands[position], where): None for position, where in shared.wants if operands[position] != LITERAL}
         lies = {operator.results[position]: where for position, where in shared.lies.items()}
         return Choices((number,), (), shared.seconds, shared.steps, lies, tuple(wants))
 
-    def _work_out_heavy(self, kind: int, base: Base) -> Choices:
+    def _work_out_heavy(self, kind: int, base: Base, given: Assignment | None) -> Choices:
         operator, rule = self._operators[kind], self._rules[kind]
         assert not isinstance(base, Placement)
         best: dict[tuple[object, object], Step] = {}
-        for assignment in self._worth_while(rule, [*cuts_of(rule, self.mesh, self.units, base)], operator):
+        cuts = self._possible_cuts(operator, rule, base) if given is None else [self._so_far(given, base)]
+        for assignment in cuts:
             step = self._step(kind, assignment)
             key = (step.operands, step.results)
             if key not in best or step.seconds < best[key].seconds:
@@ -214,8 +217,14 @@ class Catalogue:
             ),
         )
 
-    def _worth_while(self, rule: Rule, cuts: list[Assignment], operator: Operator) -> list[Assignment]:
+    def _so_far(self, given: Assignment, base: Assignment | None) -> Assignment:
+        """What is given, along axes that have been handed out."""
+        out = {*itertools.chain(*self.units), *itertools.chain(*base or ())}
+        return tuple(tuple(axis for axis in axes if axis in out) for axes in given)
+
+    def _possible_cuts(self, operator: Operator, rule: Rule, base: Assignment | None) -> list[Assignment]:
         """Cuts that leave aligned slices; with `busy` only those of most axes, for operators that do arithmetic of their own."""
+        cuts = [*cuts_of(rule, self.mesh, self.units, base)]
         if operator.name == "dot_general" and self.align > 1:
             cuts = [cut for cut in cuts if self._is_aligned(rule, cut, operator)] or cuts[:1]
         if not self.busy or is_light(operator):
@@ -297,6 +306,7 @@ class Catalogue:
                 bundles.rounds[tensor] * (self.model.late_communication if tensor in bundles.late_tensors else 1.0)
                 for tensor in local
             ),
+            tuple(bundles.sharing[tensor] for tensor in local),
             node.producer >= 0 and SUMMED in bundles.graph.operators[node.producer].operation.params,
         )
         found = self._structures.get(structure)
@@ -381,7 +391,8 @@ class Catalogue:
             upwards.append(step)
         found.steps += reversed(upwards)
         found.seconds += sum(
-            shape.weights[place] * self.mover.seconds(shape.specs[place], found.lies[place], where)
+            shape.weights[place]
+            * self.mover.seconds(shape.specs[place], found.lies[place], where, shape.sharing[place])
             for place, where in reads
         )
         return found

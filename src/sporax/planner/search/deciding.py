@@ -1,9 +1,10 @@
 """Good choices in linear time: exact elimination of what is easy, message passing for the rest.
 
-Messages tell every decision what each of its candidates would cost the others at best (TRW-S, see `solver.dual`); a few
-sweeps are nearly always enough for the best choice, and the messages bound how much is left. Where that is much, balls of some
-dozen decisions are decided at once, the others staying as they are. Under a memory limit the rows that overflow get a price, and
-decisions are read off the messages within the room that is left. `Improver` looks at one decision at a time.
+Messages tell every decision what each of its candidates would cost the others at best (TRW-S, see `solver.dual`). Choices are
+read off them forward and backward in turn; a few sweeps are nearly always enough for the best one, and the messages bound how
+much is left. Where that is much, balls of some dozen decisions are decided at once, the others staying as they are. Under a
+memory limit the rows that overflow get a price, and decisions are read off the messages within the room that is left. `Improver`
+looks at one decision at a time.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _PRICED_SWEEPS = 36
 """Sweeps under a memory limit: prices need longer than messages."""
 
 
-def choose(graph: CostGraph, sweeps: int = 24, patience: int = 4) -> list[int]:
+def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6) -> list[int]:
     """One candidate per decision.
 
     Args:
@@ -87,19 +88,28 @@ def refine_within(graph: CostGraph) -> list[int] | None:
     return choose_within(graph, refine=True)
 
 
-def lower_bound(graph: CostGraph, reached: float = np.inf, sweeps: int = 30) -> float:
+def lower_bound(graph: CostGraph, reached: float = np.inf) -> float:
     """A cost that no choice is below.
 
     Args:
         graph: the decisions, without memory.
         reached: what a known choice costs; a bound that comes up to it is the best.
-        sweeps: of messages, at most; one that raises the bound by next to nothing is the last, unless more of them might
-            prove the choice to be the best.
     """
     core = _reduced(graph)
-    messages = MessagePassing(core)
-    bound = -np.inf if core.num_nodes else core.constant
-    for left in reversed(range(sweeps if core.num_nodes else 0)):
+    return settle(MessagePassing(core), reached) if core.num_nodes else core.constant
+
+
+def settle(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30) -> float:
+    """Sends messages until they say next to nothing new; returns the bound, the core's constant included.
+
+    Args:
+        messages: on a core without memory rows.
+        reached: what a known choice costs; a bound that comes up to it is the best.
+        sweeps: how many at most; one that raises the bound by next to nothing is the last, unless more of them might
+            prove the choice to be the best.
+    """
+    core, bound = messages.core, -np.inf
+    for left in reversed(range(sweeps)):
         before, bound = bound, max(bound, core.constant + max(messages.sweep(core.costs)))
         rise = bound - before
         slow = rise <= _RISE * bound and left * rise < reached - bound
@@ -142,7 +152,7 @@ def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS))
 
 
-def bounded(core: Core, sweeps: int = 24, patience: int = 4) -> tuple[Ints, float]:
+def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, float]:
     """A choice on a core without memory rows, and a cost that none is below.
 
     Args:
@@ -156,9 +166,9 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 4) -> tuple[Ints, floa
     messages = MessagePassing(core)
     best, least, idle = np.zeros(core.num_nodes, dtype=np.int64), np.inf, 0
     bound = -np.inf
-    for _ in range(sweeps):
+    for number in range(sweeps):
         bound = max(bound, *messages.sweep(core.costs))
-        found = descend(core, messages.decode(core.costs))
+        found = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
         cost, idle = core.cost(found), idle + 1
         if cost < least:
             best, least, idle = found, cost, 0

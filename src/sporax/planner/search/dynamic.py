@@ -1,15 +1,18 @@
 """Dynamic programming: decisions are eliminated one by one until none is left.
 
 First go those with few neighbours and the candidates that cannot be best (`solver.reduce`), then the rest by tables over more
-neighbours (`elimination`). Where that would need a table too large, messages (`deciding`) decide what is left, if they also prove
-it; otherwise an integer program does, and after its time the messages stand, with a bound. The integer program also decides when
-the best plan is larger than the memory: rows of memory join decisions that are far apart, and tables over all of them would be
-too large at once.
+neighbours (`elimination`). Where such a table would be too large, and where the best plan is larger than the memory, tables
+become lists of labels (`solver.labels`): of all that costs little more than a lower bound, what it costs and what it takes of
+the memory. Where labels would be too many an integer program decides, and where that takes too long messages (`deciding`) have
+their say as well.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -18,11 +21,13 @@ from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.deciding import bounded
 from sporax.planner.search.elimination import eliminate
-from sporax.planner.search.limit import bound_below, measured, solve_within
+from sporax.planner.search.limit import bound_below, solve_within
+from sporax.planner.search.measuring import measured
 from sporax.planner.search.nested import inside_loops
-from sporax.planner.search.problem import NANOSECONDS, ProblemBuilder, SearchOptions
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
-from sporax.planner.solver import CostGraph
+from sporax.planner.solver import CostGraph, solve
+from sporax.planner.solver.by_labels import MOST_JOINS, ByLabels
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.exact import solve_exactly
 from sporax.planner.solver.graph import Ints
@@ -34,7 +39,7 @@ from sporax.planner.solver.timeline import Timeline
 LARGEST_TABLE = 500_000
 """Entries of the largest table that elimination may make."""
 MEMORY_SECONDS = 20.0
-"""Time of the integer program for a plan that fits the memory."""
+"""Time for a plan that fits the memory."""
 
 
 @inside_loops
@@ -46,6 +51,7 @@ def dynamic(
     *,
     seconds: float = 60.0,
     largest_table: int = LARGEST_TABLE,
+    most_joins: int = MOST_JOINS,
 ) -> SearchResult:
     """The plan of least predicted time.
 
@@ -56,6 +62,7 @@ def dynamic(
         options: what the search may do.
         seconds: time for what elimination leaves over; `MEMORY_SECONDS` at most for a plan that fits.
         largest_table: entries of the largest table that elimination may make.
+        most_joins: pairs of labels that may be put together at a time.
 
     Raises:
         SporaxRuntimeError: nothing fits the memory.
@@ -64,17 +71,19 @@ def dynamic(
     options = options or SearchOptions()
     problem = ProblemBuilder(graph, mesh, model, options).build()
     core = _reduced(problem.cost_graph())
-    positions, bound, largest = _decide(core, seconds, largest_table, options.epsilon)
-    chosen = [int(each) for each in core.expand(positions)]
-    found = measured(problem, chosen)
-    method = "elimination" if largest else "integer program"
+    decision = _decide(core, seconds, largest_table, most_joins, options.epsilon)
+    found = measured(problem, [int(each) for each in core.expand(decision.positions)])
+    bound, told = decision.bound, decision.statistics
     limit = options.memory_bytes
     if limit is not None and found.peak_bytes > limit:
-        found, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS))
-        told = bound_below(problem.seconds(found.chosen), solution.bound)
-        method, bound = "integer program for memory", max(bound, -np.inf if told is None else told * NANOSECONDS)
+        labels = ByLabels(most_joins)
+        solver = partial(solve, rounds=labels, gap=options.epsilon)
+        found, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS), solver=solver)
+        within = bound_below(problem.seconds(found.chosen), solution.bound, problem.scale)
+        bound = max(bound, -np.inf if within is None else within * problem.scale)
+        told = {**told, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
     cost = problem.seconds(found.chosen)
-    bound = min(bound / NANOSECONDS, cost)
+    bound = min(bound / problem.scale, cost)
     return SearchResult(
         found.plan,
         "dynamic",
@@ -86,8 +95,7 @@ def dynamic(
             **problem.statistics(),
             "reduced": len(problem.costs) - core.num_nodes,
             "core_nodes": core.num_nodes,
-            "largest_table": largest,
-            "method": method,
+            **told,
             "peak_bytes": found.peak_bytes,
         },
     )
@@ -101,26 +109,41 @@ def decided(graph: CostGraph, seconds: float) -> tuple[list[int], bool]:
         seconds: time for what elimination leaves over.
     """
     core = _reduced(graph)
-    positions, bound, _ = _decide(core, seconds, LARGEST_TABLE)
-    return [int(each) for each in core.expand(positions)], core.cost(positions) <= bound * (1 + OPTIMALITY_TOLERANCE)
+    found = _decide(core, seconds)
+    proven = core.cost(found.positions) <= found.bound * (1 + OPTIMALITY_TOLERANCE)
+    return [int(each) for each in core.expand(found.positions)], proven
 
 
 def _reduced(graph: CostGraph) -> Core:
     return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
 
 
-def _decide(core: Core, seconds: float, largest_table: int, epsilon: float = 0.0) -> tuple[Ints, float, int]:
-    """The choice on a core, a cost that none is below, and the largest table (0 when an integer program decided)."""
-    if not core.num_nodes:
-        return np.zeros(0, np.int64), core.constant, 1
-    found = eliminate(core, largest_table)
-    if found is not None:
-        return found[0], core.cost(found[0]), found[1]
-    positions, bound = bounded(core)
-    if core.cost(positions) <= (1 + max(epsilon, OPTIMALITY_TOLERANCE)) * bound:
-        return positions, bound, 0
-    outcome = solve_exactly(core, time.monotonic() + seconds, gap=epsilon)
-    if outcome.positions is None or core.cost(outcome.positions) > core.cost(positions):
-        return positions, max(bound, outcome.bound), 0
-    positions = outcome.positions
-    return positions, core.cost(positions) if outcome.optimal and not epsilon else max(bound, outcome.bound), 0
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """A choice on a core, a cost that none is below, and how it was found."""
+
+    positions: Ints
+    bound: float
+    statistics: Mapping[str, int | str]
+
+
+def _decide(
+    core: Core,
+    seconds: float,
+    largest_table: int = LARGEST_TABLE,
+    most_joins: int = MOST_JOINS,
+    epsilon: float = 0.0,
+) -> _Decision:
+    """What is to be chosen on a core without memory rows."""
+    exact = eliminate(core, largest_table)
+    if exact is not None:
+        positions, largest = exact
+        return _Decision(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
+    labels = ByLabels(most_joins)
+    outcome = solve_exactly(core, time.monotonic() + seconds, gap=epsilon, rounds=labels)
+    found, bound = outcome.positions, outcome.bound
+    if not outcome.optimal or found is None:
+        suggested, below = bounded(core)
+        bound = max(bound, below)
+        found = suggested if found is None else min(found, suggested, key=core.cost)
+    return _Decision(found, bound, {"method": labels.method, **labels.statistics()})

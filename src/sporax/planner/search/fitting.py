@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sporax.planner.search.deciding import choose
-from sporax.planner.search.limit import fit_quickly, measured, smallest, solve_within
+from sporax.planner.search.limit import fit_quickly, smallest, solve_within
+from sporax.planner.search.measuring import cheapened, measured
 from sporax.planner.search.problem import Problem
 
 
@@ -36,5 +37,7 @@ def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float
     both = [chosen for chosen in (fitting, priced.chosen if priced else None) if chosen is not None]
     if both:
         return min(both, key=problem.seconds)
-    least = smallest(problem)
-    return least.chosen if least.peak_bytes <= limit else solve_within(problem, limit, seconds, tried=True)[0].chosen
+    least = smallest(problem, limit)
+    if least.peak_bytes <= limit:
+        return cheapened(problem, least, limit).chosen
+    return solve_within(problem, limit, seconds, tried=True)[0].chosen

@@ -1,7 +1,7 @@
 """The search that proves: the whole problem goes to the cost-graph solver.
 
-Under a memory limit its bound holds for tensors alone. Where the best plan by that measure does not fit, because of what
-transfers add, plans that do are looked for (`limit`), and the recursive search has its say as well.
+Under a memory limit its bound is that of plans of which what they surely need fits (`surely`). Where the best of these does not
+fit, because it needs more, plans that do are looked for (`limit`), and the recursive search has its say as well.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory import memory_of
-from sporax.planner.search.limit import Fitted, bound_below, measured, solve_within
+from sporax.planner.search.limit import bound_below, solve_within
+from sporax.planner.search.measuring import Fitted, measured
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import Solution, solve
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 
 @inside_loops
@@ -48,16 +50,17 @@ def ilp(
     built = time.monotonic() - start
     found, solution = _solve(problem, seconds)
     plan, cost = found.plan, problem.seconds(found.chosen)
-    optimal = solution.optimal and found.rounds == 1
-    if not optimal and problem.options.memory_bytes is not None:
+    bound = bound_below(cost, solution.bound, problem.scale)
+    if problem.options.memory_bytes is not None and not _is_proven(cost, bound):
         quick = recursive(graph, mesh, model, options)
         plan, cost = min(((plan, cost), (quick.plan, quick.cost_seconds)), key=itemgetter(1))
+        bound = bound_below(cost, solution.bound, problem.scale)
     return SearchResult(
         plan,
         "ilp",
         cost,
-        bound_below(cost, solution.bound),
-        optimal,
+        bound,
+        _is_proven(cost, bound),
         time.monotonic() - start,
         {
             **solution.statistics,
@@ -67,6 +70,10 @@ def ilp(
             "peak_bytes": memory_of(graph, plan).peak_bytes,
         },
     )
+
+
+def _is_proven(cost: float, bound: float | None) -> bool:
+    return bound is not None and cost <= bound * (1 + OPTIMALITY_TOLERANCE)
 
 
 def _solve(problem: Problem, seconds: float) -> tuple[Fitted, Solution]:

@@ -2,8 +2,9 @@
 
 The solver knows what each decision's tensors take and from when to when; what transfers add shows only in the finished plan.
 So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside its
-tensors. Messages are told of tensors in two ways: as lying where their bundles have them until the end (`usage`), and as brought
-to their readers (`transients`); each finds plans that the other does not.
+tensors. Whoever decides is told of tensors in two ways: as lying where their bundles have them until the end (`usage`), and as
+brought to their readers (`transients`); each finds plans that the other does not. What no plan is below is asked of a third
+model, of what plans surely need (`surely`).
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory import MemoryUse, Use, lives, memory_of, memory_over_time
-from sporax.planner.search.assemble import plan_of
+from sporax.planner.memory import MemoryUse, Use, lives, memory_over_time
+from sporax.planner.search.bounding import bounding_graph
 from sporax.planner.search.deciding import choose, choose_within, refine_within
+from sporax.planner.search.measuring import Fitted, cheapened, measured, shrunk
 from sporax.planner.search.problem import NANOSECONDS, Problem
 from sporax.planner.search.transients import Piece, brought
 from sporax.planner.solver import CostGraph, Solution, solve
@@ -32,7 +33,9 @@ _ROUNDS = 6
 """How often a plan that is too large is tried again with less."""
 _PROVING_ROUNDS = 3
 """and how often where the integer program decides."""
-_TRIES = ((1.0, _ROUNDS), (0.96, 2))
+_PROVING_SHARE = 0.4
+"""Share of the solver's time for the bound."""
+_TRIES = ((1.0, _ROUNDS), (0.96, 2), (0.6, 2))
 """Shares of the limit that messages are given, and rounds: with less they go other ways, and may find more."""
 _WORTH = 0.99
 """Share of the cost that another round must bring it to."""
@@ -48,28 +51,6 @@ Bytes = NDArray[np.int64]
 
 Decide = Callable[[CostGraph], "Sequence[int] | None"]
 """One candidate per node of a graph with a memory limit, or None where nothing that fits was found."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fitted:
-    """A choice within a limit.
-
-    Attributes:
-        chosen: one candidate per decision.
-        plan: the plan.
-        memory: predicted memory of the plan.
-        rounds: how often somebody had to decide.
-    """
-
-    chosen: list[int]
-    plan: Plan
-    memory: MemoryUse
-    rounds: int
-
-    @property
-    def peak_bytes(self) -> int:
-        """Predicted memory of one device."""
-        return self.memory.peak_bytes
 
 
 Usage = Sequence[Mapping[Piece, Sequence[int]]]
@@ -211,13 +192,6 @@ def beside(problem: Problem, fitted: Fitted, known: Usage) -> Bytes:
     return found
 
 
-def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Fitted:
-    """The plan of a choice, with its memory; further nodes of a graph with a limit say nothing new."""
-    chosen = [int(each) for each in choices[: len(problem.costs)]]
-    plan = plan_of(problem, chosen)
-    return Fitted(chosen, plan, memory_of(problem.graph, plan), rounds)
-
-
 def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
     """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined."""
     rough = _fit_in_both_ways(problem, limit)
@@ -239,54 +213,77 @@ def _fit_in_both_ways(problem: Problem, limit: int) -> tuple[Fitted, Usage] | No
     return min(fitting, key=lambda pair: problem.seconds(pair[0].chosen), default=None)
 
 
-def solve_within(problem: Problem, limit: int, seconds: float, tried: bool = False) -> tuple[Fitted, Solution]:
-    """The plan of least time that fits, and what the solver says of the limit itself: its bound holds for every plan that fits.
+def solve_within(
+    problem: Problem, limit: int, seconds: float, tried: bool = False, solver: Callable[..., Solution] = solve
+) -> tuple[Fitted, Solution]:
+    """The least plan that fits of all that were found, and what the solver says of the memory that every plan needs.
+
+    The solution's bound holds for all plans that fit; one that costs no more is the best.
 
     Args:
         problem: the problem.
         limit: bytes of one device.
         seconds: time for the solver, all rounds together.
         tried: messages have been asked, and know of nothing.
+        solver: `solve`, or something like it.
 
     Raises:
         SporaxRuntimeError: nothing fits; says what would.
     """
-    deadline = time.monotonic() + seconds
-    known: list[Solution] = []
+    start = time.monotonic()
+    proof = solver(bounding_graph(problem, limit), seconds=_PROVING_SHARE * seconds)
+    found = [] if proof.choices is None else _fitting(limit, measured(problem, proof.choices.tolist()))
+    if found and proof.optimal:
+        return found[0], proof
+    asked = 1
 
     def decide(graph: CostGraph) -> Sequence[int] | None:
-        known.append(solve(graph, seconds=max(deadline - time.monotonic(), 1.0)))
-        choices = known[-1].choices
+        nonlocal asked
+        asked += 1
+        choices = solver(graph, seconds=max(start + seconds - time.monotonic(), 1.0)).choices
         return None if choices is None else choices.tolist()
 
-    first = fit(problem, limit, decide, rounds=1)
-    if first is not None:
-        return first, known[0]
-    quick = None if tried or known[0].infeasible else fit_quickly(problem, limit)
-    later = fit(problem, limit, decide, _PROVING_ROUNDS, beside(problem, quick, usage(problem))) if quick else None
-    found = min((each for each in (quick, later) if each), key=lambda each: problem.seconds(each.chosen), default=None)
-    found = found or smallest(problem)
-    if found.peak_bytes <= limit:
-        return replace(found, rounds=len(known) + 1), known[0]  # later answers were about less memory
+    if not proof.infeasible:
+        found += _fitting(limit, fit(problem, limit, decide, rounds=1))
+        found += [] if tried else _fitting(limit, fit_quickly(problem, limit))
+        for known in (usage(problem), brought(problem)) if found else ():
+            least = min(found, key=lambda each: problem.seconds(each.chosen))
+            if problem.seconds(least.chosen) > (1 + OPTIMALITY_TOLERANCE) * (proof.bound or 0.0) / problem.scale:
+                reserve = beside(problem, least, known)
+                found += _fitting(limit, fit(problem, limit, decide, _PROVING_ROUNDS, reserve, known))
+    if found:
+        return replace(min(found, key=lambda each: problem.seconds(each.chosen)), rounds=asked), proof
+    least = smallest(problem, limit)
+    if least.peak_bytes <= limit:
+        return replace(cheapened(problem, least, limit), rounds=asked + 1), proof
     raise SporaxRuntimeError(
-        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {found.peak_bytes / 1e6:.3f} MB is the "
-        f"least that was found to do ({_spent(found.memory)}). {_advice(found.memory)}"
+        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {_kilobytes(least.peak_bytes) / 1e3:.3f} MB "
+        f"is the least that was found to do ({_spent(least.memory)}). {_advice(least.memory)}"
     )
 
 
-def bound_below(cost: float, bound: float | None) -> float | None:
+def _fitting(limit: int, *found: Fitted | None) -> list[Fitted]:
+    return [each for each in found if each is not None and each.peak_bytes <= limit]
+
+
+def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) -> float | None:
     """A solver's bound in seconds, if the plan that was found does not refute it.
 
-    The solver takes tensors to lie where their bundles have them until their last reader. A plan that brings large ones to
-    smaller places before may need less memory, and may be cheaper than what the solver takes to be possible.
+    What a plan surely needs (`surely`) follows from how memory is measured; a plan that refutes it would show a mistake there.
 
     Args:
         cost: of the plan, in seconds.
-        bound: of the solver, in nanoseconds.
+        bound: of the solver.
+        scale: what a second counts there.
     """
-    if bound is None or bound / NANOSECONDS > cost * (1 + OPTIMALITY_TOLERANCE):
+    if bound is None or bound / scale > cost * (1 + OPTIMALITY_TOLERANCE):
         return None
-    return min(bound / NANOSECONDS, cost)
+    return min(bound / scale, cost)
+
+
+def _kilobytes(num_bytes: int) -> int:
+    """Rounded up: whoever gives as much as the message says has enough."""
+    return -(-num_bytes // 1000)
 
 
 def _spent(memory: MemoryUse) -> str:
@@ -310,8 +307,13 @@ def _advice(memory: MemoryUse) -> str:
     return f"{_HELP[largest]}; more devices share all of it."
 
 
-def smallest(problem: Problem) -> Fitted:
-    """A plan that needs as little memory as was found to do."""
+def smallest(problem: Problem, enough: int = 0) -> Fitted:
+    """A plan that needs as little memory as was found to do.
+
+    Args:
+        problem: the problem.
+        enough: bytes that are little enough.
+    """
     found = measured(problem, choose(problem.cost_graph()))
     allowed = _least_tensors(problem, found.peak_bytes)
     while allowed < found.peak_bytes:
@@ -323,7 +325,7 @@ def smallest(problem: Problem) -> Fitted:
     for share in _LESS:
         while (less := _fit_in_both_ways(problem, int(found.peak_bytes * share))) is not None:
             found, _ = less
-    return found
+    return shrunk(problem, found, enough)
 
 
 def _least_tensors(problem: Problem, most: int) -> int:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts, placed
-from sporax.planner.moves import NATIVE_REDUCTIONS, LinkCosts
+from sporax.planner.moves import LinkCosts, MoveKind
 from sporax.planner.redistribution import redistribute
 
 Floats = NDArray[np.float64]
@@ -45,30 +44,39 @@ class Mover:
         self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
         self._pairs: dict[_Pair, _Way] = {}
         self._ways: dict[_Pair, _Way] = {}
-        self._found: dict[tuple[tuple[int, ...], int, _Way], float] = {}
-        self._tables: dict[tuple[TensorSpec, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
+        self._found: dict[tuple[tuple[int, ...], int, _Way, LinkCosts], float] = {}
+        self._tables: dict[tuple[TensorSpec, int, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
+        self._shared: dict[int, LinkCosts] = {}
 
-    def seconds(self, spec: TensorSpec, source: Placement, target: Placement) -> float:
-        """Time of the cheapest way, or in a hurry of the straight one."""
-        return self._price(spec, spec.num_bytes, source, target)
+    def seconds(self, spec: TensorSpec, source: Placement, target: Placement, sharing: int = 1) -> float:
+        """Time of the cheapest way, or in a hurry of the straight one, of one of `sharing` tensors that share starts."""
+        return self._price(spec, spec.num_bytes, source, target, self._links(sharing))
 
-    def table(self, spec: TensorSpec, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
+    def table(
+        self, spec: TensorSpec, sources: Sequence[Placement], targets: Sequence[Placement], sharing: int = 1
+    ) -> Floats:
         """Times [sources, targets]; equal sources or targets are worked out once."""
         rows, row_of = _distinct(sources)
         columns, column_of = _distinct(targets)
-        key = (spec, rows, columns)
+        links = self._links(sharing)
+        key = (spec, links.sharing, rows, columns)
         if key not in self._tables:
             size = spec.num_bytes
-            self._tables[key] = np.array([[self._price(spec, size, a, b) for b in columns] for a in rows])
+            self._tables[key] = np.array([[self._price(spec, size, a, b, links) for b in columns] for a in rows])
         return self._tables[key][np.ix_(row_of, column_of)]
 
-    def _price(self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement) -> float:
+    def _links(self, sharing: int) -> LinkCosts:
+        if sharing not in self._shared:
+            self._shared[sharing] = self.links.shared_by(sharing)
+        return self._shared[sharing]
+
+    def _price(self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement, links: LinkCosts) -> float:
         way = self._pairs.get((source, target))
         if way is None:
             way = self._pairs[source, target] = self._way(*_essential(source, target))
         if self.hurry or len(way.moves) <= 1:
-            return way.seconds(num_bytes)
-        return self._search(spec, source, target, way)
+            return way.seconds(num_bytes, links)
+        return self._search(spec, source, target, way, links)
 
     def _way(self, source: Placement, target: Placement) -> _Way:
         """The straight way; in a hurry, there may be a cheaper one with a permute at the end that brings axes in order."""
@@ -78,11 +86,11 @@ class Mover:
             between = _in_other_order(source, target)
             if self.hurry and self.alltoall and between not in (source, target):
                 turned = self._way(source, between), self._way(between, target)
-            moves = _Walk(self.mesh, self.links, self.alltoall, source, target).moves
+            moves = _Walk(self.mesh, self.alltoall, source, target).moves
             way = self._ways[source, target] = _Way(source, target, moves, turned)
         return way
 
-    def _search(self, spec: TensorSpec, source: Placement, target: Placement, way: _Way) -> float:
+    def _search(self, spec: TensorSpec, source: Placement, target: Placement, way: _Way, links: LinkCosts) -> float:
         """Time of the cheapest way of the same tensor without what does not matter: dimensions that are never cut are one."""
         devices = self.mesh.num_devices
         dims = [
@@ -91,20 +99,23 @@ class Mover:
             if old or new
         ]
         shape = tuple(size for _, _, size in sorted(dims))
-        question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, way)
+        question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, way, links)
         found = self._found.get(question)
         if found is None:
             ends = (Placement((*each.dims, ()), each.partial, each.reduction) for each in (way.source, way.target))
-            found = redistribute(*question[:2], *ends, self.mesh, self.alltoall, self.links).seconds
+            found = redistribute(*question[:2], *ends, self.mesh, self.alltoall, links).seconds
             self._found[question] = found
         return found
 
 
 class _Move(NamedTuple):
-    """One move of a way: what it takes for the bytes of a slice, and in how many slices the tensor is cut before."""
+    """One move of a way: what it is, along which axes of which sizes, and in how many slices the tensor is cut before."""
 
-    price: Callable[[float], float]
+    kind: MoveKind
     slices: int
+    reduction: str = ""
+    axes: Axes = ()
+    sizes: tuple[int, ...] = ()
 
 
 class _Way:
@@ -112,28 +123,27 @@ class _Way:
 
     def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Way]) -> None:
         self.source, self.target, self.moves, self.turned = source, target, moves, turned
-        self._known: dict[int, float] = {}
+        self._known: dict[tuple[int, int], float] = {}
 
-    def seconds(self, num_bytes: int) -> float:
+    def seconds(self, num_bytes: int, links: LinkCosts) -> float:
         """Time for a tensor of so many bytes."""
-        known = self._known.get(num_bytes)
+        key = num_bytes, links.sharing
+        known = self._known.get(key)
         if known is None:
             known = 0.0
-            for move in self.moves:
-                known += move.price(num_bytes // move.slices)
+            for kind, slices, reduction, axes, sizes in self.moves:
+                known += links.seconds(kind, reduction, axes, sizes, num_bytes // slices)
             if self.turned:
-                known = min(known, sum(way.seconds(num_bytes) for way in self.turned))
-            self._known[num_bytes] = known
+                known = min(known, sum(way.seconds(num_bytes, links) for way in self.turned))
+            self._known[key] = known
         return known
 
 
 class _Walk:
     """Walks one straight way: the present cuts, the parts that are left to combine, and the moves so far."""
 
-    def __init__(
-        self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool, source: Placement, target: Placement
-    ) -> None:
-        self.mesh, self.links, self.alltoall = mesh, links, alltoall
+    def __init__(self, mesh: DeviceMatrix, alltoall: bool, source: Placement, target: Placement) -> None:
+        self.mesh, self.alltoall = mesh, alltoall
         self.source, self.target = source, target
         self.dims = [*source.dims]
         same = source.reduction == target.reduction
@@ -143,20 +153,18 @@ class _Walk:
         self.moves: list[_Move] = []
         if alltoall and not self.parts and not masked and self._same_counts():
             changed = tuple(sorted({axis for pair in self._changed() for cut in pair for axis in cut}))
-            self._move(links.permute, changed)
+            self._move(MoveKind.PERMUTE, changed)
             return
         while self.dims != [*target.dims] or self.parts:
             moved = self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
             assert moved, "whatever is missing can be sliced once all else is in its place"
         if masked:
-            self.moves.append(_Move(links.copy, self.slices))
+            self.moves.append(_Move(MoveKind.MASK, self.slices))
 
-    def _move(self, price: Callable[[Axes, Sequence[int], float], float], axes: Axes) -> bool:
-        self.moves.append(_Move(partial(price, axes, self._sizes(axes)), self.slices))
+    def _move(self, kind: MoveKind, axes: Axes) -> bool:
+        sizes = tuple(self.mesh.shape[axis] for axis in axes)
+        self.moves.append(_Move(kind, self.slices, self.source.reduction, axes, sizes))
         return True
-
-    def _sizes(self, axes: Axes) -> list[int]:
-        return [self.mesh.shape[axis] for axis in axes]
 
     def _changed(self) -> list[tuple[Axes, Axes]]:
         return [(old, new) for old, new in zip(self.dims, self.target.dims, strict=True) if old != new]
@@ -184,7 +192,7 @@ class _Walk:
         for dim, missing in self._wanted():
             axes = _leading(missing, lambda axis: axis not in busy)
             if axes:
-                self.moves.append(_Move(self.links.copy, self.slices))
+                self._move(MoveKind.SLICE, axes)
                 self._cut(dim, axes)
                 return True
         return False
@@ -194,7 +202,7 @@ class _Walk:
         for dim, missing in self._wanted():
             axes = _leading(missing, lambda axis: axis in self.parts)
             if axes:
-                self._move(self.links.reduce_scatter if self.source.reduction == "sum" else self.links.all_to_all, axes)
+                self._move(MoveKind.REDUCE_SCATTER, axes)
                 self.parts = tuple(axis for axis in self.parts if axis not in axes)
                 self._cut(dim, axes)
                 return True
@@ -210,21 +218,20 @@ class _Walk:
                     if missing[: len(axes)] == axes:
                         self.dims[other] = cut[:start]
                         self.dims[dim] = (*self.dims[dim], *axes)
-                        return self._move(self.links.all_to_all, axes)
+                        return self._move(MoveKind.ALL_TO_ALL, axes)
         return False
 
     def _reduce(self) -> bool:
         """Combine parts whose axes are not wanted elsewhere at present."""
         axes, self.parts = self.parts, ()
-        native = self.source.reduction in NATIVE_REDUCTIONS
-        return bool(axes) and self._move(self.links.all_reduce if native else self.links.gather, axes)
+        return bool(axes) and self._move(MoveKind.ALL_REDUCE, axes)
 
     def _gather(self) -> bool:
         """Undo the cuts of one dimension that are not as they shall be."""
         for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True)):
             axes = old[_common(old, new) :]
             if axes:
-                self._move(self.links.gather, axes)
+                self._move(MoveKind.ALL_GATHER, axes)
                 self.dims[dim] = old[: len(old) - len(axes)]
                 self.slices //= num_parts(self.mesh, axes)
                 return True

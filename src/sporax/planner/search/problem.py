@@ -17,7 +17,8 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import CostModel
-from sporax.planner.rules import Rule
+from sporax.planner.cost.symbolic import SECONDS, unit_of
+from sporax.planner.rules import Assignment, Rule
 from sporax.planner.search.bundles import Bundles, find_bundles
 from sporax.planner.search.choices import Base, Catalogue, Choices
 from sporax.planner.search.menu import Units, check_units, natural_units
@@ -26,6 +27,7 @@ from sporax.planner.search.operators import is_identity
 from sporax.planner.solver import CostGraph
 
 NANOSECONDS = 1e9
+"""In a second. The solver's tolerance is absolute, and it takes 10^17 and more for forbidden; weighted bytes stay as they are."""
 MANY_AXES = 4
 """Mesh axes up to which moves are priced by the search for the cheapest way."""
 
@@ -39,6 +41,7 @@ class SearchOptions:
         fully_use_devices: operators of arithmetic are cut by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
+        cuts: cuts of heavy operators that are given, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
         follow: light operators take the cut that their bundle's producer makes; nothing but combining parts comes between.
         align: in products, a cut of one of the last two dimensions of an operand or result must leave a multiple of this.
@@ -49,6 +52,7 @@ class SearchOptions:
     fully_use_devices: bool = False
     alltoall: bool = True
     fixed: Mapping[int, Placement] = field(default_factory=dict, hash=False)
+    cuts: Mapping[int, Assignment] = field(default_factory=dict, hash=False)
     memory_bytes: int | None = None
     follow: bool = False
     align: int = 1
@@ -63,9 +67,10 @@ class Problem:
         graph, mesh, options: what it was made from.
         bundles: the decisions.
         choices: per decision.
-        costs: per decision [candidates], nanoseconds.
-        edges: pairs of decisions with a table [candidates, candidates], nanoseconds.
+        costs: per decision [candidates], nanoseconds (or weighted bytes).
+        edges: pairs of decisions with a table [candidates, candidates], in the same.
         catalogue: what the candidates come from.
+        scale: what a second, or a weighted byte, counts in `costs` and `edges`.
         remembered: what others have worked out of all this but the costs.
     """
 
@@ -77,6 +82,7 @@ class Problem:
     costs: tuple[Floats, ...]
     edges: tuple[tuple[int, int, Floats], ...]
     catalogue: Catalogue
+    scale: float = NANOSECONDS
     remembered: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -87,7 +93,7 @@ class Problem:
         """Cost of one candidate per decision."""
         total = sum(float(costs[each]) for costs, each in zip(self.costs, chosen, strict=True))
         total += sum(float(table[chosen[first], chosen[second]]) for first, second, table in self.edges)
-        return total / NANOSECONDS
+        return total / self.scale
 
     def statistics(self) -> dict[str, int | float | str]:
         """Sizes."""
@@ -139,6 +145,7 @@ class ProblemBuilder:
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
         self.bundles = find_bundles(graph, options.fixed)
+        self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         self.units = options.units or natural_units(mesh, model.links)
         hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
         careful = Mover(mesh, model.links, options.alltoall)
@@ -167,8 +174,9 @@ class ProblemBuilder:
                 given = None if node.is_relay else self.options.fixed.get(node.root)
                 choices.append(self.catalogue.bundle(self.bundles, number, made, given, base))
             else:
-                choices.append(self.catalogue.heavy(self.bundles, node.producer, base))
-        costs = [each.seconds * NANOSECONDS for each in choices]
+                given_cut = self.options.cuts.get(node.producer)
+                choices.append(self.catalogue.heavy(self.bundles, node.producer, base, given_cut))
+        costs = [each.seconds * self.scale for each in choices]
         edges = [*self._arrivals(choices), *self._reads(choices), *self._results(choices, costs)]
         return Problem(
             self.graph,
@@ -179,6 +187,7 @@ class ProblemBuilder:
             tuple(costs),
             tuple(edges),
             self.catalogue,
+            self.scale,
         )
 
     def _source(self, number: int) -> tuple[int, int] | None:
@@ -242,16 +251,17 @@ class ProblemBuilder:
                     edges.append((source, target, table))
             else:
                 spec = self.graph.tensors[origin]
-                moves = [self.catalogue.mover.seconds(spec, each, each.complete()) for each in where]
+                sharing = self.bundles.sharing[origin]
+                moves = [self.catalogue.mover.seconds(spec, each, each.complete(), sharing) for each in where]
                 costs[source] = costs[source] + np.array(moves) * self._weight(origin)
         return edges
 
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
-        spec, weight = self.graph.tensors[tensor], self._weight(tensor)
-        key = (spec, id(sources), id(targets), weight)
+        spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.bundles.sharing[tensor]
+        key = (spec, id(sources), id(targets), weight, sharing)
         if key not in self._tables:
-            table = self.catalogue.mover.table(spec, sources, targets) * weight
+            table = self.catalogue.mover.table(spec, sources, targets, sharing) * weight
             self._tables[key] = (sources, targets, table)  # which must stay, so that their ids do
         return self._tables[key][-1]
 
@@ -259,7 +269,7 @@ class ProblemBuilder:
         """Of transfers of a tensor, with the unit."""
         late = tensor in self.bundles.late_tensors
         rounds = self.bundles.rounds[tensor]
-        return NANOSECONDS * rounds * (self.catalogue.model.late_communication if late else 1.0)
+        return self.scale * rounds * (self.catalogue.model.late_communication if late else 1.0)
 
 
 def _same_cuts(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:

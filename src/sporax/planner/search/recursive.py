@@ -3,8 +3,9 @@
 For every axis, from the outermost to the innermost, each decision extends what it has by that axis at one place or none, so
 there are only a handful of candidates at a time. Double recursion (Wang et al., Euro-Par 2021) works this way, with halves and
 a constant for every disagreement, heaviest operators first; here axes have any size, disagreements cost what the moves cost,
-and messages between the decisions take the place of an order (`deciding`). What is decided first weighs on the rest, so two
-orders are tried: axis by axis, and all axes in one round, those of one kind of link together.
+and messages between the decisions take the place of an order (`deciding`); layers that repeat are decided alike (`blocks`).
+What is decided first weighs on the rest, so two orders are tried: axis by axis, and all axes in one round, those of one kind of
+link together.
 
 Where the best of these plans does not fit the memory, every round may take what the rounds to come can still make fit by cutting
 it; and all axes are handed out at once as well, as the other searches do.
@@ -24,10 +25,12 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.blocks import choose_alike
 from sporax.planner.search.choices import Base
-from sporax.planner.search.deciding import choose, choose_within
+from sporax.planner.search.deciding import choose_within
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import Fitted, fit, measured
+from sporax.planner.search.limit import fit
+from sporax.planner.search.measuring import Fitted, measured
 from sporax.planner.search.menu import Units, natural_units
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
@@ -38,6 +41,8 @@ Order = tuple[Units, ...]
 
 _ROUNDS = 5
 """Rounds at most, of axis by axis."""
+_WORTH = 0.1
+"""How much dearer than the other an order's plan may be by quick prices to be priced by the cheapest ways, which takes longer."""
 
 
 @inside_loops
@@ -60,11 +65,15 @@ def recursive(
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
     free = replace(options, memory_bytes=None)
     builder = ProblemBuilder(graph, mesh, model, free, hurry=True)
-    attempts = [_run(builder, order) for order in orders]
+    sketches = [_run(builder, order) for order in orders]
+    least = min(each.seconds for each in sketches)
+    attempts = [_finished(builder, each) for each in sketches if each.seconds <= (1 + _WORTH) * least]
     best = min(attempts, key=_cost)
     if not _fits(best, options.memory_bytes):
         builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
-        attempts += [_run(builder, order) for order in orders]
+        tight = [_run(builder, order) for order in orders]
+        sketches += tight
+        attempts += [_finished(builder, each) for each in tight]
         known = any(_fits(each, options.memory_bytes) for each in attempts)
         with suppress(*([SporaxRuntimeError] if known else [])):
             attempts.append(_at_once(graph, mesh, model, options))
@@ -77,8 +86,22 @@ def recursive(
         None,
         False,
         time.monotonic() - start,
-        {**final.statistics(), "candidates": sum(each.candidates for each in attempts), "orders": len(orders)},
+        {**final.statistics(), "candidates": sum(each.candidates for each in sketches), "orders": len(orders)},
     )
+
+
+class _Sketch(NamedTuple):
+    """What one order of rounds decided.
+
+    Attributes:
+        bases: per decision.
+        seconds: cost by the prices of the last round, in which moves go the straight way.
+        candidates: how many were looked at.
+    """
+
+    bases: list[Base] | None
+    seconds: float
+    candidates: int
 
 
 class _Attempt(NamedTuple):
@@ -124,24 +147,29 @@ def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
 
-def _run(builder: ProblemBuilder, order: Order) -> _Attempt:
+def _run(builder: ProblemBuilder, order: Order) -> _Sketch:
     """Round after round."""
     bases: list[Base] | None = None
-    candidates = 0
+    candidates, seconds = 0, 0.0
     for place, units in enumerate(order):
         problem = builder.build(units, bases)
         to_come = math.prod(
             builder.mesh.shape[axis] for later in order[place + 1 :] for axis in itertools.chain(*later)
         )
-        bases = problem.bases(_choose(problem, to_come))
+        chosen = _choose(problem, to_come)
+        bases, seconds = problem.bases(chosen), problem.seconds(chosen)
         candidates += sum(map(len, problem.costs))
-    return _Attempt(builder.priced(bases), candidates)
+    return _Sketch(bases, seconds, candidates)
+
+
+def _finished(builder: ProblemBuilder, sketch: _Sketch) -> _Attempt:
+    return _Attempt(builder.priced(sketch.bases), sketch.candidates)
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:
     """The choice of one round; what is too large may still be cut by the devices `to_come`."""
     limit = problem.options.memory_bytes
-    chosen = choose(problem.cost_graph())
+    chosen = choose_alike(problem)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
     fitted = fit(problem, limit * to_come, choose_within)

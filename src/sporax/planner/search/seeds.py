@@ -1,7 +1,8 @@
 """Sharding propagation: from a few decisions outwards, each newly reached one beside those that are there.
 
-Seeds are what the user has given. Without any, several seedings are tried and the best plan is kept: data cut by batch, and the
-cuts of the heaviest operators (MindSpore has a single seeding, and then the same plan for tall and for narrow networks).
+Seeds are what the user has given. Without any, or if all that is given is where inputs lie, several seedings are tried and the
+best plan is kept: data cut by batch, and the cuts of the heaviest operators (MindSpore has a single seeding, and then the same
+plan for tall and for narrow networks).
 Afterwards decisions are looked at once more, one by one, until none wants to change. What spreads sees only its neighbours, so
 messages over the whole graph (`deciding`) are one more attempt. Under a memory limit plans that do not fit are left out, and that
 attempt prices memory.
@@ -21,7 +22,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
 from sporax.planner.search.deciding import Improver
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import measured
+from sporax.planner.search.measuring import measured
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
@@ -45,7 +46,7 @@ def propagation(
         graph: the step.
         mesh: the devices.
         model: prices operators and links.
-        options: what the search may do; placements in `fixed` are the seeds.
+        options: what the search may do; placements in `fixed` and `cuts` are the seeds.
 
     Raises:
         SporaxRuntimeError: nothing fits the memory.
@@ -55,9 +56,8 @@ def propagation(
     builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
     problem = builder.build()
     improver = Improver(problem)
-    kept = bool(options.fixed)
-    seedings = [_given(problem)] if options.fixed else [*_automatic(problem)]
-    plans = [_spread(improver, seeding, kept) for seeding in seedings]
+    given = _given(problem)
+    plans = [_spread(improver, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
     final = builder.priced(problem.bases(cheapest(problem, plans)))
     found = measured(final, [0] * len(final.costs))
     return SearchResult(
@@ -67,17 +67,17 @@ def propagation(
         None,
         False,
         time.monotonic() - start,
-        {**problem.statistics(), "seedings": len(seedings), "peak_bytes": found.peak_bytes},
+        {**problem.statistics(), "seedings": len(plans), "peak_bytes": found.peak_bytes},
     )
 
 
-def _spread(improver: Improver, seeding: Seeding, kept: bool) -> list[int]:
+def _spread(improver: Improver, seeding: Seeding, kept: frozenset[int]) -> list[int]:
     """One candidate per decision: from the seeds to neighbours of neighbours, and again from what nobody reached.
 
     Args:
         improver: knows who is whose neighbour.
         seeding: where to begin.
-        kept: the seeds are the user's and stay.
+        kept: seeds that are the user's and stay.
     """
     chosen = [-1] * len(improver.costs)
     for node, candidate in seeding.items():
@@ -93,8 +93,17 @@ def _spread(improver: Improver, seeding: Seeding, kept: bool) -> list[int]:
             fresh = dict.fromkeys(other for other, _ in improver.links[node] if other not in reached)
             waiting.extend(fresh)
             reached.update(fresh)
-    improver.improve(chosen, frozenset(seeding) if kept else frozenset())
+    improver.improve(chosen, kept)
     return chosen
+
+
+def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
+    """Where to begin: what is given; automatic seeds besides if it says no more than where inputs lie."""
+    arguments = {each.tensor for each in problem.graph.inputs}
+    if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
+        yield from ({**seeding, **given} for seeding in _automatic(problem))
+    else:
+        yield given
 
 
 def _given(problem: Problem) -> Seeding:

@@ -22,6 +22,8 @@ from sporax.planner.solver.reader import read_choices, read_graph
 from sporax.planner.solver.solution import Solution, solve
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
+_MOST_THREADS = 256
+"""Each is a process of its own, with the whole graph."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,8 +126,8 @@ def _positive(text: str) -> float:
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, but got '{text}'")
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_THREADS:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {_MOST_THREADS}, but got '{text}'")
     return int(text)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.descent import Ledger
-from sporax.planner.solver.graph import Floats, Ints
+from sporax.planner.solver.graph import Booleans, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,10 @@ class MessagePassing:
         self.core = core
         sizes = np.diff(core.offsets)
         degrees = np.array([len(link) for link in core.links], dtype=np.int64)
+        self._barred = _without_partners(core)
+        self._impossible = (
+            bool(np.logical_and.reduceat(self._barred, core.offsets[:-1]).any()) if core.num_nodes else False
+        )
         self._starts = np.concatenate([[0], np.cumsum(degrees * sizes)]).astype(np.int64)
         self.messages = np.zeros(self._starts[-1])
         self._steps = (self._plan(sizes, forward=True), self._plan(sizes, forward=False))
@@ -60,7 +64,7 @@ class MessagePassing:
             weight = 1.0 / max(before, len(link) - before, 1)
             tables, which, firsts, target = None, none, none, none
             if link[ahead]:
-                tables = np.concatenate([table for _, table in link[ahead]], axis=1)
+                tables = np.concatenate([self._heard(w, table) for w, table in link[ahead]], axis=1)
                 counts = np.array([table.shape[1] for _, table in link[ahead]], dtype=np.int64)
                 which, firsts = np.repeat(np.arange(len(counts)), counts), np.cumsum(counts) - counts
                 places = [self._starts[w] + slot[w][v] * sizes[w] + np.arange(sizes[w]) for w, _ in link[ahead]]
@@ -70,14 +74,24 @@ class MessagePassing:
             plan.append(_Visit(v, begin, end, shape, ahead, weight, tables, which, firsts, target))
         return plan
 
+    def _heard(self, node: int, table: Floats) -> Floats:
+        """A table in which strategies of `node` that are barred hear what its first possible one hears: messages are finite."""
+        offsets = self.core.offsets
+        barred = self._barred[offsets[node] : offsets[node + 1]]
+        return np.where(barred, table[:, barred.argmin(), None], table) if barred.any() else table
+
     def sweep(self, costs: Floats) -> tuple[float, float]:
         """One forward and one backward pass for strategy costs [K].
 
-        Returns the lower bounds after either pass, without the core's constant. `marginals` are then each strategy's
+        Returns the lower bounds after either pass, without the core's constant; infinite ones where nothing is possible, as far
+        as pairs of neighbours tell. `marginals` are then each strategy's
         min-marginals less their minimum: the first bound plus a strategy's marginal bounds all choices that use it.
         """
         bounds = []
         offsets = self.core.offsets.tolist()
+        if self._impossible:
+            return np.inf, np.inf
+        costs = np.where(self._barred, np.inf, costs)
         for backward in (False, True):
             bound = 0.0
             for visit in self._steps[backward]:
@@ -102,20 +116,73 @@ class MessagePassing:
         """Each node's strategy of least marginal; may break memory and need not be consistent."""
         return np.array([int(marginal.argmin()) for marginal in self.marginals], dtype=np.int64)
 
-    def decode(self, costs: Floats) -> Ints:
+    def slacks(self) -> tuple[list[Floats], list[tuple[int, int, Floats]]]:
+        """What the last sweep leaves of its costs above its second bound: of strategies, and of pairs of them.
+
+        Returns [strategies] per node and (first, second, [strategies of first, strategies of second]) per edge, none of them
+        below zero. The costs of a choice, without the core's constant, are the bound and the slacks of what it chooses.
+        """
+        nodes: list[Floats] = []
+        edges: list[tuple[int, int, Floats]] = []
+        for visit in reversed(self._steps[1]):
+            belief, link = self.marginals[visit.node], self.core.links[visit.node][visit.ahead]
+            nodes.append(np.maximum(1 - len(link) * visit.weight, 0) * belief)
+            if visit.tables is None:
+                continue
+            incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
+            sent = (belief * visit.weight - incoming[visit.ahead]).T.take(visit.which, axis=1)
+            whole = sent + visit.tables - self.messages[visit.target]
+            for (other, _), part in zip(link, np.split(whole, visit.firsts[1:], axis=1), strict=True):
+                edges.append((other, visit.node, part.T - part.min()))
+        return nodes, edges
+
+    def shares(self) -> dict[tuple[int, int], Floats]:
+        """By node and neighbour [strategies of node]: what the last sweep took off the table between them and added to the node.
+
+        What is left of all nodes' costs and of all tables, each at its least, adds up to the sweep's second bound. Every strategy
+        must be possible.
+        """
+        found = {}
+        for visit in self._steps[1]:
+            incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
+            kept = self.marginals[visit.node] * visit.weight
+            for place, (other, _) in enumerate(self.core.links[visit.node]):
+                found[visit.node, other] = incoming[place] - kept if other < visit.node else incoming[place]
+        return found
+
+    def decode(self, costs: Floats, backward: bool = False) -> Ints:
         """A choice that fits, built node by node: decided neighbours count with their tables, others by their messages."""
         core = self.core
         ledger = Ledger(core)
         positions = np.zeros(core.num_nodes, dtype=np.int64)
         offsets = core.offsets.tolist()
-        for visit in self._steps[0]:
+        for visit in self._steps[backward]:
             v = visit.node
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
             scores = costs[offsets[v] : offsets[v + 1]] + incoming[visit.ahead].sum(axis=0)
             for other, table in core.links[v]:
-                if other >= v:
-                    break
-                scores = scores + table[:, positions[other]]
+                if (other > v) == backward:
+                    scores = scores + table[:, positions[other]]
             positions[v] = chosen = ledger.pick(v, scores)
             ledger.change(v, chosen, -1)
         return positions
+
+
+def _without_partners(core: Core) -> Booleans:
+    """[K] strategies that are forbidden, or without a possible partner across some edge: reduction may have run out of time."""
+    offsets = core.offsets.tolist()
+    barred: Booleans = ~np.isfinite(core.costs)
+    tables = {id(table): table for link in core.links for _, table in link}
+    forbids = {key: not np.isfinite(table).all() for key, table in tables.items()}
+    waiting = dict.fromkeys(range(core.num_nodes))
+    while waiting:
+        node = waiting.popitem()[0]
+        mine = barred[offsets[node] : offsets[node + 1]]
+        for other, table in core.links[node]:
+            if mine.any() or forbids[id(table)]:
+                theirs = barred[offsets[other] : offsets[other + 1]]
+                fresh = ~np.isfinite(table[~mine]).any(axis=0) & ~theirs
+                if fresh.any():
+                    theirs |= fresh
+                    waiting[other] = None
+    return barred

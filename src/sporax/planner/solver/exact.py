@@ -1,8 +1,9 @@
-"""Exact solution of a network: reduce, solve the integer program, add the memory rows it broke, again.
+"""Exact solution of a network: reduce, solve with few memory rows, add the rows that the answer broke, again.
 
 Rows that are left out make the program a relaxation, so every round's bound is a bound of the whole, and the first
 choice that breaks no row is optimal. A few dozen rows out of tens of thousands are enough on real graphs, and nodes
-that are not live at any of them lose their memory, so that far more of the graph can be eliminated.
+that are not live at any of them lose their memory, so that far more of the graph can be eliminated. What is left is solved by
+integer program, or by labels (`by_labels`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,45 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Floats, Ints
-from sporax.planner.solver.milp import build_program, solve_program
+from sporax.planner.solver.milp import Answer, build_program, solve_program
+from sporax.planner.solver.network import Network
 from sporax.planner.solver.reduce import reduce
+
+
+class Rounds(Protocol):
+    """Who solves the rounds."""
+
+    @property
+    def method(self) -> str:
+        """What did it, in words."""
+
+    @property
+    def rows_at_once(self) -> int:
+        """How many of the rows that an answer breaks the next round shall have, at most."""
+
+    def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
+        """Solves a reduced network with all of its rows, in a time, to a relative gap; positions are those of its nodes left."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByProgram:
+    """Rounds by integer program."""
+
+    method: str = "integer program"
+    rows_at_once: int = 10
+
+    def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
+        """The answer of HiGHS."""
+        return solve_program(build_program(network), seconds, gap=gap)
+
+
+BY_PROGRAM = ByProgram()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +76,17 @@ def solve_exactly(
     rows: Ints | None = None,
     gap: float = 0.0,
     report: Callable[[float], None] | None = None,
+    rounds: Rounds = BY_PROGRAM,
 ) -> Outcome:
     """Solves a core to optimality, or until `deadline` (of `time.monotonic`).
 
     Args:
         core: what to solve.
-        deadline: when to give up; HiGHS may overrun it by a little.
+        deadline: when to give up; rounds may overrun it by a little.
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
         report: told the bound after each round.
+        rounds: who solves each round.
     """
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)
     margin = np.zeros(len(core.room), np.int64)
@@ -63,15 +98,14 @@ def solve_exactly(
         exact = not margin.any()
         if network.infeasible:
             return Outcome(None, np.inf if exact else bound, False, active)
-        program = build_program(network)
-        answer = solve_program(program, left, gap=gap)
+        answer = rounds(network, left, gap)
         bound = max(bound, answer.bound) if exact else bound
         if report is not None:
             report(bound)
         if answer.positions is None:
             return Outcome(None, bound, False, active)
         choice = np.zeros(core.num_nodes, dtype=np.int64)
-        for node, position in zip(program.nodes, answer.positions.tolist(), strict=True):
+        for node, position in zip(network.alive(), answer.positions.tolist(), strict=True):
             ids = network.ids[node]
             assert ids is not None
             choice[node] = ids[position]
@@ -81,7 +115,7 @@ def solve_exactly(
             return Outcome(choice, bound, answer.finished and exact, active)
         if not answer.finished:
             break
-        broken = peaks(excess / np.maximum(core.room, 1))
+        broken = peaks(excess / np.maximum(core.room, 1), rounds.rows_at_once)
         # A row that is there and broken all the same was kept only to HiGHS's tolerance: ask for a little more room.
         again = np.intersect1d(broken, active)
         margin[again] = 2 * np.maximum(margin[again], excess[again])

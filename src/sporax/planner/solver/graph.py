@@ -104,6 +104,12 @@ class CostGraph:
             )
         return cls(offsets, costs, usages, spans, pairs, indices, tables, limit, name)
 
+    @classmethod
+    def unlimited(cls, node_costs: Sequence[Floats], edges: Iterable[tuple[int, int, Floats]], name: str) -> CostGraph:
+        """A graph in which memory plays no part."""
+        costs = [each.tolist() for each in node_costs]
+        return cls.build(costs, [[0] * len(each) for each in costs], [(0, 0)] * len(costs), edges, None, name)
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes, N."""

@@ -147,9 +147,9 @@ def _memory_rows(network: Network, place: dict[int, int], row: int) -> tuple[Int
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What HiGHS said: strategy positions per program node (None without a solution), bound, and whether it finished.
+    """What HiGHS said, or who else was asked: positions per node (None without a solution), bound, and whether it finished.
 
-    `infeasible` is set when it proved that no choice satisfies the rows.
+    `infeasible` is set when it was proven that no choice satisfies the rows.
     """
 
     positions: Ints | None

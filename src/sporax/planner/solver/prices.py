@@ -56,6 +56,9 @@ class PriceAscent:
     def sweep(self) -> float:
         """One sweep, and a change of prices every few; returns the bound of this sweep."""
         low, high = self.messages.sweep(self.costs)
+        if high == np.inf:  # nothing is possible
+            self.bound = self._best_low = np.inf
+            return np.inf
         offset = self.core.constant - float(self.prices @ self.core.room)
         if low + offset > self._best_low:
             self._best_low = low + offset

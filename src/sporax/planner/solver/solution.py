@@ -15,7 +15,7 @@ import numpy as np
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.evaluate import evaluate
-from sporax.planner.solver.exact import solve_exactly
+from sporax.planner.solver.exact import BY_PROGRAM, Rounds, solve_exactly
 from sporax.planner.solver.graph import CostGraph, Ints
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.reduce import reduce
@@ -28,7 +28,7 @@ OPTIMALITY_TOLERANCE = 1e-9
 _SMALL_ENTRIES = 100_000
 """Table entries up to which a core is first tried in this process,"""
 _SMALL_SECONDS = 20.0
-"""for so long (and a third of the time at most)."""
+"""for so long (and a third of the time at most, half of it where labels are asked first)."""
 _GRACE_SECONDS = 2.0
 """Overtime for finishing the reduction, and again for a first choice when that has used up all the time."""
 
@@ -74,6 +74,8 @@ def solve(
     threads: int = 1,
     seed: int = 0,
     progress: Callable[[float, float, float], None] | None = None,
+    rounds: Rounds = BY_PROGRAM,
+    gap: float = 0.0,
 ) -> Solution:
     """Finds a choice of least cost within the memory limit.
 
@@ -83,6 +85,8 @@ def solve(
         threads: worker processes for graphs that are not solved at once.
         seed: seed of the random choices in the search.
         progress: called with (seconds so far, best cost, bound) on every improvement.
+        rounds: who tries before a team does: the integer program, which looks at small graphs only, or labels.
+        gap: relative gap that is good enough for that.
 
     Raises:
         SporaxValueError: `seconds` or `threads` is not positive.
@@ -105,7 +109,7 @@ def solve(
         board.post = lambda *news: told(time.monotonic() - start, board.cost, board.bound)
     method = "reduction"
     if not infeasible:
-        method, infeasible = _run(core, board, deadline, threads, seed)
+        method, infeasible = _run(core, board, deadline, threads, seed, rounds, gap)
     return _answer(graph, core, board, infeasible, start, method)
 
 
@@ -115,18 +119,21 @@ def _reduced(graph: CostGraph, deadline: float) -> tuple[Core, bool]:
     return Core.of(network), network.infeasible
 
 
-def _run(core: Core, board: Board, deadline: float, threads: int, seed: int) -> tuple[str, bool]:
+def _run(
+    core: Core, board: Board, deadline: float, threads: int, seed: int, rounds: Rounds, gap: float
+) -> tuple[str, bool]:
     """Solves the core; returns how, and whether it was proven infeasible."""
     left = deadline - time.monotonic()
-    if left > 0 and sum(table.size for table in core.tables) <= _SMALL_ENTRIES:
-        outcome = solve_exactly(core, time.monotonic() + min(left / 3, _SMALL_SECONDS), report=board.bounded)
+    if left > 0 and (rounds is not BY_PROGRAM or sum(table.size for table in core.tables) <= _SMALL_ENTRIES):
+        until = time.monotonic() + min(left / (3 if rounds is BY_PROGRAM else 2), _SMALL_SECONDS)
+        outcome = solve_exactly(core, until, gap=gap, report=board.bounded, rounds=rounds)
         if outcome.positions is not None:
             board.found(core.cost(outcome.positions), outcome.positions)
             if outcome.optimal:
-                board.bounded(board.cost)
-                return "integer program", False
+                board.bounded(outcome.bound if gap else board.cost)
+                return rounds.method, False
         if outcome.bound == np.inf:
-            return "integer program", True
+            return rounds.method, True
     if board.positions is None:
         positions = first_positions(core, max(deadline, time.monotonic() + _GRACE_SECONDS))
         if positions is not None:

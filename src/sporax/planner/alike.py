@@ -1,0 +1,60 @@
+"""Rows of a table that differ in one number of their names, as those of layers that are cut alike do: shown as one."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Hashable, Iterable, Sequence
+
+_NUMBER = re.compile(r"\d+")
+
+
+def folded(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    r"""Rows whose first cells differ in one number, and nothing else, become one row, where the first of them stood.
+
+    Where several numbers differ it is the one with the most values: that of the layer, not that of one of two norms in it.
+
+    Example:
+        >>> folded([("layer.0.q", "a"), ("layer.1.q", "a"), ("layer.2.q", "b")])[0]
+        ('layer.0-1.q (2\xa0×)', 'a')
+    """
+    table = [tuple(row) for row in rows]
+    alike: dict[Hashable, list[int]] = {}
+    for place, (name, *cells) in enumerate(table):
+        alike.setdefault((*_NUMBER.split(name), *cells), []).append(place)
+    found: dict[int, tuple[str, ...]] = {}
+    for places in alike.values():
+        names = [table[place][0] for place in places]
+        for members, name in _folded_names(names):
+            first = places[members[0]]
+            found[first] = (name, *table[first][1:])
+    return tuple(found[place] for place in sorted(found))
+
+
+def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
+    """Which names become one, and which; they differ in numbers alone."""
+    numbers = [tuple(map(int, _NUMBER.findall(name))) for name in names]
+    values = [len(set(column)) for column in zip(*numbers, strict=True)]
+    position = values.index(max(values)) if values else -1
+    groups: dict[Hashable, list[int]] = {}
+    times: dict[Hashable, int] = {}
+    for member, each in enumerate(numbers):
+        times[each] = times.get(each, 0) + 1  # what stands twice at one place is two
+        others = tuple(number for place, number in enumerate(each) if place != position)
+        groups.setdefault((others, times[each]), []).append(member)
+    for members in groups.values():
+        first = names[members[0]]
+        if len(members) == 1:
+            yield members, first
+            continue
+        texts = _NUMBER.findall(first)
+        texts[position] = _ranges(sorted(numbers[member][position] for member in members))
+        words = itertools.zip_longest(_NUMBER.split(first), texts, fillvalue="")
+        yield members, f"{''.join(itertools.chain(*words))} ({len(members)}\N{NO-BREAK SPACE}×)"
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``0-2,5``."""
+    runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ends = [[number for _, number in run] for _, run in runs]
+    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)

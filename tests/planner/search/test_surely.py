@@ -1,0 +1,87 @@
+"""What every plan surely needs is never more than what is measured, and what it proves holds."""
+
+import random
+
+import networks
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory import memory_of
+from sporax.planner.search.assemble import plan_of
+from sporax.planner.search.bounding import bounding_graph
+from sporax.planner.search.deciding import choose
+from sporax.planner.search.limit import solve_within
+from sporax.planner.search.measuring import measured
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.surely import needs
+from sporax.planner.solver import solve
+
+MESHES = {"8": DeviceMatrix((8,)), "2x4": DeviceMatrix((2, 4))}
+NETWORKS = {
+    "mlp": networks.mlp(4, 64, 256),
+    "transformer": networks.transformer(1, 8, 16, 64, 8),
+    "mixture of experts": networks.mixture(16, 64, 64, 8, 128),
+    "residual": networks.residual(16, 32, 8, 1),
+    "recommendation": networks.recommendation(256, 4096),
+    "convolutional": networks.convolutional(64),
+}
+
+
+def problem_of(name, mesh, limit=None):
+    profile = load_profile("h200")
+    graph = NETWORKS[name].graph
+    options = SearchOptions(fully_use_devices=True, memory_bytes=limit)
+    return ProblemBuilder(graph, mesh, Roofline(profile, link_costs(profile, mesh)), options).build()
+
+
+def choices_of(problem, count):
+    """The cheapest choice, some that differ from it in a few decisions, and some that have nothing to do with it."""
+    cheapest, chance = choose(problem.cost_graph()), random.Random(0)
+    yield cheapest
+    for number in range(count):
+        chosen = [*cheapest]
+        changed = range(len(chosen)) if number % 4 == 0 else chance.sample(range(len(chosen)), chance.randrange(1, 9))
+        for node in changed:
+            chosen[node] = chance.randrange(len(problem.costs[node]))
+        yield chosen
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_plan_needs_less_than_it_surely_does(name, mesh):
+    problem = problem_of(name, MESHES[mesh])
+    shares = []
+    for chosen in choices_of(problem, 24):
+        peak = memory_of(problem.graph, plan_of(problem, chosen)).peak_bytes
+        shares.append(needs(problem).bytes_of(chosen) / peak)
+
+    assert max(shares) <= 1
+    assert shares[0] > 0.3
+
+
+@pytest.mark.parametrize("name", ["mlp", "mixture of experts"])
+def test_the_solver_is_told_of_all_that_is_surely_needed(name):
+    problem = problem_of(name, MESHES["8"])
+    known = needs(problem)
+    free = known.bytes_of(choose(problem.cost_graph()))
+    solution = solve(bounding_graph(problem, int(0.9 * free)), seconds=60)
+
+    assert solution.optimal
+    assert known.bytes_of(solution.choices.tolist()[: len(problem.costs)]) == solution.peak <= 0.9 * free
+    for chosen in choices_of(problem, 40):
+        if known.bytes_of(chosen) <= 0.9 * free:
+            assert problem.seconds(chosen) * problem.scale >= solution.bound * (1 - 1e-9)
+
+
+def test_what_is_proven_within_a_limit_holds_for_plans_that_fit():
+    problem = problem_of("mixture of experts", MESHES["8"])
+    limit = int(0.9 * measured(problem, choose(problem.cost_graph())).peak_bytes)
+    found, proof = solve_within(problem, limit, 30.0)
+
+    assert found.peak_bytes <= limit
+    assert problem.seconds(found.chosen) * problem.scale >= proof.bound * (1 - 1e-9)
+    for chosen in choices_of(problem, 40):
+        if measured(problem, chosen).peak_bytes <= limit:
+            assert problem.seconds(chosen) * problem.scale >= proof.bound * (1 - 1e-9)
