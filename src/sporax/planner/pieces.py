@@ -368,6 +368,7 @@ class Pieces:
         shape = list(way.stretched)
         for move in way.moves[:-1]:
             array = self._moved(array, move, shape)
+        self.number.pop(event.writes[0], None)  # parts that were combined, and are wanted again, are made anew
         self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0]))
 
     def _moved(self, array: int, move: Move, shape: list[int], target: int | None = None) -> int:

@@ -54,6 +54,23 @@ def test_a_configured_operator_is_followed(search):
     assert strategies(graph, plan) == [((2, 1), (1, 4)), ((2, 4), (4, 1))]
 
 
+def test_large_costs_are_not_taken_for_forbidden_ones():
+    """A graph of costs forbids what costs 10^17 and more; a gather here costs 10^9 weighted bytes."""
+    graph = networks.two_products(64, 64, 64, 1 << 16).graph
+    names = {each.name: each.tensor for each in graph.inputs}
+    first = graph.operators[products(graph)[0]]
+    fixed = {
+        names["data 0"]: Placement(((0,), ())),
+        names["w0"]: Placement(((), (1, 2))),
+        first.results[0]: Placement(((0,), (1, 2))),
+    }
+    options = SearchOptions(units=SINGLE, fixed=fixed)
+    exact, spread = dynamic(graph, MESH, Symbolic(), options), propagation(graph, MESH, Symbolic(), options)
+
+    assert exact.optimal
+    assert exact.cost_seconds <= spread.cost_seconds * (1 + 1e-9)
+
+
 def test_formulas():
     """Slices of both operands, and of the result when the contracted dimension is cut; a tie goes to data parallel."""
     a, b, c = (TensorSpec(shape) for shape in ((32, 64), (64, 16), (32, 16)))
