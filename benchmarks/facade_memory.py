@@ -11,16 +11,14 @@ Goal: within 10 %.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import sys
 from typing import Any
 
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
 
 import numpy as np
+from _memory_table import arguments, show
 
 import sporax as ms
 from sporax import Tensor, context, nn
@@ -83,32 +81,15 @@ def ratio(name: str, settings: dict[str, Any]) -> float:
 
 
 def main() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[*NETWORKS], choices=[*NETWORKS], help="networks")
-    parser.add_argument("--json", help="also write the figures to this file")
-    options = parser.parse_args()
+    options = arguments(__doc__, NETWORKS)
     context.set_context(mode=context.GRAPH_MODE)
-    table = Table(title="Predicted / compiled memory of a device")
-    for column in ("network", *SETTINGS):
-        table.add_column(column, justify="left" if column == "network" else "right")
     figures: dict[str, dict[str, float]] = {}
     for name in options.only:
         figures[name] = {}
         for setting, values in SETTINGS.items():
             figures[name][setting] = ratio(name, values)
             print(f"{name}, {setting}: {figures[name][setting]:.3f}", file=sys.stderr, flush=True)
-        table.add_row(name, *(f"{each:.2f}" for each in figures[name].values()))
-    console = Console(width=140)
-    console.print(table)
-    errors = [abs(each - 1) for row in figures.values() for each in row.values()]
-    within = sum(error <= 0.1 for error in errors)
-    console.print(f"{within} of {len(errors)} within 10 %, half of them within {statistics.median(errors):.2%}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(figures, file, indent=2)
+    show(figures, options.json)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,7 @@ Goal: within 10 %.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +21,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_p
 
 import jax
 import jax.numpy as jnp
+from _memory_table import arguments, show
 
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
@@ -314,28 +312,8 @@ def ratios(name: str) -> dict[str, float]:
 
 
 def main() -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[*NETWORKS], choices=[*NETWORKS], help="networks")
-    parser.add_argument("--json", help="also write the figures to this file")
-    options = parser.parse_args()
-    table = Table(title="Predicted / compiled memory of a device")
-    for column in ("network", *CUTS):
-        table.add_column(column, justify="left" if column == "network" else "right")
-    figures = {}
-    for name in options.only:
-        figures[name] = ratios(name)
-        table.add_row(name, *(f"{figures[name][cut]:.2f}" for cut in CUTS))
-    console = Console(width=140)
-    console.print(table)
-    errors = [abs(each - 1) for row in figures.values() for each in row.values()]
-    within = sum(error <= 0.1 for error in errors)
-    console.print(f"{within} of {len(errors)} within 10 %, half of them within {statistics.median(errors):.2%}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(figures, file, indent=2)
+    options = arguments(__doc__, NETWORKS)
+    show({name: ratios(name) for name in options.only}, options.json)
 
 
 if __name__ == "__main__":
