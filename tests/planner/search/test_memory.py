@@ -67,7 +67,7 @@ def test_a_plan_that_fits_is_found_and_runs():
     step = networks.mlp(4, 64, 256)
     free = ilp(step.graph, MESH, MODEL)
     limit = free.statistics["peak_bytes"] // 3
-    fitting = ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
+    fitting = ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=limit), seconds=8)
 
     check_plan(step.graph, fitting.plan)
     assert memory_of(step.graph, fitting.plan).peak_bytes <= limit
@@ -80,7 +80,7 @@ def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
     with pytest.raises(
         SporaxRuntimeError, match=r"must fit into 0.001 MB per device, but .* MB is the least"
     ) as caught:
-        ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=1000))
+        ilp(step.graph, MESH, MODEL, SearchOptions(memory_bytes=1000), seconds=8)
     stated = float(str(caught.value).split("but ")[1].split(" MB")[0]) * 1e6
 
     fitting = propagation(step.graph, MESH, MODEL, SearchOptions(memory_bytes=int(stated) + 1000))

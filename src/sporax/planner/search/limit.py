@@ -43,8 +43,8 @@ _PRECISION = 0.02
 """To which share the smallest budget is worked out,"""
 _STEP = 1.15
 """each guess so much larger than the one before."""
-_LESS = (0.85, 0.96)
-"""Shares of the memory that the next tries to find less are given."""
+_LESS = 0.7
+"""Share of the memory that the next try to find less is given."""
 
 Bytes = NDArray[np.int64]
 """Of one device."""
@@ -322,9 +322,8 @@ def smallest(problem: Problem, enough: int = 0) -> Fitted:
             found = min(found, measured(problem, choices), key=lambda each: each.peak_bytes)
             break
         allowed = int(allowed * _STEP) + 1
-    for share in _LESS:
-        while (less := _fit_in_both_ways(problem, int(found.peak_bytes * share))) is not None:
-            found, _ = less
+    while (less := _fit_in_both_ways(problem, int(found.peak_bytes * _LESS))) is not None:
+        found, _ = less
     return shrunk(problem, found, enough)
 
 
