@@ -63,6 +63,7 @@ class Layers(nn.Cell):
 def _graph_mode():
     context.set_context(mode=context.GRAPH_MODE)
     yield
+    context.reset_auto_parallel_context()
     context.reset_algo_parameters()
 
 
