@@ -50,6 +50,15 @@ def test_cheap_loops_are_melted_into_every_reader_and_costly_ones_into_none():
     assert names(shared, X) == ["exp", "add", "mul"]
 
 
+def test_what_reads_two_arrays_of_full_size_is_written_out_for_all_even_if_one_of_them_has_small_elements():
+    def chosen(x, w, y):
+        picked = jnp.where(x > 0, y, 0.0)
+        return picked @ w, (picked + 1).reshape(4, 2, 16).transpose(1, 0, 2)
+
+    assert names(chosen, X, W, X).count("select_n") == 1
+    assert sorted(names(chosen, X, W, X)) == ["dot_general", "select_n", "transpose"]
+
+
 def test_a_reduction_takes_in_a_product_and_nothing_else():
     assert names(lambda x: (x * x).sum(), X) == ["reduce_sum"]
     assert names(lambda x: (x - 1).sum(), X) == ["sub", "reduce_sum"]
@@ -93,6 +102,14 @@ def test_gradients_of_pooling_make_coordinates():
     one = 8 * 8 * 4
     # two coordinates of every element and zeros; the extremes with theirs; their places; the result
     assert sorted(found) == sorted([one, one, one, 3 * one // 4, 2 * one // 4, one])
+
+
+def test_random_bits_are_two_words_for_every_element():
+    def masked(key, x):
+        return jnp.where(jax.random.bits(jax.random.wrap_key_data(key), (8, 16)) > 7, x, 0.0)
+
+    found = kernels(masked, jax.ShapeDtypeStruct((2,), jnp.uint32), X)
+    assert found == [("random_wrap", 8), ("random_bits", 2 * 8 * 16 * 4), ("select_n", 8 * 16 * 4)]
 
 
 def test_what_can_run_early_does():

@@ -1,14 +1,16 @@
-"""Where arrays lie that share one piece of memory: what does not fit between others makes it larger.
+"""Where arrays lie: in places of others that stand empty for a while, or in one piece of memory that all the rest shares.
 
-Compilers know when every array is there, and place all of them before anything runs. XLA does it largest first: an array goes
-into the smallest gap that is free for its whole life and large enough, or on top. It does so a second time, longest life first,
-and takes what needs less (its `GlobalDecreasingSizeBestFitHeap`). Arrays of different sizes leave gaps, so more is needed than is
-in use at any time: up to a sixth more in small networks.
+Compilers know when every array is there, and place all of them before anything runs. XLA does it largest first. An array moves
+into a place that must be there anyway and is not always used: that of an argument which was copied and will be replaced, or of a
+result that is not yet written (its `BufferAssigner`). All others share what does not fit between others makes larger: an array
+goes into the smallest gap that is free for its whole life and large enough, or on top. That is done a second time, longest life
+first, and what needs less is taken (its `GlobalDecreasingSizeBestFitHeap`). Arrays of different sizes leave gaps, so more is
+needed than is in use at any time: up to a sixth more in small networks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,15 +25,73 @@ class Tenant:
     """An array, or arrays of one size that are written over each other.
 
     Attributes:
-        begin, end: ticks between which it is there, `end` included.
-        first_end: the last tick of the first of them.
+        spans: for every array the ticks between which it is there, the last one included; in order.
         num_bytes: its size.
     """
 
+    spans: tuple[tuple[int, int], ...]
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """An array that may lie where others lie before and after it.
+
+    Attributes:
+        array: its number.
+        begin, end: ticks between which it is there, `end` included.
+        num_bytes: its size.
+        over: arrays over which it may be written, when it begins at the tick at which they end.
+    """
+
+    array: int
     begin: int
     end: int
-    first_end: int
     num_bytes: int
+    over: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that arrays may move into.
+
+    Attributes:
+        num_bytes: its size.
+        before, after: what lies there at the start and at the end; None for nothing.
+    """
+
+    num_bytes: int
+    before: Guest | None
+    after: Guest | None
+
+
+def housed(vacant: Sequence[Place], arrays: Sequence[Guest]) -> set[int]:
+    """Numbers of the arrays that find a place.
+
+    Args:
+        vacant: the smallest that fits is taken, of one size the last one.
+        arrays: of one size, the first one chooses first.
+    """
+    found: set[int] = set()
+    ordered = sorted(vacant, key=lambda each: -each.num_bytes)[::-1]
+    inside = [[each for each in (place.before, place.after) if each] for place in ordered]
+    sizes = np.array([place.num_bytes for place in ordered])
+    opens = np.array([place.before.end if place.before else -np.inf for place in ordered])
+    closes = np.array([place.after.begin if place.after else np.inf for place in ordered])
+    for array in sorted(arrays, key=lambda each: -each.num_bytes):
+        for number in np.flatnonzero((sizes >= array.num_bytes) & (opens <= array.begin) & (closes >= array.end)):
+            if not any(_meet(array, other) for other in inside[number]):
+                inside[number].append(array)
+                found.add(array.array)
+                break
+    return found
+
+
+def _meet(one: Guest, other: Guest) -> bool:
+    """Whether both need their place at the same time."""
+    first, second = (one, other) if one.begin <= other.begin else (other, one)
+    follows = first.end == second.begin and first.array in second.over
+    return second.begin <= first.end and not follows
 
 
 def places(tenants: Sequence[Tenant]) -> list[int]:
@@ -52,17 +112,17 @@ def _moments(tenants: Sequence[Tenant]) -> list[tuple[int, int, int]]:
     """Begins, ends, and ends of the first arrays as moments of a clock that ticks whenever an array comes or goes."""
     comes, goes = 0, 1
     events = sorted(
-        {(time, what, number) for number, each in enumerate(tenants) for time, what in _changes(each, comes, goes)}
+        (time, what, number, place)
+        for number, each in enumerate(tenants)
+        for place, (begin, end) in enumerate(each.spans)
+        for time, what in ((begin, comes), (end, goes))
     )
     moment = {event: time for time, event in enumerate(events)}
-    return [
-        (moment[each.begin, comes, number], moment[each.end, goes, number], moment[each.first_end, goes, number])
-        for number, each in enumerate(tenants)
-    ]
-
-
-def _changes(each: Tenant, comes: int, goes: int) -> tuple[tuple[int, int], ...]:
-    return (each.begin, comes), (each.first_end, goes), (each.end, goes)
+    found = []
+    for number, each in enumerate(tenants):
+        ends = [moment[end, goes, number, place] for place, (_, end) in enumerate(each.spans)]
+        found.append((moment[each.spans[0][0], comes, number, 0], max(ends), ends[0]))
+    return found
 
 
 def _placed(order: Sequence[int], moments: Sequence[tuple[int, int, int]], sizes: Sequence[int]) -> list[int]:

@@ -7,7 +7,8 @@ As XLA does it for CPUs:
   only, or written out for all.
 * A reduction takes in the elementwise operator before it, if nobody else reads that.
 * Kernels run in the order in which the last of what they read is there: breadth first. So everything that can run early
-  does, even if it is wanted late: gathering a parameter, rearranging an activation for the backward pass.
+  does, even if it is wanted late: gathering a parameter, rearranging an activation for the backward pass. Taking one result out
+  of several, and looking at what a collective reads or leaves in another shape, is no work, but takes a turn.
 * An argument that a result replaces is copied at the start, unless all its other readers must have run before the kernel that
   writes the result.
 """
@@ -15,9 +16,10 @@ As XLA does it for CPUs:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sporax.planner.merging import merged
 from sporax.planner.pieces import Kind, Piece, Pieces
 
 
@@ -29,12 +31,19 @@ class Kernel:
         roots: the pieces whose arrays it writes; several for a combined all-reduce.
         reads, writes: numbers of arrays.
         events: of the pieces that are computed here, whether written or not.
+        rank: its place when what each result needs is listed one after another.
     """
 
     roots: list[Piece]
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
     events: set[int] = field(default_factory=set)
+    rank: int = 0
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether it has several results, which are taken apart before anybody reads them."""
+        return len(self.roots) > 1 or self.roots[0].in_parts
 
 
 def kernels_of(pieces: Pieces, results: Sequence[int]) -> list[Kernel]:
@@ -47,7 +56,9 @@ def kernels_of(pieces: Pieces, results: Sequence[int]) -> list[Kernel]:
     melting = _Melting(pieces, frozenset(results))
     found = melting.run()
     rank = melting.depth_first(results)
-    return _in_order(sorted(found, key=lambda kernel: min(rank[root.writes[0]] for root in kernel.roots)))
+    for kernel in found:
+        kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
+    return _in_order(sorted(found, key=lambda kernel: kernel.rank), pieces.rigid)
 
 
 class _Melting:
@@ -97,9 +108,13 @@ class _Melting:
 
     def _is_repeatable(self, piece: Piece) -> bool:
         """Whether computing it in several kernels reads no more than reading its result would."""
-        size = max(self.all.arrays[each].num_bytes for each in piece.writes)
-        full = [each for each in dict.fromkeys(piece.reads) if self.all.arrays[each].num_bytes >= size]
+        size = max(self._num_elements(each) for each in piece.writes)
+        full = [each for each in dict.fromkeys(piece.reads) if self._num_elements(each) >= size]
         return not piece.joins and sum(not self._is_spread(each) for each in full) <= 1
+
+    def _num_elements(self, array: int) -> int:
+        found = self.all.arrays[array]
+        return found.num_bytes // self.all.timeline.graph.tensors[found.tensor].itemsize
 
     def _is_spread(self, array: int) -> bool:
         return array in self.maker and self.pieces[self.maker[array]].spreads
@@ -156,11 +171,12 @@ class _Melting:
         return left
 
     def _combined(self, found: dict[int, Kernel]) -> Iterator[Kernel]:
-        group_of = {event: group[0] for group in self.all.timeline.groups if len(group) > 1 for event in group}
+        """Kernels of which reductions that are merged are one."""
+        groups = merged(self.pieces) if self.all.timeline.merging else []
+        group_of = {number: group[0] for group in groups if len(group) > 1 for number in group}
         combined: dict[int, Kernel] = {}
-        for kernel in found.values():
-            (root,) = kernel.roots
-            group = group_of.get(root.event) if root.sends else None
+        for number, kernel in found.items():
+            group = group_of.get(number)
             if group is None:
                 yield kernel
             elif group not in combined:
@@ -174,13 +190,10 @@ class _Melting:
                 whole.events |= kernel.events
 
 
-def _in_order(kernels: Sequence[Kernel]) -> list[Kernel]:
+def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
     """Breadth first: first what waits for nothing, then what waited for the first of these, and so on."""
-    maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
-    waits = [
-        {maker[array] for array in kernel.reads if array in maker} - {number} for number, kernel in enumerate(kernels)
-    ]
-    readers: list[list[int]] = [[] for _ in kernels]
+    waits = _waits(kernels, rigid)
+    readers: list[list[int]] = [[] for _ in waits]
     for number, makers in enumerate(waits):
         for each in makers:
             readers[each].append(number)
@@ -189,12 +202,46 @@ def _in_order(kernels: Sequence[Kernel]) -> list[Kernel]:
     order = []
     while ready:
         number = ready.popleft()
-        order.append(kernels[number])
+        if number < len(kernels):
+            order.append(kernels[number])
         for reader in readers[number]:
             missing[reader] -= 1
             if missing[reader] == 0:
                 ready.append(reader)
     return order
+
+
+def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
+    """For every kernel the numbers of those it waits for; after the kernels come steps that do nothing but take a turn."""
+    maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
+    waits: list[set[int]] = [set() for _ in kernels]
+    steps: dict[tuple[int, str], int] = {}
+
+    def after(number: int, array: int, what: str) -> int:
+        if (array, what) not in steps:
+            steps[array, what] = len(waits)
+            waits.append({number})
+        return steps[array, what]
+
+    for number, kernel in enumerate(kernels):
+        for array in sorted(kernel.reads & maker.keys()):
+            before = last = maker[array]
+            if kernels[before].in_parts:
+                last = after(last, array, "taken out")
+            if _sees_another_shape(kernel, array, kernels[before], rigid):
+                last = after(last, array, "in another shape")
+            if before != number:
+                waits[number].add(last)
+    return waits
+
+
+def _sees_another_shape(kernel: Kernel, array: int, maker: Kernel, rigid: Container[int]) -> bool:
+    """Whether a kernel reads an array in another shape than its maker writes it in, and neither is a loop that does that."""
+    root, made = kernel.roots[0], maker.roots[0]
+    if root.sends:
+        melts = made.view or made.kind is Kind.REDUCTION
+        return root.writes[0] in rigid and array not in rigid and not melts
+    return array in rigid and root.kind is not Kind.LOOP
 
 
 def copied_arguments(kernels: Sequence[Kernel], replaced: Mapping[int, int]) -> dict[int, int]:

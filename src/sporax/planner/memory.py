@@ -13,15 +13,16 @@ What is not known here: workspace inside kernels, and recomputation by the compi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate
+from operator import itemgetter
 
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.heap import Tenant, places
+from sporax.planner.heap import Guest, Place, Tenant, housed, places
 from sporax.planner.kernels import Kernel, copied_arguments, kernels_of
 from sporax.planner.loops import spans, written_out
 from sporax.planner.pieces import Kind, Pieces
@@ -191,10 +192,10 @@ class _Lives:
             if timeline.outputs[result][0] != LITERAL
         }
         self.copied = copied_arguments(self.kernels, self.replaced)
+        self.rank = {array: kernel.rank for kernel in self.kernels for array in kernel.writes}
         self.begin, self.end = self._spans()
-        self.over: dict[int, int] = {}
-        """Arrays that are written over others, and these."""
-        self._write_over()
+        for array in self._written_over(frozenset()):
+            self.begin[array] = min(self.begin[array] + 1, self.end[array])
 
     @property
     def _last(self) -> int:
@@ -233,23 +234,65 @@ class _Lives:
             for array in map(self.pieces.number.__getitem__, leaving):
                 begin[array] = min(begin[array], *times)
 
-    def _write_over(self) -> None:
-        """Let kernels write over an operand that nobody else reads later, where that is possible."""
-        arrays = self.pieces.arrays
-        taken = {*self.inputs} | self.pieces.rigid
+    def _written_over(self, guests: Set[int]) -> dict[int, int]:
+        """Arrays that are written over an operand that nobody else reads later, and that operand; `guests` lie elsewhere."""
+        taken = {*self.inputs} | self.pieces.rigid | guests
+        found: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
-            root = kernel.roots[0]
-            if len(kernel.roots) > 1 or not (root.elementwise or root.in_place):
-                continue
-            (result,) = root.writes
-            for operand in sorted(kernel.reads):
+            for operand, result in self._overwritable(number, kernel):
                 replaces = self.replaced.get(operand) == result and operand not in self.copied
-                same = arrays[operand].num_bytes == arrays[result].num_bytes
-                if (replaces or operand not in taken) and same and self.end[operand] == _TICKS * number:
+                if (replaces or operand not in taken) and result not in guests:
                     taken.add(operand)
-                    self.over[result] = operand
-                    self.begin[result] = min(self.begin[result] + 1, self.end[result])
+                    found[result] = operand
                     break
+        return found
+
+    def _overwritable(self, number: int, kernel: Kernel) -> Iterator[tuple[int, int]]:
+        """Operands of a kernel that nobody reads later, and the result that may be written over any of them."""
+        root = kernel.roots[0]
+        if len(kernel.roots) == 1 and (root.elementwise or root.in_place):
+            (result,) = root.writes
+            size = self.pieces.arrays[result].num_bytes
+            for operand in sorted(kernel.reads):
+                if self.end[operand] == _TICKS * number and self.pieces.arrays[operand].num_bytes == size:
+                    yield operand, result
+
+    @cached_property
+    def _copies(self) -> dict[int, _ArrayLife]:
+        """Copies of arguments that are replaced before they have been read: made at the start, one after another."""
+        order = sorted(self.copied)
+        return {
+            argument: _ArrayLife(argument, time - len(order), self.end[argument], Use.TRANSIENTS)
+            for time, argument in enumerate(order)
+        }
+
+    def _guests(self) -> set[int]:
+        """Arrays that lie where an argument was, or where a result will be; of copies the arguments."""
+        sizes = [each.num_bytes for each in self.pieces.arrays]
+        over: dict[int, list[int]] = {}
+        read: dict[int, int] = {}
+        for number, kernel in enumerate(self.kernels):
+            for array in kernel.reads:
+                read[array] = min(read.get(array, kernel.rank), kernel.rank)
+            for operand, result in self._overwritable(number, kernel):
+                if operand not in self.pieces.rigid:
+                    over.setdefault(result, []).append(operand)
+
+        def guest(array: int) -> Guest:
+            begin = self.begin[array] // _TICKS * _TICKS
+            return Guest(array, begin, self.end[array], sizes[array], over.get(array, ()))
+
+        def before(argument: int) -> Guest:
+            end = self._copies[argument].begin if argument in self._copies else self.end[argument]
+            return Guest(argument, -1 - len(self._copies), end, sizes[argument])
+
+        arguments = sorted(self.replaced, key=lambda each: read.get(each, 0))
+        results = sorted({*self.results} - {*self.inputs, *self.replaced.values()})
+        vacant = [Place(sizes[each], before(each), guest(self.replaced[each])) for each in arguments]
+        vacant += [Place(sizes[each], None, guest(each)) for each in results]
+        ranked = [(read[each], Guest(each, life.begin, life.end, sizes[each])) for each, life in self._copies.items()]
+        ranked += [(rank, guest(array)) for array, rank in self.rank.items() if array not in self.own]
+        return housed(vacant, [each for _, each in sorted(ranked, key=itemgetter(0))])
 
     def arrays(self) -> Iterator[_ArrayLife]:
         """All arrays."""
@@ -302,24 +345,26 @@ class _Lives:
     def _rooms(self) -> list[_Room]:
         """What lies in the shared memory; arrays that are written over each other lie in one place."""
         size = [each.num_bytes for each in self.pieces.arrays]
+        guests = self._guests()
+        over = self._written_over(guests)
         chains: dict[int, list[_ArrayLife]] = {}
         for each in self.arrays():
-            if each.array not in self.own:
+            if each.array not in self.own and each.array not in guests:
                 first = each.array
-                while first in self.over and self.over[first] not in self.own:
-                    first = self.over[first]
+                while first in over and over[first] not in self.own:
+                    first = over[first]
                 chains.setdefault(first, []).append(each)
         groups = [(size[first], spans) for first, spans in chains.items() if size[first]]
-        groups += ((size[each.array], [each]) for each in (*self._detours(), *self._copies()))
-        starts = places(
-            [
-                Tenant(min(each.begin for each in spans), max(each.end for each in spans), spans[0].end, num_bytes)
-                for num_bytes, spans in groups
-            ]
-        )
+        groups += ((size[each.array], [each]) for each in self._detours())
+        groups += ((size[each], [replace(life, begin=0)]) for each, life in self._copies.items() if each not in guests)
+        groups.sort(key=lambda each: self.rank.get(each[1][0].array, 0))
+        tenants = [
+            Tenant(tuple((each.begin // _TICKS * _TICKS, each.end) for each in spans), num_bytes)
+            for num_bytes, spans in groups
+        ]
         return [
             _Room(each.begin, each.end, each.use, num_bytes, start)
-            for (num_bytes, spans), start in zip(groups, starts, strict=True)
+            for (num_bytes, spans), start in zip(groups, places(tenants), strict=True)
             for each in spans
         ]
 
@@ -329,31 +374,6 @@ class _Lives:
             handed_on = result in self.inputs
             if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:
                 yield _ArrayLife(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
-
-    def _copies(self) -> Iterator[_ArrayLife]:
-        """Room for arguments that are copied, since they are replaced before they have been read."""
-        if self.copied:
-            largest = max(self.copied, key=lambda argument: self.pieces.arrays[argument].num_bytes)
-            for begin, end in self._empty_room(self.pieces.arrays[largest].num_bytes):
-                yield _ArrayLife(largest, begin, end, Use.TRANSIENTS)
-
-    def _empty_room(self, room: int) -> Iterator[tuple[int, int]]:
-        """When nothing that fits exactly is where arguments are copied to: gradients of these arguments, above all."""
-        last = max(self.end[argument] for argument in self.copied)
-        received = {array for kernel in self.kernels for root in kernel.roots if root.sends for array in root.writes}
-        fitting = sorted(
-            (begin, self.end[array])
-            for array, begin in self.begin.items()
-            if begin >= 0 and self.pieces.arrays[array].num_bytes == room and array not in received
-            if array not in self.copied.values()
-        )
-        time = 0
-        for begin, end in (*fitting, (last + 1, last + 1)):
-            if begin > time:
-                yield time, min(begin, last + 1) - 1
-            time = max(time, end + 1)
-            if time > last:
-                return
 
     def position(self, time: int) -> int:
         """The operator that runs at a tick; -1 for the start."""

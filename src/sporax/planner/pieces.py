@@ -7,6 +7,7 @@ certain order of dimensions or have no kernel of that kind:
   matrices are read and written transposed as well.
 * The gradient of a pooling looks up where the extremes were: it makes coordinates of every element, picks those of the
   extremes, and adds at them.
+* Random bits are made as two words for every element, which are kept until the bits are last read.
 * Collectives write slice after slice. Where the gathered dimension is not the first, others that want the usual order
   rearrange the result, and reduce-scatters rearrange their operand.
 
@@ -20,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from sporax.ir.graph import MARK, Operator
 from sporax.ir.placement import num_parts
@@ -84,6 +86,8 @@ COSTLY = frozenset(
 """What compilers do not compute twice, once for each reader."""
 SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
 """What reductions take in."""
+_WORD = 4
+"""Bytes."""
 _MANY = 8
 """Operands up to which a concatenation is melted into its readers."""
 
@@ -127,7 +131,9 @@ class Piece:
         joins: whether it puts operands side by side.
         in_place: whether it writes over its first operand.
         sends: whether devices communicate.
+        combines: equal for reductions that may become one all-reduce; () for everything else.
         view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
+        in_parts: whether its result comes in parts, which are taken apart before anybody reads them.
     """
 
     kind: Kind
@@ -141,7 +147,9 @@ class Piece:
     joins: bool = False
     in_place: bool = False
     sends: bool = False
+    combines: tuple[object, ...] = ()
     view: bool = False
+    in_parts: bool = False
 
 
 class Pieces:
@@ -206,7 +214,7 @@ class Pieces:
     def _bytes(self, value: Value) -> int:
         return math.prod(self._shape(value)) * self.timeline.graph.tensors[value[0]].itemsize
 
-    def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: bool) -> None:
+    def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: Any) -> None:
         self.pieces.append(Piece(kind, tuple(reads), tuple(writes), self._event, **marks))
         if kind is Kind.LOOP:
             self._looped.update(writes)
@@ -222,12 +230,15 @@ class Pieces:
             self._add(Kind.LOOP, [array], [view], view=True)
         return self._seen[array, shape]
 
-    def _sent(self, array: int, result: int, rigid: bool = True) -> int:
-        """A collective. All but all-reduces put slices of one rank after those of another, which is a dimension more."""
-        self._add(Kind.KERNEL, [self._in_shape(array, ()) if rigid else array], [result], sends=True)
-        if rigid:
-            self.rigid.add(result)
+    def _sent(self, array: int, result: int, in_parts: bool = False) -> int:
+        """A collective that puts slices of one rank after those of another, which is a dimension more."""
+        self._add(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True, in_parts=in_parts)
+        self.rigid.add(result)
         return result
+
+    def _all_reduced(self, array: int, result: int, move: Move) -> None:
+        combines = (*sorted(move.axes), move.reduction, self.timeline.graph.tensors[self.arrays[array].tensor].dtype)
+        self._add(Kind.KERNEL, [array], [result], sends=True, combines=combines)
 
     def _rearranged(self, array: int) -> int:
         """The same in another order of dimensions, which loops read as they go and kernels want written out."""
@@ -250,6 +261,8 @@ class Pieces:
             self._convolution(event, operator)
         elif name.startswith("select_and_scatter_add"):
             self._pooling_gradient(event)
+        elif name == "random_bits":
+            self._random_bits(event)
         elif name in RULES:
             self._add(Kind.KERNEL, self._read(event), self._written(event), in_place=name == CARRY)
         elif family in LOOPS or name == "gather":
@@ -354,6 +367,14 @@ class Pieces:
         self._add(Kind.KERNEL, picked[1:], [indices])
         self._add(Kind.KERNEL, [zeros, indices, source], self._written(event), in_place=True)
 
+    def _random_bits(self, event: Event) -> None:
+        """Threefry makes two words for every element in a loop of its own, and those who read bits put them together."""
+        (result,) = self._written(event)
+        size = _WORD * math.prod(self._shape(event.writes[0]))
+        words = [self._new(event.writes[0][0], size) for _ in range(2)]
+        self._add(Kind.KERNEL, self._read(event), words)
+        self._add(Kind.LOOP, words, [result], elementwise=True)
+
     # ---------------------------------------------------------------------------------------------------- transfers
 
     def _transfer(self, event: Event) -> None:
@@ -385,15 +406,17 @@ class Pieces:
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
         elif kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and move.reduction != "sum"):
-            traded = self._sent(self._rearranged(array), self._like(array))
+            traded = self._sent(self._rearranged(array), self._like(array), in_parts=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
-        elif kind is MoveKind.ALL_REDUCE and move.reduction not in NATIVE_REDUCTIONS:
+        elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
+            self._all_reduced(array, result, move)
+        elif kind is MoveKind.ALL_REDUCE:
             self._add(Kind.REDUCTION, [self._sent(array, self._new(tensor, size * count))], [result])
         elif kind in (MoveKind.ALL_GATHER, MoveKind.REDUCE_SCATTER) and crosswise:
             first = self._rearranged(array) if kind is MoveKind.REDUCE_SCATTER else array
             self._add(Kind.LOOP, [self._sent(first, self._new(tensor, size))], [result])
         else:
-            self._sent(array, result, rigid=kind is not MoveKind.ALL_REDUCE)
+            self._sent(array, result)
         return result
 
     def _buffer(self, event: Event) -> None:

@@ -11,6 +11,7 @@ from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.kernels import copied_arguments, kernels_of
 from sporax.planner.memory import memory_of, memory_over_time
+from sporax.planner.merging import merged
 from sporax.planner.pieces import Pieces
 from sporax.planner.search.assemble import whole_plan
 from sporax.planner.search.dynamic import dynamic
@@ -73,12 +74,37 @@ def test_what_is_lost_between_arrays_of_different_sizes_is_predicted():
     assert sum(predicted.by_use.values()) == predicted.peak_bytes
 
 
+SLOW = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))
+"""Links over which it pays to reduce parts of gradients, and to gather them after that."""
+
+
+@pytest.mark.usefixtures("_optimized")
+@pytest.mark.parametrize(("batch", "width", "data"), [(512, 480, BY_BATCH), (128, 512, WHOLE)])
+def test_gradients_that_are_reduced_in_parts_and_gathered_are_predicted(batch, width, data):
+    """Gathered gradients come in turn, and the first ones lie where arguments were that have been copied."""
+    step = networks.mlp(3, batch, width)
+    plan = cut(step, WHOLE, data, SLOW)
+    assert memory_of(step.graph, plan).peak_bytes == pytest.approx(compiled_bytes(step, plan), rel=0.01)
+
+
+def test_reductions_that_are_one_of_several_moves_are_merged():
+    """Gradients of parameters that half of an axis' devices keep: scattered in pairs, then reduced over the pairs."""
+    step = networks.mlp(3, 256, 256)
+    plan = cut(step, Placement(((2,), ())), BY_BATCH, SLOW)
+    pieces = Pieces(Timeline(step.graph, plan)).pieces
+
+    (together,) = (group for group in merged(pieces) if len(group) > 1)
+    assert [pieces[number].combines for number in together] == [(0, 1, "sum", "float32")] * 3
+    scattered = {array for number in together for array in pieces[number].reads}
+    assert sum(piece.sends for piece in pieces if not scattered.isdisjoint(piece.writes)) == 3
+
+
 def test_gradients_that_are_reduced_together_are_all_there_twice():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, WHOLE, BY_BATCH)
-    timeline = Timeline(step.graph, plan)
+    together = merged(Pieces(Timeline(step.graph, plan)).pieces)
 
-    assert [len(members) for members in timeline.groups if len(members) > 1] == [LAYERS + 1]  # and the loss
+    assert [len(members) for members in together if len(members) > 1] == [LAYERS + 1]  # and the loss
     assert memory_of(step.graph, plan).peak_bytes >= (LAYERS + 2 * LAYERS) * PARAMETER
     assert not copied_in(step, plan)  # the one collective makes all readers come before the updates
 
@@ -90,10 +116,10 @@ def test_reductions_that_need_each_other_stay_apart():
     fixed = dict(zip(inputs, [columns, rows, columns, rows, WHOLE, WHOLE], strict=True))
     plan = dynamic(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True, fixed=fixed)).plan
 
-    timeline = Timeline(step.graph, plan)
-    reductions = [event for event in timeline.events if event.combines]
+    pieces = Pieces(Timeline(step.graph, plan)).pieces
+    reductions = [piece for piece in pieces if piece.combines]
     assert len(reductions) >= 3
-    assert len(timeline.groups) == len(reductions)
+    assert len(merged(pieces)) == len(reductions)
 
 
 def test_arguments_that_are_read_beside_their_update_are_copied():
