@@ -1,10 +1,12 @@
 """The best plans, one after another."""
 
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import networks
+import numpy as np
 import pytest
 
 import sporax
@@ -16,22 +18,31 @@ from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory import memory_of
 from sporax.planner.planned import PlannedGraph
 from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
-from sporax.planner.search.alternatives import _best
+from sporax.planner.search.alternatives import _choice_of, _Parts
+from sporax.planner.search.measuring import measured
 from sporax.planner.search.problem import ProblemBuilder
 from sporax.planner.search.seeds import heaviest_first
+from sporax.planner.solver import solve
 
 MESH = DeviceMatrix((2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))
 GRAPH = networks.mlp(2, 32, 512).graph
 
 
+def best_of(problem, pinned):
+    """Cost of the best plan with these candidates, by integer program."""
+    costs = [each.copy() for each in problem.costs]
+    for node, candidate in pinned.items():
+        costs[node][np.arange(len(costs[node])) != candidate] = np.inf
+    choices = solve(replace(problem, costs=tuple(costs)).cost_graph(), seconds=60).choices
+    return np.inf if choices is None else problem.seconds(choices.tolist())
+
+
 def test_they_are_the_cheapest_by_brute_force():
     problem = ProblemBuilder(GRAPH, MESH, MODEL, SearchOptions()).build()
     heavy = heaviest_first(problem)[:2]
-    graph = problem.cost_graph()
     ways = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
-    pinned = ({node: (each,) for node, each in zip(heavy, way, strict=True)} for way in ways)
-    costs = sorted(_best(problem, graph, each, float("inf")).seconds for each in pinned)
+    costs = sorted(best_of(problem, dict(zip(heavy, way, strict=True))) for way in ways)
 
     found = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
 
@@ -59,6 +70,41 @@ def test_without_time_nothing_is_proven():
     assert found[0].bound_seconds is None
     costs = [each.cost_seconds for each in found]
     assert min(costs) >= dynamic(GRAPH, MESH, MODEL).cost_seconds * (1 - 1e-9)
+
+
+def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
+    """The best plan and what messages leave open are solved; the bounds of all others are above what was found."""
+    graph = networks.transformer(2, 8, 16, 64, 4).graph
+    solved, looked_at = [], []
+    exactly, look = _Parts._exactly, _Parts._looked_at
+    monkeypatch.setattr(_Parts, "_exactly", lambda *each: solved.append(each) or exactly(*each))
+    monkeypatch.setattr(_Parts, "_looked_at", lambda *each: looked_at.append(look(*each)) or looked_at[-1])
+    found = alternatives(graph, MESH, MODEL, count=3, seconds=300.0)
+
+    assert all(each.statistics["proven"] and not each.statistics["cut_short"] for each in found)
+    assert len(solved) < len(looked_at) / 2
+    assert all(each.bound <= each.seconds * (1 + 1e-9) for each in looked_at)
+
+
+def test_a_plan_says_which_choice_it_was_made_of():
+    found = dynamic(GRAPH, MESH, MODEL)
+    problem = ProblemBuilder(GRAPH, MESH, MODEL, SearchOptions()).build()
+    chosen = _choice_of(problem, found.plan)
+
+    assert measured(problem, chosen).plan == found.plan
+    whole = whole_plan(GRAPH, MESH)
+    moved = replace(whole, operators=(replace(whole.operators[0], assignment=((9,), (), ())), *whole.operators[1:]))
+    assert _choice_of(problem, moved) is None
+
+
+def test_a_known_plan_is_the_first_under_a_memory_limit():
+    limit = int(0.95 * dynamic(GRAPH, MESH, MODEL).statistics["peak_bytes"])
+    options = SearchOptions(memory_bytes=limit)
+    known = dynamic(GRAPH, MESH, MODEL, options)
+    found = alternatives(GRAPH, MESH, MODEL, options, count=1, known=known.plan)
+
+    assert found[0].plan == known.plan
+    assert trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, known=known.plan)[0].plan == known.plan
 
 
 def test_there_are_no_more_than_there_are():
@@ -96,6 +142,15 @@ def test_trade_offs_go_from_the_fastest_to_the_smallest():
     assert sizes == sorted(sizes, reverse=True)
     assert times[0] == pytest.approx(dynamic(GRAPH, MESH, MODEL).cost_seconds)
     assert all(memory_of(GRAPH, each.plan).peak_bytes == size for each, size in zip(found, sizes, strict=True))
+
+
+def test_trade_offs_say_what_they_left_out_for_want_of_time():
+    (only,) = trade_offs(GRAPH, MESH, MODEL, count=3, seconds=0.0)
+    whole = trade_offs(GRAPH, MESH, MODEL, count=3, seconds=600.0)
+
+    assert only.statistics["cut_short"] > 0
+    assert [each.statistics["cut_short"] for each in whole] == [0] * len(whole)
+    assert only.cost_seconds == whole[0].cost_seconds
 
 
 def test_trade_offs_of_a_jax_function_can_be_run():

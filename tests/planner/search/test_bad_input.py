@@ -51,6 +51,7 @@ def test_a_cut_that_does_not_fit_the_devices():
 @pytest.mark.parametrize(("text", "message"), [
     ("", "the text is no JSON: Expecting value"),
     ("[1]", "it must be an object, but got \\[1\\]"),
+    ("[" * 100_000, "the text is no JSON: maximum recursion depth exceeded"),
     ('{"version": -1}', "'version' must be 1, but got -1"),
     ('{"version": true}', "'version' must be a whole number, but got True"),
     ('{"version": 1}', "it must have 'mesh', but has \\['version'\\]"),
@@ -62,6 +63,8 @@ def test_malformed_plans(text, message):
 
 @pytest.mark.parametrize(("way", "value", "message"), [
     (("mesh", "shape"), [2, 0], "'mesh' cannot be what it says: For 'DeviceMatrix'"),
+    (("mesh",), {"shape": [10**9], "names": [], "ranks": []}, "'mesh' must have the 'ranks' of its devices, but got none"),
+    (("inputs", 0), [[[-1], []]], r"'inputs\[0\]' must have numbers of axes, 0 or more, but got \[\[\[-1\], \[\]\]\]"),
     (("inputs",), {}, "'inputs' must be a list, but got {}"),
     (("inputs", 0), [[[0], [0]]], "'inputs\\[0\\]' cannot be what it says: For 'Placement'"),
     (("operators", 3, "operands", 0), [[["a"]]], r"'operators\[3\].operands\[0\]\[0\]\[0\]' must be a whole number, but got 'a'"),

@@ -11,12 +11,16 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory import memory_of
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.blocks import repeated
 from sporax.planner.search.choices import Catalogue
 from sporax.planner.search.deciding import choose, lower_bound
 from sporax.planner.search.ilp import ilp
+from sporax.planner.search.limit import fit_quickly, smallest
+from sporax.planner.search.measuring import measured
 from sporax.planner.search.problem import ProblemBuilder
+from sporax.planner.search.tying import choose_alike_within
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -40,7 +44,7 @@ def work(monkeypatch):
 
     known = Catalogue._work_out_bundle
     monkeypatch.setattr(Catalogue, "_work_out_bundle", worked_out)
-    monkeypatch.setattr("sporax.planner.search.blocks.choose", noted(choose))
+    monkeypatch.setattr("sporax.planner.search.tying.choose", noted(choose))
     monkeypatch.setattr("sporax.planner.search.certificate.lower_bound", noted(lower_bound))
     return seen
 
@@ -117,3 +121,70 @@ def test_garbage_is_collected_again_after_a_search_and_after_one_that_fails():
     with pytest.raises(SporaxValueError, match="every axis must be one of the 3 axes"):
         search(graph, EIGHT, MODEL, "recursive", SearchOptions(units=((7,),)))
     assert gc.isenabled()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many plans were decided alike, and how many measured, under a limit."""
+    seen = {"choose": 0, "measured": 0}
+
+    def counting(known):
+        def count(*args):
+            seen[known.__name__] += 1
+            return known(*args)
+
+        return count
+
+    monkeypatch.setattr("sporax.planner.search.tying.choose", counting(choose))
+    monkeypatch.setattr("sporax.planner.search.tying.measured", counting(measured))
+    return seen
+
+
+def limited(layers, share):
+    """A network and the options with a share of the memory of its fastest plan."""
+    graph = networks.mlp(layers, 256, 256).graph
+    fastest = repeated(graph, EIGHT, MODEL)
+    peak = memory_of(graph, fastest.plan).peak_bytes
+    return graph, fastest, SearchOptions(memory_bytes=int(share * peak))
+
+
+def test_a_price_on_bytes_leaves_blocks_alike(counted):
+    """So that what it takes to keep a limit does not grow with depth."""
+    asked = []
+    for layers in (12, 20):
+        graph, fastest, options = limited(layers, 0.9)
+        counted.update(choose=0, measured=0)
+        problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
+        found = choose_alike_within(problem, options.memory_bytes)
+        asked.append(counted["measured"])
+
+        check_plan(graph, found.plan)
+        assert memory_of(graph, found.plan).peak_bytes == found.peak_bytes <= options.memory_bytes
+        assert problem.seconds(found.chosen) >= fastest.bound_seconds * (1 - 1e-9)
+        assert choose_alike_within(problem, options.memory_bytes) is found
+
+    assert asked[0] == asked[1] == counted["choose"]
+
+
+def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch):
+    monkeypatch.setattr("sporax.planner.search.limit._DECISIONS", 0)
+    problem = ProblemBuilder(
+        networks.mlp(5, 64, 256).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)
+    ).build()
+    alike, free = choose_alike_within(problem, 1), smallest(problem, 1)
+
+    assert free.peak_bytes < 0.8 * alike.peak_bytes
+    assert fit_quickly(problem, alike.peak_bytes).peak_bytes <= alike.peak_bytes
+
+
+@pytest.mark.parametrize("mode", ["recursive", "repeated_blocks"])
+def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, monkeypatch):
+    """Messages that look at every decision by itself take minutes where there are thousands."""
+    monkeypatch.setattr("sporax.planner.search.limit._DECISIONS", 0)
+    monkeypatch.setattr("sporax.planner.search.limit.choose_within", None)
+    monkeypatch.setattr("sporax.planner.search.regions.resolve", None)
+    graph, _, options = limited(12, 0.9)
+    found = search(graph, EIGHT, MODEL, mode, options)
+
+    assert counted["choose"] > 0
+    assert memory_of(graph, found.plan).peak_bytes <= options.memory_bytes

@@ -163,3 +163,12 @@ def test_axes_within_nodes_stay_together():
     links = link_costs(load_profile("h100"), mesh)
 
     assert link_runs(mesh, links) == natural_units(mesh, links) == ((0, 1), (2, 3, 4))
+
+
+def test_depth_adds_no_kinds_of_operators():
+    """So that what an operator can choose, and what is known of it by itself, is asked once."""
+    few, many = (find_bundles(networks.mlp(layers, 32, 64).graph).kinds for layers in (4, 12))
+
+    assert len(few.examples) == len(many.examples)
+    assert len(few.of) < len(many.of)
+    assert many.each(lambda each: each.name) == [each.name for each in networks.mlp(12, 32, 64).graph.operators]

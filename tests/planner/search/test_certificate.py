@@ -8,11 +8,11 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.blocks import labels, tied
 from sporax.planner.search.certificate import bound_of
 from sporax.planner.search.deciding import lower_bound
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.repeats import find_repeats
+from sporax.planner.search.tying import labels, tied
 from sporax.planner.solver import CostGraph, evaluate, solve
 
 EIGHT = DeviceMatrix((2, 2, 2))

@@ -174,6 +174,21 @@ def test_layers_that_are_cut_alike_are_explained_once():
     assert "like it: #" in text
 
 
+def test_a_row_of_a_summary_is_a_name():
+    graph = with_paths(GRAPH)
+    (every, some, one) = (
+        {each.operator for each in explain(graph, PLAN, MODEL, path)}
+        for path in ("layers.0-2.op (3\N{NO-BREAK SPACE}×)", "layers.0,2", "layers.1.op dot_general")
+    )
+    names = [graph.operators[number].path for number in sorted(some)]
+
+    assert every == {number for number, each in enumerate(graph.operators) if each.name == "dot_general"}
+    assert set(names) <= {"layers.0.op", "layers.2.op"}
+    assert one == every - some
+    with pytest.raises(SporaxValueError, match="must be one of the program's"):
+        explain(graph, PLAN, MODEL, "layers.3-999999999999")
+
+
 @pytest.mark.parametrize(
     ("path", "most", "error"),
     [

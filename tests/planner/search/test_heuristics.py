@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import jax
+import jax.numpy as jnp
 import networks
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from running import assert_same_results
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
+from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search.ilp import ilp
@@ -85,6 +88,19 @@ def test_given_placements_are_kept(search):
     check_plan(graph, plan)
     assert plan.inputs[1] == plan.outputs[1] == weight
     assert_same_results(step, plan)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_what_is_given_on_all_axes_may_be_added_up(search):
+    """Rounds hand out axis after axis: a sum over a dimension that is given is in parts along those that are out."""
+    step = ingest(jax.make_jaxpr(lambda x: jnp.tanh(x).sum(0) ** 2)(jax.ShapeDtypeStruct((64, 32), jnp.float32)))
+    rows = Placement(((0, 1, 2), ()))
+    options = SearchOptions(fully_use_devices=True, fixed={step.graph.inputs[0].tensor: rows})
+    found, best = (each(step.graph, EIGHT, model(EIGHT), options) for each in (search, ilp))
+
+    assert found.plan.inputs[0] == rows
+    assert found.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
+    assert_same_results(step, found.plan)
 
 
 def test_a_seed_spreads():

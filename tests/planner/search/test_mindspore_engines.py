@@ -49,14 +49,12 @@ def sent_bytes(graph, plan):
     return sum(move.wire_bytes for transfer in transfers for move in transfer.redistribution.moves)
 
 
-SEARCHES = [each for each in MODES if each != "ilp"]
-"""The integer program takes longer, and finds what dynamic programming finds."""
 QUICK = ("dynamic_programming", "recursive_programming")
 GRID = [
     (name, profile, mode)
     for name in RECORDED
     for profile in known_profiles()
-    for mode in (SEARCHES if profile == "h200" else QUICK)
+    for mode in (MODES if profile == "h200" else QUICK)
     if (name, profile) != ("transformer", "cpu")
 ]
 

@@ -8,9 +8,9 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.blocks import labels
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.repeats import find_repeats
+from sporax.planner.search.tying import labels
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))

@@ -6,10 +6,11 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search.deciding import choose, choose_within
-from sporax.planner.search.limit import bound_below, fit, fit_quickly, usage
+from sporax.planner.search.limit import bound_below, fit, fit_quickly
 from sporax.planner.search.measuring import measured
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.transients import brought
+from sporax.planner.search.usage import usage
 
 MESH = DeviceMatrix((8,))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))

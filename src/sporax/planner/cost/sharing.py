@@ -10,14 +10,16 @@ there are as many shares as tensors that may need a collective: one start in all
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Operator, OperatorGraph, Role
 from sporax.planner.cost.lateness import rounds
 from sporax.planner.rules import Kind, entry_for, rule_for
 
-_FOLLOWING = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
+_ELEMENTWISE = "1 elementwise"
+_FOLLOWING = frozenset([_ELEMENTWISE, "2 dimensions", "4 reduction", "9 creation"])
 """Families of operators between products; all others are called products here."""
 
 
@@ -27,7 +29,8 @@ def num_sharing(graph: OperatorGraph) -> list[int]:
     Args:
         graph: the step, its loops written out. What is made in every round of a loop goes alone.
     """
-    awaited, waiting = _awaited(graph), _waiting(graph)
+    products = _products(graph)
+    awaited, waiting = _awaited(graph, products), _waiting(graph, products)
     behind, ends = _behind(graph, awaited)
     fetched = {each.tensor for each in graph.inputs if each.role is not Role.CONSTANT} & awaited
     times = rounds(graph)
@@ -42,25 +45,32 @@ def num_sharing(graph: OperatorGraph) -> list[int]:
     return found
 
 
-def _awaited(graph: OperatorGraph) -> set[int]:
+def _products(graph: OperatorGraph) -> list[bool]:
+    """For every operator whether it is a product."""
+    names = {operator.name for operator in graph.operators}
+    heavy = {name for name in names if name not in IDENTITIES and entry_for(name).family not in _FOLLOWING}
+    return [operator.name in heavy or bool(operator.bodies) for operator in graph.operators]
+
+
+def _awaited(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
     """Tensors that a product waits for."""
     found: set[int] = set()
-    for operator in reversed(graph.operators):
+    for operator, is_product in zip(reversed(graph.operators), reversed(products), strict=True):
         if operator.name == MARK:
             found.update(operand for operand, result in _pairs(operator) if result in found)
-        elif _is_product(operator) or not found.isdisjoint(operator.results):
+        elif is_product or not found.isdisjoint(operator.results):
             found.update(operator.operands)
     found.discard(LITERAL)
     return found
 
 
-def _waiting(graph: OperatorGraph) -> set[int]:
+def _waiting(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
     """Tensors that wait for a product."""
     found: set[int] = set()
-    for operator in graph.operators:
+    for operator, is_product in zip(graph.operators, products, strict=True):
         if operator.name == MARK:
             found.update(result for operand, result in _pairs(operator) if operand in found)
-        elif _is_product(operator) or not found.isdisjoint(operator.operands):
+        elif is_product or not found.isdisjoint(operator.operands):
             found.update(operator.results)
     return found
 
@@ -71,8 +81,7 @@ def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], se
     A reduction of what is combined itself, such as the norm of all gradients, has to wait for that. Of the tensors that parts
     pass through on their way to one reader, and of those that are added up, the last one counts.
     """
-    num_readers = Counter(tensor for operator in graph.operators for tensor in set(operator.operands))
-    num_readers.update(graph.outputs)
+    num_readers = Counter(itertools.chain(graph.outputs, *(set(operator.operands) for operator in graph.operators)))
     behind: dict[int, int] = {}
     parts: set[int] = set()
     for operator in graph.operators:
@@ -104,15 +113,9 @@ def _ways(operator: Operator) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(operator.operands, operator.results)]
 
 
-def _is_product(operator: Operator) -> bool:
-    return operator.name not in IDENTITIES and (
-        bool(operator.bodies) or entry_for(operator.name).family not in _FOLLOWING
-    )
-
-
 def _reduces(operator: Operator) -> bool:
     """Whether its results may be parts of sums of its own."""
-    if operator.name in IDENTITIES or operator.bodies:
+    if operator.name in IDENTITIES or operator.bodies or entry_for(operator.name).family == _ELEMENTWISE:
         return False
     return any(factor.kind is Kind.REDUCE for factor in rule_for(operator.operation).factors)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
@@ -33,7 +33,7 @@ def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
         tuple(Placement.replicated(graph.tensors[each.tensor].num_dims) for each in graph.inputs),
         tuple(Placement.replicated(0 if each == LITERAL else graph.tensors[each].num_dims) for each in graph.outputs),
         tuple(map(planned, graph.operators)),
-        notes=tuple(dict.fromkeys(_notes(graph))),
+        notes=tuple(dict.fromkeys(_notes(graph, map(rule_of, graph.operators)))),
         graph=graph.fingerprint(),
     )
 
@@ -78,7 +78,7 @@ class _Assembler:
             outputs,
             operators,
             self._settled(),
-            tuple(dict.fromkeys(_notes(graph, problem.catalogue.rule))),
+            tuple(dict.fromkeys(_notes(graph, map(problem.rule, range(len(graph.operators)))))),
             problem.options.alltoall,
             graph.fingerprint(),
         )
@@ -134,9 +134,8 @@ class _Assembler:
                 yield where
 
 
-def _notes(graph: OperatorGraph, rule: Callable[[Operator], Rule] = rule_of) -> Iterator[str]:
+def _notes(graph: OperatorGraph, rules: Iterable[Rule]) -> Iterator[str]:
     """What people should know: operators that cannot be cut, and why."""
-    for operator in graph.operators:
-        reason = "" if is_identity(operator) else rule(operator).opaque
-        if reason:
-            yield f"{reason} ({operator.path})" if operator.path else reason
+    for operator, rule in zip(graph.operators, rules, strict=True):
+        if rule.opaque and not is_identity(operator):
+            yield f"{rule.opaque} ({operator.path})" if operator.path else rule.opaque

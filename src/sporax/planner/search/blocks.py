@@ -1,15 +1,13 @@
 """Repeated blocks planned once: the layers of a deep network that look alike are cut alike.
 
-Blocks that follow each other and are alike (`repeats`) are tied: the decisions at one place are one variable with their costs
-added up, so what is to be decided does not grow with depth. For plans that alternate from layer to layer, every other block may
-differ; what lies before and behind is free. What tying costs at most is certified by a bound on the whole problem, which looks at
-one block, too (`certificate`); where it is too much, or too large for the memory, every decision gets its own variable after all.
+Blocks that follow each other and are alike (`repeats`) are tied (`tying`), so what is to be decided does not grow with depth.
+What tying costs at most is certified by a bound on the whole problem, which looks at one block, too (`certificate`); where it is
+too much, or too large for the memory, every decision gets its own variable after all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
@@ -19,12 +17,11 @@ from sporax.planner.search.certificate import bound_of
 from sporax.planner.search.deciding import choose, lower_bound
 from sporax.planner.search.fitting import cheapest
 from sporax.planner.search.measuring import measured
-from sporax.planner.search.moving import Floats
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.repeats import Edge, Repeats, find_repeats
+from sporax.planner.search.repeats import find_repeats
 from sporax.planner.search.result import SearchResult
-from sporax.planner.solver import CostGraph
+from sporax.planner.search.tying import TURNS, choice_alike, choose_alike_within, labels
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
 _TOLERABLE = 0.01
@@ -38,7 +35,7 @@ def repeated(
     model: CostModel,
     options: SearchOptions | None = None,
     *,
-    turns: int = 2,
+    turns: int = TURNS,
 ) -> SearchResult:
     """A plan in which repeated blocks are cut alike, with a bound on what better there could be.
 
@@ -58,17 +55,16 @@ def repeated(
     options = options or SearchOptions()
     problem = ProblemBuilder(graph, mesh, model, options).build()
     chosen, bound, decided = _decide(problem, turns)
-    cost = problem.seconds(chosen)
-    limit, plan = options.memory_bytes, None
-    if limit is not None:
-        found = measured(problem, chosen)
-        if found.peak_bytes <= limit:
-            plan = found.plan
+    limit = options.memory_bytes
+    if limit is not None and measured(problem, chosen).peak_bytes > limit:
+        within = choose_alike_within(problem, limit, turns)
+        if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
+            chosen = within.chosen
         else:
-            chosen = cheapest(problem, [chosen])
-            cost, decided = problem.seconds(chosen), len(chosen)
+            chosen, decided = cheapest(problem, [chosen, within.chosen]), len(chosen)
+    cost = problem.seconds(chosen)
     return SearchResult(
-        plan or plan_of(problem, chosen),
+        plan_of(problem, chosen),
         "repeated",
         cost,
         min(bound, cost),
@@ -83,7 +79,7 @@ def _decide(problem: Problem, turns: int) -> tuple[list[int], float, int]:
     repeats, bound = find_repeats(labels(problem), problem.edges), 0.0
     attempts: list[tuple[float, int, list[int]]] = []
     if repeats is not None:
-        chosen, variables = _choice(problem, repeats, turns)
+        chosen, variables = choice_alike(problem, repeats, turns)
         attempts.append((problem.seconds(chosen), variables, chosen))
         bound = bound_of(problem.costs, repeats, attempts[0][0] * problem.scale) / problem.scale
     if not attempts or attempts[0][0] > (1 + _TOLERABLE) * bound:
@@ -93,56 +89,3 @@ def _decide(problem: Problem, turns: int) -> tuple[list[int], float, int]:
         bound = max(bound, lower_bound(whole, min(attempts)[0] * problem.scale) / problem.scale)
     _, variables, chosen = min(attempts)
     return chosen, bound, variables
-
-
-def choose_alike(problem: Problem, turns: int = 2) -> list[int]:
-    """A good choice, in which blocks that repeat are decided alike; nothing is proven, and memory is not looked at."""
-    repeats = find_repeats(labels(problem), problem.edges)
-    if repeats is None:
-        return choose(problem.cost_graph())
-    return _choice(problem, repeats, turns)[0]
-
-
-def _choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
-    """A choice in which blocks are decided alike, and how many variables it took."""
-    small, variable = tied(problem.costs, repeats, turns)
-    decided = choose(small)
-    return [decided[each] for each in variable], small.num_nodes
-
-
-def labels(problem: Problem) -> list[Hashable]:
-    """Per decision what it is by itself: its candidates and their costs."""
-    return [(id(each.steps), costs.tobytes()) for each, costs in zip(problem.choices, problem.costs, strict=True)]
-
-
-def tied(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple[CostGraph, list[int]]:
-    """The problem in which blocks are decided alike, and for every decision its variable there.
-
-    Args:
-        costs: per decision [candidates].
-        repeats: which blocks are alike, and all edges.
-        turns: after how many blocks the decisions repeat.
-    """
-    count, turns = len(repeats.blocks), min(turns, len(repeats.blocks))
-    variable = [0] * len(costs)
-    for place, decision in enumerate(repeats.outside):
-        variable[decision] = place
-    for number, block in enumerate(repeats.blocks):
-        first = len(repeats.outside) + number % turns * len(block)
-        for place, decision in enumerate(block):
-            variable[decision] = first + place
-    small = [costs[decision] for decision in repeats.outside]
-    edges: list[Edge] = [(variable[first], variable[second], table) for first, second, table in repeats.others]
-    for turn, block in enumerate(repeats.blocks[:turns]):
-        times = len(range(turn, count, turns))
-        small += [times * costs[decision] for decision in block]
-        for (place, decision), table in repeats.shared.items():
-            edges.append((variable[block[place]], variable[decision], times * table))
-        for (here, there, later), table in repeats.wires.items():
-            pairs = len(range(turn, count - later, turns))
-            second = repeats.blocks[(turn + later) % turns][there]
-            edges += [(variable[block[here]], variable[second], pairs * table)] if pairs else []
-    for number, wire, is_first, decision in repeats.ends:
-        inside, table = repeats.blocks[number][wire[0 if is_first else 1]], repeats.wires[wire]
-        edges.append((variable[inside], variable[decision], table if is_first else table.T))
-    return CostGraph.unlimited(small, edges, "repeated blocks"), variable

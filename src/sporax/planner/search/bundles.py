@@ -23,7 +23,7 @@ from sporax.ir.operation import Shape
 from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
 from sporax.planner.cost.sharing import num_sharing
 from sporax.planner.rules.loops import CARRY
-from sporax.planner.search.operators import is_identity, is_light, is_linear, is_reduction
+from sporax.planner.search.operators import Kinds, is_identity, is_light, is_linear, is_reduction
 
 _ADDITIONS = frozenset(["add", "add_any", "sub"])
 """Sums of parts are parts of the sum."""
@@ -66,8 +66,8 @@ class Bundles:
         home: for every other operator but identities the bundle that it belongs to.
         readers: for every tensor (an origin) the operators that read it, in order, identities left out.
         relays: for tensors that have one, the relay.
-        late: for every operator whether it belongs to the backward pass or depends on it.
-        late_tensors: what such operators make.
+        kinds: of the operators.
+        late_tensors: what operators of the backward pass, or that depend on it, make.
         rounds: for every tensor how often it is made per step.
         sharing: for every tensor how many share the starts of its collectives.
     """
@@ -80,7 +80,7 @@ class Bundles:
     home: Mapping[int, int]
     readers: Mapping[int, Sequence[int]]
     relays: Mapping[int, int]
-    late: Sequence[bool]
+    kinds: Kinds
     late_tensors: frozenset[int]
     rounds: Sequence[int]
     sharing: Sequence[int]
@@ -107,8 +107,12 @@ def find_bundles(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Bundles:
 class _Finder:
     def __init__(self, graph: OperatorGraph, fixed: frozenset[int]) -> None:
         self.graph, self.fixed = graph, fixed
-        self.sizes: dict[Shape, int] = {}
+        self.kinds = Kinds(graph, late_operators(graph))
+        self.identity, self.light = self.kinds.each(is_identity), self.kinds.each(is_light)
+        self.reduction, self.linear = self.kinds.each(is_reduction), self.kinds.each(is_linear)
+        self.sizes = self._sizes()
         self.origin = self._origins()
+        self.reads = self._reads()
         self.readers = self._readers()
         self.sums = self._sums()
         self.expanding = self._expanding()
@@ -119,7 +123,7 @@ class _Finder:
         self.home: dict[int, int] = {}
         inputs = [each.tensor for each in graph.inputs]
         self.replaced = {
-            self._origin(graph.outputs[output]): inputs[argument]
+            self.origin[graph.outputs[output]]: inputs[argument]
             for output, argument in graph.aliases
             if graph.outputs[output] != LITERAL
         }
@@ -128,7 +132,7 @@ class _Finder:
         for each in self.graph.inputs:
             self._new_bundle(each.tensor, -1)
         for number, operator in enumerate(self.graph.operators):
-            if is_identity(operator):
+            if self.identity[number]:
                 for tensor in operator.results:
                     if self.origin[tensor] == tensor:
                         self._new_bundle(tensor, number)
@@ -146,7 +150,7 @@ class _Finder:
             self.home,
             self.readers,
             relays,
-            late_operators(self.graph),
+            self.kinds,
             late_tensors(self.graph),
             rounds(self.graph),
             num_sharing(self.graph),
@@ -163,16 +167,24 @@ class _Finder:
                         origin[result] = origin[operand]
         return tuple(origin)
 
-    def _origin(self, tensor: int) -> int:
-        return tensor if tensor == LITERAL else self.origin[tensor]
+    def _sizes(self) -> list[int]:
+        """For every tensor how many elements it has."""
+        known: dict[Shape, int] = {}
+        for each in self.graph.tensors:
+            if each.shape not in known:
+                known[each.shape] = math.prod(each.shape)
+        return [known[each.shape] for each in self.graph.tensors]
+
+    def _reads(self) -> list[list[int]]:
+        """For every operator the tensors that it reads, by origin, constants left out."""
+        origin = self.origin
+        return [[origin[each] for each in operator.operands if each != LITERAL] for operator in self.graph.operators]
 
     def _readers(self) -> dict[int, list[int]]:
         readers: dict[int, list[int]] = {}
-        for number, operator in enumerate(self.graph.operators):
-            if is_identity(operator):
-                continue
-            for tensor in dict.fromkeys(map(self._origin, operator.operands)):
-                if tensor != LITERAL:
+        for number, tensors in enumerate(self.reads):
+            if not self.identity[number]:
+                for tensor in dict.fromkeys(tensors):
                     readers.setdefault(tensor, []).append(number)
         return readers
 
@@ -184,28 +196,28 @@ class _Finder:
         terms: dict[int, int] = {}
         last: dict[int, int] = {}
         for number, operator in enumerate(self.graph.operators):
-            count = self._num_terms(operator, terms)
+            count = self._num_terms(number, operator.name, terms)
             adds = operator.name in _ADDITIONS
             for tensor in operator.results if count else ():
                 alone = len(self.readers.get(tensor, ())) < 2
                 terms[tensor] = count if alone or not adds else 0
             if adds and count > 1:
-                for tensor in map(self._origin, operator.operands):
+                for tensor in self.reads[number]:
                     if tensor in last and len(self.readers[tensor]) == 1:
                         del last[tensor]
                 last[operator.results[0]] = number
         return frozenset(last.values())
 
-    def _num_terms(self, operator: Operator, terms: Mapping[int, int]) -> int:
+    def _num_terms(self, number: int, name: str, terms: Mapping[int, int]) -> int:
         """How many products and reductions an operator's result is the sum of."""
-        tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
-        if is_identity(operator):
+        if self.identity[number]:
             return 0
-        if operator.name in _ADDITIONS:
+        tensors = self.reads[number]
+        if name in _ADDITIONS:
             return sum(terms.get(tensor, 0) for tensor in tensors)
-        if not is_light(operator) or is_reduction(operator):
+        if not self.light[number] or self.reduction[number]:
             return 1
-        return terms.get(tensors[0], 0) if len(tensors) == 1 and is_linear(operator) else 0
+        return terms.get(tensors[0], 0) if len(tensors) == 1 and self.linear[number] else 0
 
     def _expanding(self) -> frozenset[int]:
         """Light operators that make more than they are given, all operands together, or are made of such operators' results.
@@ -215,19 +227,18 @@ class _Finder:
         found: set[int] = set()
         made: set[int] = set()
         for number, operator in enumerate(self.graph.operators):
-            if not is_light(operator) or is_identity(operator) or is_reduction(operator) or len(operator.results) != 1:
+            if not self.light[number] or self.identity[number] or self.reduction[number] or len(operator.results) != 1:
                 continue
-            size = self._size(operator.results[0])
-            tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
-            given = sum(self._size(tensor) for tensor in tensors if tensor not in made)
-            if given < size or all(tensor in made for tensor in tensors):
+            (result,) = operator.results
+            given = [self.sizes[tensor] for tensor in self.reads[number] if tensor not in made]
+            if sum(given) < self.sizes[result] or not given:
                 found.add(number)
-                made.add(operator.results[0])
+                made.add(result)
         return frozenset(found)
 
     def _pulled_by(self) -> dict[int, int]:
         """For operators that follow their reader: that reader."""
-        kept = {*map(self._origin, self.graph.outputs), *self.fixed}
+        kept = {self.origin[each] for each in self.graph.outputs if each != LITERAL} | self.fixed
         made = frozenset(self.graph.operators[number].results[0] for number in self.expanding)
         pulled: dict[int, int] = {}
         for number in sorted(self.expanding, reverse=True):
@@ -242,16 +253,7 @@ class _Finder:
 
     def _belongs(self, number: int, made: frozenset[int]) -> bool:
         """Whether an operator follows something that is there already, and not only what was `made` for it."""
-        operator = self.graph.operators[number]
-        tensors = {self._origin(each) for each in operator.operands if each != LITERAL}
-        return is_light(operator) and number not in self.expanding and not tensors <= made
-
-    def _size(self, tensor: int) -> int:
-        shape = self.graph.tensors[tensor].shape
-        size = self.sizes.get(shape)
-        if size is None:
-            size = self.sizes[shape] = math.prod(shape)
-        return size
+        return self.light[number] and number not in self.expanding and not made.issuperset(self.reads[number])
 
     # ---------------------------------------------------------------------------------------------------- decisions
 
@@ -261,7 +263,7 @@ class _Finder:
 
     def _place(self, number: int, operator: Operator) -> None:
         """Give an operator to a bundle, or a decision of its own."""
-        followed = self._followed(operator) if is_light(operator) else None
+        followed = self._followed(number, operator) if self.light[number] else None
         if followed is None:
             self.heavy[number] = len(self.nodes)
             self.nodes.append(Node(-1, number))
@@ -269,14 +271,14 @@ class _Finder:
             self.home[number] = followed
             self.nodes[followed].followers.append(number)
         for tensor in operator.results:
-            if followed is None or is_reduction(operator) or number in self.sums or tensor in self.fixed:
+            if followed is None or self.reduction[number] or number in self.sums or tensor in self.fixed:
                 self._new_bundle(tensor, number)
             else:
                 self.node_of[tensor] = followed
 
-    def _followed(self, operator: Operator) -> int | None:
+    def _followed(self, number: int, operator: Operator) -> int | None:
         """The bundle that an operator follows: that of the variable it updates, else of its largest, newest operand."""
-        tensors = [self._origin(each) for each in operator.operands if each != LITERAL]
+        tensors = self.reads[number]
         known = [tensor for tensor in tensors if tensor in self.node_of]
         if operator.name == CARRY:
             return self.node_of[tensors[0]]  # the end of a round follows its start
@@ -284,7 +286,7 @@ class _Finder:
             updated = self.replaced.get(result)
             if updated is not None and any(self.node_of[tensor] == self.node_of[updated] for tensor in known):
                 return self.node_of[updated]
-        best = max(known, key=lambda tensor: (self._size(tensor), self.node_of[tensor]), default=None)
+        best = max(known, key=lambda tensor: (self.sizes[tensor], self.node_of[tensor]), default=None)
         return None if best is None else self.node_of[best]
 
     def _pull(self, number: int) -> None:

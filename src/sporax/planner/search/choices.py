@@ -24,7 +24,7 @@ from sporax.planner.rules.loops import CARRY, SUMMED
 from sporax.planner.search.bundles import Bundles
 from sporax.planner.search.menu import Units, cuts_of, in_parts, placements_of, restricted
 from sporax.planner.search.moving import Floats, Mover
-from sporax.planner.search.operators import Signature, is_light, rule_of, signature
+from sporax.planner.search.operators import Kinds, is_light, rule_of
 
 
 class Step(NamedTuple):
@@ -70,8 +70,7 @@ class Choices:
         return self.placements[candidate] if self.placements else self.steps[candidate][0].assignment
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
+class _Member(NamedTuple):
     """An operator of a bundle with tensors numbered within the bundle; those of others are negative."""
 
     kind: int
@@ -79,8 +78,7 @@ class _Member:
     results: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Structure:
+class _Structure(NamedTuple):
     """All of a bundle that its candidates depend on, but for where its root is made and what was decided before."""
 
     specs: tuple[TensorSpec, ...]
@@ -126,6 +124,7 @@ class Catalogue:
     """Works out choices, and remembers them by shape.
 
     Args:
+        kinds: of the operators that may be asked for.
         mesh: the devices.
         model: prices operators.
         mover: prices moves.
@@ -137,6 +136,7 @@ class Catalogue:
 
     def __init__(
         self,
+        kinds: Kinds,
         mesh: DeviceMatrix,
         model: CostModel,
         mover: Mover,
@@ -147,10 +147,12 @@ class Catalogue:
     ) -> None:
         self.mesh, self.model, self.mover, self.units = mesh, model, mover, units
         self.busy, self.align, self.follow = busy, align, follow
-        self._kinds: dict[Signature, int] = {}
-        self._operators: list[Operator] = []
-        self._rules: list[Rule] = []
-        self._weights: list[float] = []
+        self.kinds = kinds
+        self._rules = [rule_of(each) for each in kinds.examples]
+        late = model.late_computing
+        self._weights = [
+            each.times * (late if is_late else 1.0) for each, is_late in zip(kinds.examples, kinds.late, strict=True)
+        ]
         self._followed: dict[tuple[int, tuple[Placement | None, ...]], Step] = {}
         self._pulled: dict[tuple[int, Placement], Step] = {}
         self._steps: dict[tuple[int, Assignment], Step] = {}
@@ -166,26 +168,16 @@ class Catalogue:
         self._bundles.clear()
         self._heavy.clear()
 
-    def rule(self, operator: Operator) -> Rule:
-        """The rule of an operator, remembered."""
-        return self._rules[self._kind(operator)]
-
-    def _kind(self, operator: Operator, late: bool = False) -> int:
-        key = (*signature(operator.operation), bool(operator.bodies), late, operator.times)
-        kind = self._kinds.get(key)
-        if kind is None:
-            kind = self._kinds[key] = len(self._rules)
-            self._rules.append(rule_of(operator))
-            self._operators.append(operator)
-            self._weights.append(operator.times * (self.model.late_computing if late else 1.0))
-        return kind
+    def rule(self, number: int) -> Rule:
+        """The rule of an operator, by its number."""
+        return self._rules[self.kinds.of[number]]
 
     # ----------------------------------------------------------------------------------------------- heavy operators
 
     def heavy(self, bundles: Bundles, number: int, base: Base = None, given: Assignment | None = None) -> Choices:
         """Choices of a heavy operator; the one that is given."""
         operator = bundles.graph.operators[number]
-        kind = self._kind(operator, bundles.late[number])
+        kind = self.kinds.of[number]
         key = (kind, base, given)
         if key not in self._heavy:
             self._heavy[key] = self._work_out_heavy(kind, base, given)
@@ -196,7 +188,7 @@ class Catalogue:
         return Choices((number,), (), shared.seconds, shared.steps, lies, tuple(wants))
 
     def _work_out_heavy(self, kind: int, base: Base, given: Assignment | None) -> Choices:
-        operator, rule = self._operators[kind], self._rules[kind]
+        operator, rule = self.kinds.examples[kind], self._rules[kind]
         assert not isinstance(base, Placement)
         best: dict[tuple[object, object], Step] = {}
         cuts = self._possible_cuts(operator, rule, base) if given is None else [self._so_far(given, base)]
@@ -246,7 +238,7 @@ class Catalogue:
         if step is None:
             rule = self._rules[kind]
             operands, results = placements(rule, assignment)
-            seconds = self.model.seconds(self._operators[kind].operation, rule, assignment, self.mesh)
+            seconds = self.model.seconds(self.kinds.examples[kind].operation, rule, assignment, self.mesh)
             step = Step(assignment, operands, results, seconds * self._weights[kind])
             self._steps[kind, assignment] = step
         return step
@@ -328,7 +320,7 @@ class Catalogue:
                 operands.append(outer.setdefault(tensor, -1 - len(outer)))
         operator = bundles.graph.operators[follower]
         return _Member(
-            self._kind(operator, bundles.late[follower]),
+            self.kinds.of[follower],
             tuple(operands),
             tuple(local[each] for each in operator.results),
         )
@@ -403,7 +395,7 @@ class Catalogue:
         step = self._followed.get(key)
         if step is None:
             ends_round = (
-                self._operators[kind].name == CARRY
+                self.kinds.examples[kind].name == CARRY
             )  # which lies as the round's start, wherever its end is made
             step = self._step(kind, propagate(self._rules[kind], self.mesh, known[:1] if ends_round else known))
             if any(where is not None and where.partial for where in known) and not _agrees(step, known):
@@ -414,7 +406,7 @@ class Catalogue:
 
     def _together(self, kind: int, known: tuple[Placement | None, ...]) -> Step:
         """As `_follow`, when the other operands of the same shape are in parts, too: sums of parts."""
-        operands = self._operators[kind].operation.operands
+        operands = self.kinds.examples[kind].operation.operands
         parts = next(where for where in known if where is not None and where.partial)
         filled = [
             parts if where is None and spec.num_dims == len(parts.dims) else where

@@ -192,6 +192,8 @@ def _decide_within(core: Core, sweeps: int, refine: bool) -> Ints | None:
         cost = core.cost(found)
         if cost < least and core.fits(found):
             best, least = found, cost
+        if least <= (1 + OPTIMALITY_TOLERANCE) * ascent.bound:
+            break
     worth = refine and best is not None and least > (1 + _GAP) * ascent.bound
     return refined(core, best, _TIED_BALLS, _TIED_BALL) if worth and best is not None else best
 
@@ -207,14 +209,14 @@ def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL)
     """
     step = max(size // 2, -(-core.num_nodes // balls), 1)
     for start in range(0, core.num_nodes, step):
-        free = _ball(core, start, size)
+        free = ball(core, start, size)
         _, found = resolve(core, positions, free, time.monotonic() + _BALL_SECONDS)
         if found is not None and core.cost(found) <= core.cost(positions):
             positions = found
     return positions
 
 
-def _ball(core: Core, start: int, size: int) -> Ints:
+def ball(core: Core, start: int, size: int) -> Ints:
     """Nodes in the order in which they are reached from one of them."""
     reached = {start: None}
     waiting = deque([start])

@@ -1,8 +1,8 @@
 """What the quick searches do about memory: of several choices the cheapest that fits, and one more that prices memory.
 
 Where the cheapest choice of all fits there is nothing to do. Otherwise messages with a price on memory (`deciding`) suggest
-choices, measured as finished plans (`limit`). Where none of them fits, and not even the smallest plan that can be found, the
-integer program has the last word.
+choices, measured as finished plans (`limit`), or else there is the smallest plan that can be found. The cheapest of these is made
+cheaper region by region (`regions`). Where nothing fits, the integer program has the last word.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sporax.planner.search.deciding import choose
-from sporax.planner.search.limit import fit_quickly, smallest, solve_within
-from sporax.planner.search.measuring import cheapened, measured
+from sporax.planner.search.limit import fit_quickly, is_large, smallest, solve_within
+from sporax.planner.search.measuring import measured
 from sporax.planner.search.problem import Problem
+from sporax.planner.search.regions import settled
 
 
 def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float = 20.0) -> list[int]:
@@ -33,11 +34,8 @@ def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float
     fitting = next((chosen for chosen in known if measured(problem, chosen).peak_bytes <= limit), None)
     if fitting is known[0]:
         return fitting
-    priced = fit_quickly(problem, limit)
-    both = [chosen for chosen in (fitting, priced.chosen if priced else None) if chosen is not None]
-    if both:
-        return min(both, key=problem.seconds)
-    least = smallest(problem, limit)
+    found = [each for each in (fitting and measured(problem, fitting), fit_quickly(problem, limit)) if each]
+    least = min(found, key=lambda each: problem.seconds(each.chosen)) if found else smallest(problem, limit)
     if least.peak_bytes <= limit:
-        return cheapened(problem, least, limit).chosen
+        return least.chosen if is_large(problem) else settled(problem, least, limit).chosen
     return solve_within(problem, limit, seconds, tried=True)[0].chosen

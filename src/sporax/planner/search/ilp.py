@@ -1,11 +1,12 @@
 """The search that proves: the whole problem goes to the cost-graph solver.
 
-Under a memory limit its bound is that of plans of which what they surely need fits (`surely`). Where the best of these does not
-fit, because it needs more, plans that do are looked for (`limit`), and the recursive search has its say as well.
+Where the best plan does not fit the memory, plans that do are looked for (`limit`), and the recursive search has its say as well.
+The bound is then that of plans of which what they surely need fits (`surely`), or of all plans.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from operator import itemgetter
 
@@ -22,6 +23,9 @@ from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import Solution, solve
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
+
+_FREE_SHARE = 0.5
+"""Share of the time, at most, for the question what would be best with as much memory as plans like."""
 
 
 @inside_loops
@@ -77,9 +81,16 @@ def _is_proven(cost: float, bound: float | None) -> bool:
 
 
 def _solve(problem: Problem, seconds: float) -> tuple[Fitted, Solution]:
-    if problem.options.memory_bytes is not None:
-        return solve_within(problem, problem.options.memory_bytes, seconds)
-    solution = solve(problem.cost_graph(), seconds=seconds)
-    if solution.choices is None:
+    """The best plan that was found, and a solution whose bound holds for all plans.
+
+    The cheapest plan of all may fit. Where it does not, what it costs is still a bound.
+    """
+    limit, start = problem.options.memory_bytes, time.monotonic()
+    free = solve(problem.cost_graph(), seconds=seconds if limit is None else _FREE_SHARE * seconds)
+    found = None if free.choices is None else measured(problem, free.choices.tolist())
+    if found is not None and (limit is None or found.peak_bytes <= limit):
+        return found, free
+    if limit is None:
         raise SporaxRuntimeError(f"For 'ilp', {seconds} seconds must be enough to find a plan, but none was found.")
-    return measured(problem, solution.choices.tolist()), solution
+    found, within = solve_within(problem, limit, seconds - (time.monotonic() - start))
+    return found, max(free, within, key=lambda each: -math.inf if each.bound is None else each.bound)

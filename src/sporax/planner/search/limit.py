@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory import MemoryUse, Use, lives, memory_over_time
+from sporax.planner.memory import MemoryUse, Use, memory_over_time
 from sporax.planner.search.bounding import bounding_graph
 from sporax.planner.search.deciding import choose, choose_within, refine_within
-from sporax.planner.search.measuring import Fitted, cheapened, measured, shrunk
+from sporax.planner.search.measuring import Fitted, measured, shrunk
 from sporax.planner.search.problem import NANOSECONDS, Problem
+from sporax.planner.search.regions import settled
 from sporax.planner.search.transients import Piece, brought
+from sporax.planner.search.tying import choose_alike_within
+from sporax.planner.search.usage import Usage, usage
 from sporax.planner.solver import CostGraph, Solution, solve
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
@@ -37,6 +39,10 @@ _PROVING_SHARE = 0.4
 """Share of the solver's time for the bound."""
 _TRIES = ((1.0, _ROUNDS), (0.96, 2), (0.6, 2))
 """Shares of the limit that messages are given, and rounds: with less they go other ways, and may find more."""
+_LEAST_ROUNDS, _DECISIONS = 2, 8000
+"""How often messages are asked for a plan that fits, at least, and how many decisions they are told of in all these rounds, at
+most: a count and no clock, so that all processes find the same. Where there are more, blocks that repeat are decided alike
+first (`tying`)."""
 _WORTH = 0.99
 """Share of the cost that another round must bring it to."""
 _PRECISION = 0.02
@@ -51,31 +57,6 @@ Bytes = NDArray[np.int64]
 
 Decide = Callable[[CostGraph], "Sequence[int] | None"]
 """One candidate per node of a graph with a memory limit, or None where nothing that fits was found."""
-
-
-Usage = Sequence[Mapping[Piece, Sequence[int]]]
-
-
-def usage(problem: Problem) -> Usage:
-    """For every decision, when its tensors are there and how many bytes they take, per candidate."""
-    if "usage" not in problem.remembered:
-        problem.remembered["usage"] = _usage(problem)
-    known: Usage = problem.remembered["usage"]
-    return known
-
-
-def _usage(problem: Problem) -> Usage:
-    graph, bundles = problem.graph, problem.bundles
-    found: list[dict[Piece, list[int]]] = [{} for _ in problem.choices]
-    for life in lives(graph):
-        origin = bundles.origin[life.tensor]
-        node = bundles.node_of[origin]
-        where = problem.choices[node].lies[origin]
-        sizes = [local_bytes(graph.tensors[origin], each, problem.mesh) for each in where]
-        piece = (life.begin + 1, life.end + 2)
-        before = found[node].get(piece, [0] * len(sizes))
-        found[node][piece] = [a + b for a, b in zip(before, sizes, strict=True)]
-    return found
 
 
 def limited_graph(
@@ -192,9 +173,23 @@ def beside(problem: Problem, fitted: Fitted, known: Usage) -> Bytes:
     return found
 
 
+def is_large(problem: Problem) -> bool:
+    """Whether there are too many decisions to ask messages as often as would be good."""
+    return 2 * len(problem.costs) * sum(rounds for _, rounds in _TRIES) > _DECISIONS
+
+
 def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
-    """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined."""
+    """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined.
+
+    They are asked about a large problem only where no plan fits in which blocks are alike, and less often.
+    """
+    if is_large(problem):
+        alike = choose_alike_within(problem, limit)
+        if alike.peak_bytes <= limit:
+            return alike
     rough = _fit_in_both_ways(problem, limit)
+    if is_large(problem):
+        return rough[0] if rough else None
     if rough is None:
         return fit(problem, limit, refine_within, rounds=2)
     best, known = rough
@@ -204,12 +199,13 @@ def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
 
 def _fit_in_both_ways(problem: Problem, limit: int) -> tuple[Fitted, Usage] | None:
     """The cheapest plan that fits of those that messages suggest, given the limit or less, and what they were told of."""
-    found = [
-        (fit(problem, int(limit * share), choose_within, rounds, known=known), known)
-        for known in (usage(problem), brought(problem))
-        for share, rounds in _TRIES
-    ]
-    fitting = [(each, known) for each, known in found if each is not None]
+    left = max(_DECISIONS // len(problem.costs), _LEAST_ROUNDS)
+    fitting: list[tuple[Fitted, Usage]] = []
+    for (share, rounds), known in itertools.product(_TRIES, (usage(problem), brought(problem))):
+        if left:
+            found = fit(problem, int(limit * share), choose_within, min(rounds, left), known=known)
+            fitting += [] if found is None else [(found, known)]
+            left -= min(rounds, left)
     return min(fitting, key=lambda pair: problem.seconds(pair[0].chosen), default=None)
 
 
@@ -243,19 +239,24 @@ def solve_within(
         choices = solver(graph, seconds=max(start + seconds - time.monotonic(), 1.0)).choices
         return None if choices is None else choices.tolist()
 
+    def cost(fitted: Fitted) -> float:
+        return problem.seconds(fitted.chosen)
+
+    def is_open(fitted: Fitted) -> bool:
+        return cost(fitted) > (1 + OPTIMALITY_TOLERANCE) * (proof.bound or 0.0) / problem.scale
+
     if not proof.infeasible:
         found += _fitting(limit, fit(problem, limit, decide, rounds=1))
         found += [] if tried else _fitting(limit, fit_quickly(problem, limit))
         for known in (usage(problem), brought(problem)) if found else ():
-            least = min(found, key=lambda each: problem.seconds(each.chosen))
-            if problem.seconds(least.chosen) > (1 + OPTIMALITY_TOLERANCE) * (proof.bound or 0.0) / problem.scale:
+            least = min(found, key=cost)
+            if is_open(least) and time.monotonic() < start + seconds:
                 reserve = beside(problem, least, known)
                 found += _fitting(limit, fit(problem, limit, decide, _PROVING_ROUNDS, reserve, known))
-    if found:
-        return replace(min(found, key=lambda each: problem.seconds(each.chosen)), rounds=asked), proof
-    least = smallest(problem, limit)
+    least = min(found, key=cost) if found else smallest(problem, limit)
     if least.peak_bytes <= limit:
-        return replace(cheapened(problem, least, limit), rounds=asked + 1), proof
+        ready = is_large(problem) or not is_open(least)
+        return replace(least if ready else settled(problem, least, limit), rounds=asked), proof
     raise SporaxRuntimeError(
         f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {_kilobytes(least.peak_bytes) / 1e3:.3f} MB "
         f"is the least that was found to do ({_spent(least.memory)}). {_advice(least.memory)}"
@@ -308,13 +309,22 @@ def _advice(memory: MemoryUse) -> str:
 
 
 def smallest(problem: Problem, enough: int = 0) -> Fitted:
-    """A plan that needs as little memory as was found to do.
+    """A plan that needs as little memory as was found to do; remembered.
 
     Args:
         problem: the problem.
         enough: bytes that are little enough.
     """
-    found = measured(problem, choose(problem.cost_graph()))
+    name = f"smallest, {enough} are enough"
+    if name not in problem.remembered:
+        problem.remembered[name] = _smallest(problem, enough)
+    known: Fitted = problem.remembered[name]
+    return known
+
+
+def _smallest(problem: Problem, enough: int) -> Fitted:
+    large = is_large(problem)
+    found = choose_alike_within(problem, enough) if large else measured(problem, choose(problem.cost_graph()))
     allowed = _least_tensors(problem, found.peak_bytes)
     while allowed < found.peak_bytes:
         choices = choose_within(limited_graph(problem, allowed))
@@ -322,7 +332,7 @@ def smallest(problem: Problem, enough: int = 0) -> Fitted:
             found = min(found, measured(problem, choices), key=lambda each: each.peak_bytes)
             break
         allowed = int(allowed * _STEP) + 1
-    while (less := _fit_in_both_ways(problem, int(found.peak_bytes * _LESS))) is not None:
+    while not large and (less := _fit_in_both_ways(problem, int(found.peak_bytes * _LESS))) is not None:
         found, _ = less
     return shrunk(problem, found, enough)
 

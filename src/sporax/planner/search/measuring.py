@@ -65,7 +65,7 @@ def shrunk(problem: Problem, found: Fitted, enough: int = 0) -> Fitted:
         found: where to begin.
         enough: bytes that are little enough.
     """
-    sizes, left = _sizes(problem), _num_plans(problem)
+    sizes, left = _sizes(problem), num_plans(problem)
     for few in (_CANDIDATES, None):
         better = True
         while better:
@@ -93,7 +93,7 @@ def cheapened(problem: Problem, found: Fitted, limit: int) -> Fitted:
         found: where to begin.
         limit: bytes of one device.
     """
-    improver, left = Improver(problem), _num_plans(problem)
+    improver, left = Improver(problem), num_plans(problem)
     too_large: set[tuple[int, ...]] = set()
     better = True
     while better:
@@ -114,7 +114,7 @@ def cheapened(problem: Problem, found: Fitted, limit: int) -> Fitted:
     return found
 
 
-def _num_plans(problem: Problem) -> int:
+def num_plans(problem: Problem) -> int:
     """How many plans may be measured: a count and no clock, so that all processes find the same."""
     return min(max(_OPERATORS // max(len(problem.graph.operators), 1), _FEWEST), _MOST)
 

@@ -7,11 +7,11 @@ heavy      everything else: products, windows, indexing, order, algebra, control
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
-from sporax.ir.graph import IDENTITIES, MARK, Operator
+from sporax.ir.graph import IDENTITIES, MARK, Operator, OperatorGraph
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.planner.rules import Rule, entry_for, replicate, rule_for
 from sporax.planner.rules.elementwise import side_by_side
@@ -26,6 +26,8 @@ _LINEAR = frozenset(["neg", "mul", "div", "copy", "convert_element_type"])
 """Elementwise, and may let parts of their only tensor through."""
 
 _EDGES = frozenset([ENTER, STACK, CARRY, JOIN])
+
+_Known = TypeVar("_Known")
 
 Signature = tuple[Hashable, ...]
 
@@ -65,6 +67,42 @@ def _hashable(value: Any) -> Hashable:
     except TypeError:
         return id(value)
     return value  # type: ignore[no-any-return]
+
+
+class Kinds:
+    """The operators of a graph by kind. Layers repeat, so what is known of an operator by itself is asked once per kind.
+
+    Marks are of one kind, whatever passes through them, and so are barriers.
+
+    Args:
+        graph: the graph.
+        late: for every operator whether it belongs to the backward pass or depends on it.
+
+    Attributes:
+        of: for every operator its kind.
+        examples: for every kind an operator,
+        late: and whether it is late.
+    """
+
+    def __init__(self, graph: OperatorGraph, late: Sequence[bool]) -> None:
+        self.of: list[int] = []
+        self.examples: list[Operator] = []
+        self.late: list[bool] = []
+        known: dict[Hashable, int] = {}
+        for operator, is_late in zip(graph.operators, late, strict=True):
+            key: Hashable = operator.name
+            if not is_identity(operator):
+                key = signature(operator.operation), bool(operator.bodies), operator.times, is_late
+            kind = known.setdefault(key, len(known))
+            if kind == len(self.examples):
+                self.examples.append(operator)
+                self.late.append(is_late)
+            self.of.append(kind)
+
+    def each(self, known: Callable[[Operator], _Known]) -> list[_Known]:
+        """For every operator what is `known` of its kind."""
+        answers = [known(example) for example in self.examples]
+        return [answers[kind] for kind in self.of]
 
 
 def rule_of(operator: Operator) -> Rule:

@@ -5,6 +5,7 @@ Every search works on a `Problem`. Costs are nanoseconds inside, because the sol
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +22,7 @@ from sporax.planner.cost.symbolic import SECONDS, unit_of
 from sporax.planner.rules import Assignment, Rule
 from sporax.planner.search.bundles import Bundles, find_bundles
 from sporax.planner.search.choices import Base, Catalogue, Choices
-from sporax.planner.search.menu import Units, check_units, natural_units
+from sporax.planner.search.menu import Units, check_units, natural_units, restricted
 from sporax.planner.search.moving import Floats, Mover
 from sporax.planner.search.operators import is_identity
 from sporax.planner.solver import CostGraph
@@ -111,7 +112,7 @@ class Problem:
 
     def rule(self, number: int) -> Rule:
         """The rule of an operator."""
-        return self.catalogue.rule(self.graph.operators[number])
+        return self.catalogue.rule(number)
 
     def bases(self, chosen: Sequence[int]) -> list[Base]:
         """What a choice decides, for a search that goes on from there."""
@@ -152,7 +153,14 @@ class ProblemBuilder:
         self._careful, self._mover = careful, Mover(mesh, model.links, options.alltoall, True) if hurry else careful
         self._tables: dict[Hashable, tuple[Sequence[Placement], Sequence[Placement], Floats]] = {}
         self.catalogue = Catalogue(
-            mesh, model, self._mover, self.units, options.fully_use_devices, options.align, options.follow
+            self.bundles.kinds,
+            mesh,
+            model,
+            self._mover,
+            self.units,
+            options.fully_use_devices,
+            options.align,
+            options.follow,
         )
 
     def priced(self, bases: Sequence[Base] | None) -> Problem:
@@ -171,7 +179,7 @@ class ProblemBuilder:
             base = bases[number] if bases is not None else None
             if node.is_bundle:
                 made = self._made(number, choices)
-                given = None if node.is_relay else self.options.fixed.get(node.root)
+                given = None if node.is_relay else self._given(node.root, units, base)
                 choices.append(self.catalogue.bundle(self.bundles, number, made, given, base))
             else:
                 given_cut = self.options.cuts.get(node.producer)
@@ -189,6 +197,13 @@ class ProblemBuilder:
             self.catalogue,
             self.scale,
         )
+
+    def _given(self, tensor: int, units: Units, base: Base) -> Placement | None:
+        """Where a tensor must lie, along all axes but those that are handed out later."""
+        where = self.options.fixed.get(tensor)
+        known = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
+        later = {*itertools.chain(*self.units)} - known
+        return None if where is None else restricted(where, frozenset(self.mesh.device_axes) - later)
 
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root lies when it is made, and the tensor by its number there."""

@@ -3,12 +3,12 @@
 For every axis, from the outermost to the innermost, each decision extends what it has by that axis at one place or none, so
 there are only a handful of candidates at a time. Double recursion (Wang et al., Euro-Par 2021) works this way, with halves and
 a constant for every disagreement, heaviest operators first; here axes have any size, disagreements cost what the moves cost,
-and messages between the decisions take the place of an order (`deciding`); layers that repeat are decided alike (`blocks`).
+and messages between the decisions take the place of an order (`deciding`); layers that repeat are decided alike (`tying`).
 What is decided first weighs on the rest, so two orders are tried: axis by axis, and all axes in one round, those of one kind of
 link together.
 
 Where the best of these plans does not fit the memory, every round may take what the rounds to come can still make fit by cutting
-it; and all axes are handed out at once as well, as the other searches do.
+it (unless the problem is large); and all axes are handed out at once as well, as the other searches do.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.blocks import choose_alike
 from sporax.planner.search.choices import Base
 from sporax.planner.search.deciding import choose_within
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import fit
+from sporax.planner.search.limit import fit, is_large
 from sporax.planner.search.measuring import Fitted, measured
 from sporax.planner.search.menu import Units, natural_units
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
+from sporax.planner.search.tying import choose_alike
 
 Order = tuple[Units, ...]
 """What each round hands out."""
@@ -71,7 +71,7 @@ def recursive(
     best = min(attempts, key=_cost)
     if not _fits(best, options.memory_bytes):
         builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
-        tight = [_run(builder, order) for order in orders]
+        tight = [] if is_large(best.final) else [_run(builder, order) for order in orders]
         sketches += tight
         attempts += [_finished(builder, each) for each in tight]
         known = any(_fits(each, options.memory_bytes) for each in attempts)
@@ -134,7 +134,7 @@ def _measured(final: Problem) -> Fitted:
 
 def _at_once(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> _Attempt:
     """All axes in one round."""
-    builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
+    builder = ProblemBuilder(graph, mesh, model, options)
     problem = builder.build()
     return _Attempt(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
 

@@ -4,8 +4,8 @@ Seeds are what the user has given. Without any, or if all that is given is where
 best plan is kept: data cut by batch, and the cuts of the heaviest operators (MindSpore has a single seeding, and then the same
 plan for tall and for narrow networks).
 Afterwards decisions are looked at once more, one by one, until none wants to change. What spreads sees only its neighbours, so
-messages over the whole graph (`deciding`) are one more attempt. Under a memory limit plans that do not fit are left out, and that
-attempt prices memory.
+messages over the whole graph (`deciding`) are one more attempt. Where the plan does not fit into the
+memory, all is done once more with careful prices of moves; plans that do not fit are left out, and that attempt prices memory.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +24,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
 from sporax.planner.search.deciding import Improver
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.measuring import measured
+from sporax.planner.search.measuring import Fitted, measured
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
@@ -53,22 +55,32 @@ def propagation(
     """
     start = time.monotonic()
     options = options or SearchOptions()
-    builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
+    limit = options.memory_bytes
+    found = _planned(ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), hurry=True))
+    if limit is not None and found.plan.peak_bytes > limit:
+        found = _planned(ProblemBuilder(graph, mesh, model, options))
+    return SearchResult(
+        found.plan.plan, "propagation", found.seconds, None, False, time.monotonic() - start, found.statistics
+    )
+
+
+class _Planned(NamedTuple):
+    """The best plan of all seedings: it and its memory, its cost, and what is told about the search."""
+
+    plan: Fitted
+    seconds: float
+    statistics: dict[str, int | float | str]
+
+
+def _planned(builder: ProblemBuilder) -> _Planned:
     problem = builder.build()
     improver = Improver(problem)
     given = _given(problem)
     plans = [_spread(improver, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
     final = builder.priced(problem.bases(cheapest(problem, plans)))
     found = measured(final, [0] * len(final.costs))
-    return SearchResult(
-        found.plan,
-        "propagation",
-        final.seconds(found.chosen),
-        None,
-        False,
-        time.monotonic() - start,
-        {**problem.statistics(), "seedings": len(plans), "peak_bytes": found.peak_bytes},
-    )
+    statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": found.peak_bytes}
+    return _Planned(found, final.seconds(found.chosen), statistics)
 
 
 def _spread(improver: Improver, seeding: Seeding, kept: frozenset[int]) -> list[int]:

@@ -18,18 +18,21 @@ from typing import NamedTuple
 import numpy as np
 
 from sporax.ir.graph import LITERAL
+from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import local_bytes
 from sporax.planner.memory import lives
 from sporax.planner.moves import Move, MoveKind
 from sporax.planner.redistribution import redistribute
 from sporax.planner.search.order import Before, Order, Sort
-from sporax.planner.search.problem import Problem
+from sporax.planner.search.problem import MANY_AXES, Problem
 from sporax.planner.search.written import Written
 from sporax.planner.solver.graph import Booleans, Ints
 
-_MOMENTS = 80
-"""Operators at which memory is looked at, at most: those at which the graph's tensors take the most."""
+_FEWEST_MOMENTS, _MOST_MOMENTS = 4, 80
+"""Operators at which memory is looked at, at least and at most: those at which the graph's tensors take the most."""
+_LOOKS = 200_000
+"""Operators that are gone through for these, all together: a count and no clock, so that all processes say the same."""
 _KERNELS_PER_MOVE = 3
 """At most: rearranging, sending, and bringing in order."""
 _NEVER = 1 << 62
@@ -81,6 +84,32 @@ class _Way(NamedTuple):
     sends: bool
 
 
+class _Ends(NamedTuple):
+    """All that the way of a tensor to a reader depends on. Layers repeat, so many tensors have the same.
+
+    Attributes:
+        spec: the tensor.
+        made: where another decision than its bundle may make it.
+        lies: where its bundle has it, per candidate.
+        relayed: where its relay has it, per candidate; () where there is none, or the reader is none of its readers.
+        from_relay: whether the reader's source is the relay.
+        wanted: where the reader wants it, per candidate.
+        detour: what may come between, since others have it brought elsewhere.
+    """
+
+    spec: TensorSpec
+    made: tuple[Placement, ...]
+    lies: tuple[Placement, ...]
+    relayed: tuple[Placement, ...]
+    from_relay: bool
+    wanted: tuple[Placement, ...]
+    detour: _Way
+
+
+_Tables = tuple[Ints, Ints, Ints, Ints, Booleans, Booleans]
+"""All but the decisions of an `_Arrival`."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Arrival:
     """How a tensor comes to a reader, by candidates [source, reader].
@@ -122,13 +151,33 @@ class _Counter:
         self.problem, self.graph, self.bundles = problem, problem.graph, problem.bundles
         self.order = Order(problem)
         self.written = Written(problem, self.order)
+        self.constant = [number for number in self._alive() if not self._read(number)]
+        """Operators that read nothing but constants,"""
+        self.light = [
+            (number, read)
+            for number in self._alive()
+            if self.order.sorts[number] in (Sort.LOOP, Sort.VIEW) and (read := self._read(number))
+        ]
+        """and loops and views, with what they read."""
+        self._sizes: dict[object, int] = {}
         self._ways: dict[object, _Way] = {}
+        self._tables: dict[_Ends, _Tables] = {}
         self._arrivals: dict[tuple[int, int], _Arrival] = {}
-        self._placements: dict[int, list[Placement]] = {}
-        self._farthest: dict[int, int] = {}
+        self._rests: dict[int, tuple[Ints, Ints, Ints]] = {}
+        self._placements: dict[int, tuple[Placement, ...]] = {}
+        self._farthest: dict[object, _Way] = {}
+        axes = len(problem.mesh.device_axes)
+        self._many_axes = axes > MANY_AXES
+        self._most_kernels = 2 * axes * _KERNELS_PER_MOVE
 
     def run(self) -> Needs:
         return Needs(self._always(), {number: self._at(number) for number in self._moments()})
+
+    def _alive(self) -> list[int]:
+        return [number for number, sort in enumerate(self.order.sorts) if sort is not None and self.order.alive[number]]
+
+    def _read(self, number: int) -> list[int]:
+        return [tensor for tensor in self.order.operands[number] if tensor != LITERAL]
 
     # ------------------------------------------------------------------------------------------------- what is held
 
@@ -144,7 +193,8 @@ class _Counter:
         found: dict[int, Ints] = {}
         for tensor in tensors:
             node = self.bundles.node_of[tensor]
-            sizes = np.array([self._bytes(tensor, where) for where in self._lies(tensor)])
+            spec = self.graph.tensors[tensor]
+            sizes = np.array([self._bytes(spec, where) for where in self._lies(tensor)])
             found[node] = found.get(node, 0) + sizes
         return found
 
@@ -155,7 +205,8 @@ class _Counter:
             for number in self.bundles.heavy
             if self.order.alive[number] and self.order.sorts[number] is Sort.KERNEL
         ]
-        if len(kernels) <= _MOMENTS:
+        most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), _MOST_MOMENTS)
+        if len(kernels) <= most:
             return kernels
         taken = np.zeros(2 * len(self.graph.operators) + 4, np.int64)
         for life in lives(self.graph):
@@ -163,7 +214,7 @@ class _Counter:
             taken[life.begin + 1] += size
             taken[life.end + 2] -= size
         taken = np.cumsum(taken)
-        return sorted(sorted(kernels, key=lambda number: -taken[2 * number + 1])[:_MOMENTS])
+        return sorted(sorted(kernels, key=lambda number: -taken[2 * number + 1])[:most])
 
     # ------------------------------------------------------------------------------------------------------ moments
 
@@ -193,7 +244,8 @@ class _Counter:
         node = self.bundles.home_of(operator)
         for tensor in each.results:
             if self.order.same[tensor] not in self.written.own and self.written.readers(tensor):
-                sizes = [self._bytes(tensor, where) for where in self.problem.choices[node].lies[tensor]]
+                spec, places = self.graph.tensors[tensor], self.problem.choices[node].lies[tensor]
+                sizes = [self._bytes(spec, where) for where in places]
                 yield Table(node, node, np.diag(sizes))
 
     def _claims(self, operator: int, before: Before) -> Iterator[_Claim]:
@@ -217,10 +269,9 @@ class _Counter:
 
     def _from_nothing(self, operator: int, slack: Mapping[int, int]) -> Iterator[tuple[int, int]]:
         """Tensors that are made of constants, which waits for nobody."""
-        for number, each in enumerate(self.graph.operators):
-            alive = self.order.alive[number] and self.order.sorts[number] is not None and number != operator
-            if alive and all(tensor == LITERAL for tensor in self.order.operands[number]):
-                yield from ((tensor, self.order.depth(operator) - 1) for tensor in each.results if tensor not in slack)
+        for number in self.constant:
+            results = self.graph.operators[number].results if number != operator else ()
+            yield from ((tensor, self.order.depth(operator) - 1) for tensor in results if tensor not in slack)
 
     def _beside(
         self, operator: int, before: Before, slack: Mapping[int, int], steady: Mapping[int, int]
@@ -228,14 +279,12 @@ class _Counter:
         """Results of loops that the operator does not wait for, made of what is there where it is."""
         found: dict[int, int] = {}
         known = {**slack}
-        for number, each in enumerate(self.graph.operators):
-            operands = [tensor for tensor in self.order.operands[number] if tensor != LITERAL]
-            light = self.order.sorts[number] in (Sort.LOOP, Sort.VIEW) and self.order.alive[number] and operands
-            if not light or number in before.reach or self.order.depends(number, operator):
+        for number, operands in self.light:
+            if number in before.reach or self.order.depends(number, operator):
                 continue
             if all(tensor in known and self.written.is_inside(tensor, number) for tensor in operands):
                 depths = [max(steady.get(tensor, 0), 0 if self._made(tensor) else known[tensor]) for tensor in operands]
-                found.update(made := dict.fromkeys(each.results, min(depths) - 1))
+                found.update(made := dict.fromkeys(self.graph.operators[number].results, min(depths) - 1))
                 known.update(made)
         return found
 
@@ -271,12 +320,17 @@ class _Counter:
 
     def _lying(self, tensor: int, slack: Mapping[int, int], steady: int) -> Ints:
         """[candidates of its bundle] bytes of an array of a tensor where it lies, or on the way to there."""
-        found = []
-        for where in self._lies(tensor):
-            way = self._from_maker(tensor, where)
-            there = way.kernels + 1 < slack.get(tensor, 0) or steady > 1
-            found.append(self._bytes(tensor, where) if there else way.least)
-        return np.array(found)
+        kernels, there, least = self._resting(tensor)
+        return np.where((kernels + 1 < slack.get(tensor, 0)) | (steady > 1), there, least)
+
+    def _resting(self, tensor: int) -> tuple[Ints, Ints, Ints]:
+        """[candidates of its bundle] kernels at most until a tensor lies there, bytes when it does, and least bytes before."""
+        if tensor not in self._rests:
+            spec, made, places = self.graph.tensors[tensor], self._made(tensor), self._lies(tensor)
+            ways = [self._from_maker(spec, made, where) for where in places]
+            sizes = np.array([self._bytes(spec, where) for where in places])
+            self._rests[tensor] = np.array([way.kernels for way in ways]), sizes, np.array([way.least for way in ways])
+        return self._rests[tensor]
 
     def _shared(self, tensor: int, reader: int, operator: int, before: Before) -> Iterator[_Claim]:
         """What a reader finds where another one has had it brought, one that runs before the operator or is it."""
@@ -284,8 +338,8 @@ class _Counter:
             heavy = other in self.bundles.heavy and self.order.sorts[other] is Sort.KERNEL
             if heavy and other != reader and other in before.reach:
                 here, there = self._wanted(tensor, other), self._wanted(tensor, reader)
-                least = min(self._bytes(tensor, where) for where in self._places(tensor))
-                sizes = [[self._bytes(tensor, b) if a == b else least for b in there] for a in here]
+                spec, least = self.graph.tensors[tensor], self._any(tensor).least
+                sizes = [[self._bytes(spec, b) if a == b else least for b in there] for a in here]
                 table = Table(self.bundles.home_of(other), self.bundles.home_of(reader), np.array(sizes))
                 yield _Claim(table, frozenset([self.order.same[tensor]]), None, (tensor, reader))
                 return
@@ -299,59 +353,74 @@ class _Counter:
         return self._arrivals[key]
 
     def _work_out(self, tensor: int, reader: int) -> _Arrival:
-        """How a tensor comes to a reader: from where it is made to its bundle's place, to a relay's, and from there."""
         home, second = self.bundles.node_of[tensor], self.bundles.home_of(reader)
         relay = self.bundles.relays.get(tensor) if reader in self.bundles.heavy else None
-        own = self.order.same[tensor] in self.written.own
-        first = home if relay is None or own else relay
-        between = [] if relay is None else [*self.problem.choices[relay].lies[tensor]]
-        sources, targets = self.problem.choices[first].lies[tensor], self._wanted(tensor, reader)
+        first = home if relay is None or self.order.same[tensor] in self.written.own else relay
         others = {self.bundles.home_of(each) for each in self.written.readers(tensor)} - {home}
-        ways = []
-        for source in sources:
-            if first == home:
-                up = self._from_maker(tensor, source)
-            else:
-                up = self._longest(
-                    [_joined(self._from_maker(tensor, a), self._way(tensor, a, source)) for a in self._lies(tensor)]
-                )
-            for target in targets:
-                way = self._way(tensor, source, target)
-                if first == home and source != target and between:
-                    way = self._longest(
-                        [_joined(self._way(tensor, source, a), self._way(tensor, a, target)) for a in between]
-                    )
-                detour = self._any(tensor) if source != target and len(others) > 1 else _Way(0, _NEVER, False)
-                ways.append((up, _joined(way, detour), source == target, self._bytes(tensor, target)))
-        parts = min((self._bytes(tensor, a) for a in self._made(tensor) if a.partial), default=_NEVER)
-
-        def table(values: Sequence[int]) -> Ints:
-            return np.array(values).reshape(len(sources), len(targets))
-
-        return _Arrival(
-            first,
-            second,
-            table([up.kernels + way.kernels + 1 for up, way, _, _ in ways]),
-            table([way.kernels + 1 for _, way, _, _ in ways]),
-            table([min(size, parts) if up.kernels else size for up, _, _, size in ways]),
-            table([min(up.least, way.least) for up, way, _, _ in ways]),
-            table([way.sends for _, way, _, _ in ways]).astype(np.bool_),
-            table([same for _, _, same, _ in ways]).astype(np.bool_),
+        ends = _Ends(
+            self.graph.tensors[tensor],
+            self._made(tensor),
+            self._lies(tensor),
+            () if relay is None else self.problem.choices[relay].lies[tensor],
+            first != home,
+            self._wanted(tensor, reader),
+            self._any(tensor) if len(others) > 1 else _Way(0, _NEVER, False),
         )
+        if ends not in self._tables:
+            self._tables[ends] = self._between(ends)
+        return _Arrival(first, second, *self._tables[ends])
 
-    def _from_maker(self, tensor: int, where: Placement) -> _Way:
+    def _between(self, ends: _Ends) -> _Tables:
+        """By candidates of source and reader: from where a tensor is made to its bundle's place, to a relay's, and from there."""
+        spec, sources = ends.spec, ends.relayed if ends.from_relay else ends.lies
+        from_maker = {source: self._from_maker(spec, ends.made, source) for source in ends.lies}
+        parts = min((self._bytes(spec, where) for where in ends.made if where.partial), default=_NEVER)
+        ways: list[tuple[int, int, int, int, bool, bool]] = []
+        for source in sources:
+            up = (
+                from_maker[source]
+                if not ends.from_relay
+                else self._longest([_joined(from_maker[lying], self._way(spec, lying, source)) for lying in from_maker])
+            )
+            for target in ends.wanted:
+                way = self._way(spec, source, target)
+                if source != target and ends.relayed and not ends.from_relay:
+                    way = self._longest(
+                        [
+                            _joined(self._way(spec, source, each), self._way(spec, each, target))
+                            for each in dict.fromkeys(ends.relayed)
+                        ]
+                    )
+                way = _joined(way, ends.detour) if source != target else way
+                size = self._bytes(spec, target)
+                ways.append(
+                    (
+                        up.kernels + way.kernels + 1,
+                        way.kernels + 1,
+                        min(size, parts) if up.kernels else size,
+                        min(up.least, way.least),
+                        way.sends,
+                        source == target,
+                    )
+                )
+        shape = len(sources), len(ends.wanted)
+        kernels, moving, there, least, sends, same = (np.array(each).reshape(shape) for each in zip(*ways, strict=True))
+        return kernels, moving, there, least, sends, same
+
+    def _from_maker(self, spec: TensorSpec, made: Sequence[Placement], where: Placement) -> _Way:
         """From wherever a tensor may be made to where its bundle has it."""
-        made = self._made(tensor)
-        return self._longest([self._way(tensor, each, where) for each in made or [where]])
+        return self._longest([self._way(spec, each, where) for each in made or [where]])
 
     def _any(self, tensor: int) -> _Way:
         """Any way of a tensor: readers find it where others have had it brought."""
-        places = self._places(tensor)
-        if tensor not in self._farthest:
-            axes = len(self.problem.mesh.device_axes)
-            ways = (self._way(tensor, a, b) for a in places for b in places if not b.partial)
-            self._farthest[tensor] = max(way.kernels for way in ways) if axes == 1 else 2 * axes * _KERNELS_PER_MOVE
-        return _Way(self._farthest[tensor], min(self._bytes(tensor, each) for each in places), False)
+        places, spec = self._places(tensor), self.graph.tensors[tensor]
+        key = spec, places
+        if key not in self._farthest:
+            kernels, least = self._most_kernels, min(self._bytes(spec, each) for each in places)
+            if len(self.problem.mesh.device_axes) == 1:
+                kernels = max(self._way(spec, a, b).kernels for a in places for b in places if not b.partial)
+            self._farthest[key] = _Way(kernels, self._slice(spec) if self._many_axes else least, False)
+        return self._farthest[key]
 
     @staticmethod
     def _longest(ways: Sequence[_Way]) -> _Way:
@@ -359,15 +428,20 @@ class _Counter:
             max(each.kernels for each in ways), min(each.least for each in ways), all(each.sends for each in ways)
         )
 
-    def _way(self, tensor: int, source: Placement, target: Placement) -> _Way:
-        spec = self.graph.tensors[tensor]
+    def _way(self, spec: TensorSpec, source: Placement, target: Placement) -> _Way:
+        """From one place to another; on meshes of many axes only what holds for all ways, as finding the way takes too long."""
         key = (spec.shape, spec.itemsize, source, target)
         if key not in self._ways:
-            ends = self._bytes(tensor, source), self._bytes(tensor, target)
-            moves = () if source == target else self._moves(*key)
-            sizes = (*ends, *(move.local_bytes for move in moves))
-            sends = any(move.kind not in (MoveKind.SLICE, MoveKind.MASK) for move in moves)
-            self._ways[key] = _Way(_KERNELS_PER_MOVE * len(moves), min(sizes), sends)
+            size = self._bytes(spec, source)
+            if source == target:
+                self._ways[key] = _Way(0, size, False)
+            elif self._many_axes:
+                self._ways[key] = _Way(self._most_kernels, self._slice(spec), _sends(source, target))
+            else:
+                moves = self._moves(*key)
+                sizes = (size, self._bytes(spec, target), *(move.local_bytes for move in moves))
+                sends = any(move.kind not in (MoveKind.SLICE, MoveKind.MASK) for move in moves)
+                self._ways[key] = _Way(_KERNELS_PER_MOVE * len(moves), min(sizes), sends)
         return self._ways[key]
 
     def _moves(self, shape: tuple[int, ...], itemsize: int, source: Placement, target: Placement) -> Sequence[Move]:
@@ -376,14 +450,21 @@ class _Counter:
 
     # -------------------------------------------------------------------------------------------------------- places
 
-    def _bytes(self, tensor: int, where: Placement) -> int:
-        return local_bytes(self.graph.tensors[tensor], where, self.problem.mesh)
+    def _bytes(self, spec: TensorSpec, where: Placement) -> int:
+        key = (spec.shape, spec.itemsize, where)
+        if key not in self._sizes:
+            self._sizes[key] = local_bytes(spec, where, self.problem.mesh)
+        return self._sizes[key]
 
-    def _lies(self, tensor: int) -> Sequence[Placement]:
+    def _slice(self, spec: TensorSpec) -> int:
+        """Bytes that every device has at least, wherever a tensor is."""
+        return spec.num_bytes // self.order.devices
+
+    def _lies(self, tensor: int) -> tuple[Placement, ...]:
         """Per candidate of its bundle."""
         return self.problem.choices[self.bundles.node_of[tensor]].lies[tensor]
 
-    def _made(self, tensor: int) -> Sequence[Placement]:
+    def _made(self, tensor: int) -> tuple[Placement, ...]:
         """Where another decision than its bundle may make a tensor."""
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.sorts[maker] is None:
@@ -391,26 +472,30 @@ class _Counter:
         home = self.bundles.home_of(maker)
         if home == self.bundles.node_of[tensor]:
             return ()
-        choices, place = self.problem.choices[home], self.graph.operators[maker].results.index(tensor)
-        member = choices.operators.index(maker)
-        return [*dict.fromkeys(steps[member].results[place] for steps in choices.steps)]
+        return tuple(dict.fromkeys(self.problem.choices[home].lies[tensor]))
 
-    def _wanted(self, tensor: int, reader: int) -> Sequence[Placement]:
+    def _wanted(self, tensor: int, reader: int) -> tuple[Placement, ...]:
         """Where an operator reads a tensor, per candidate of its decision."""
         choices = self.problem.choices[self.bundles.home_of(reader)]
         member, place = choices.operators.index(reader), self.order.operands[reader].index(tensor)
-        return [steps[member].operands[place] for steps in choices.steps]
+        return tuple(steps[member].operands[place] for steps in choices.steps)
 
-    def _places(self, tensor: int) -> Sequence[Placement]:
+    def _places(self, tensor: int) -> tuple[Placement, ...]:
         """All places that a tensor may be at."""
         if tensor not in self._placements:
             relay = self.bundles.relays.get(tensor)
             found = [*self._lies(tensor), *self._made(tensor)]
-            found += [] if relay is None else self.problem.choices[relay].lies[tensor]
+            found += () if relay is None else self.problem.choices[relay].lies[tensor]
             for reader in self.written.readers(tensor):
                 found += self._wanted(tensor, reader)
-            self._placements[tensor] = [*dict.fromkeys(found)]
+            self._placements[tensor] = tuple(dict.fromkeys(found))
         return self._placements[tensor]
+
+
+def _sends(source: Placement, target: Placement) -> bool:
+    """Whether devices lack something of a tensor; otherwise they slice, and leave the sum to some of them."""
+    cut_on = all(new[: len(old)] == old for old, new in zip(source.dims, target.dims, strict=True))
+    return not cut_on or not set(source.partial) <= set(target.partial) or source.reduction != target.reduction
 
 
 def _joined(first: _Way, second: _Way) -> _Way:
