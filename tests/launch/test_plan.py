@@ -66,6 +66,32 @@ def test_it_shows_the_plan_and_stops(run, script, tmp_path, words, passed):
     assert "Plan for 8 devices" in page
 
 
+def test_more_steps_are_planned_one_after_another_and_none_runs(run, write, tmp_path):
+    again = "    print('and', abs(Net()(Tensor(np.ones((8, 16), np.float32))).asnumpy()).max())\nexcept Exception"
+    write("script.py", SCRIPT.replace("except Exception", again, 1))
+    done = run("plan", "--devices", "8", "--steps", "2", "--json", "plan.json", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.index("Step 1\n") < done.stdout.index("the result is (8, 8)") < done.stdout.index("Step 2\n")
+    assert "and" not in done.stdout.split("Step 2")[1].splitlines()
+    assert json.loads((tmp_path / "plan-2.json").read_text())["num_devices"] == 8
+    done = run("plan", "--devices", "8", "--steps", "3", "script.py")
+    assert (done.returncode, done.stderr.strip()) == (
+        0,
+        "sporax plan: 'script.py' has ended with 2 of 3 steps planned.",
+    )
+    assert "and 0.0" in done.stdout
+
+
+def test_plain_jax_functions_are_shown_too(run, write):
+    words = "import jax.numpy as jnp, sporax\nw = jnp.ones((8, 8))\nsporax.plan(jnp.dot, w, w)\nprint('afterwards')\n"
+    write("script.py", words)
+    done = run("plan", "--devices", "8", "--hardware", "h200", "--mode", "recursive_programming", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert "dot_general" in done.stdout
+    assert "recursive" in done.stdout
+    assert "afterwards" not in done.stdout
+
+
 def test_hardware_mode_and_memory_win_over_the_script(run, script):
     flags = ["--devices", "8", "--hardware", "h200", "--mode", "dynamic_programming", "--memory", "80GB"]
     done = run("plan", "script.py", *flags)
@@ -160,6 +186,7 @@ def test_a_script_that_fails_before_keeps_its_exit_code(run, write, ending, code
         (["--devices", "0", "script.py"], "--devices must be 2 or more for a plan to cut anything, but got 0"),
         (["script.py", "--devices", "-1"], "--devices must be 2 or more for a plan to cut anything, but got -1"),
         (["--devices", "1000000", "script.py"], "their number must be at most 16384 in one process, but got 1000000"),
+        (["--steps", "0", "script.py"], "--steps must be 1 or more, but got 0"),
         (["script.py", "--devices", "many"], "--devices must be a number, but got 'many'"),
         (["script.py", "--json"], "--json must have a value"),
         (["--json", "nowhere/plan.json", "script.py"], "a directory that exists, but got 'nowhere/plan.json'"),

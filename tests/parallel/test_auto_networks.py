@@ -1,5 +1,7 @@
 """Automatic parallelism on eight devices, network by network: losses are those of one device, whatever the search."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -8,12 +10,17 @@ from sporax import Tensor, context, nn, ops
 from sporax.dataset import NumpySlicesDataset
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.parallel.nn import PipelineCell
+from sporax.planner.check import check_plan
 from sporax.train import Callback, Model
 
 RNG = np.random.default_rng(0)
 IMAGES, CLASSES = RNG.normal(size=(16, 1, 12, 12)).astype(np.float32), RNG.integers(0, 8, 16).astype(np.int32)
 IDS, WORDS = RNG.integers(0, 64, (16, 4)).astype(np.int32), RNG.integers(0, 64, 64).astype(np.int32)
 TABLE = 0.1 * RNG.normal(size=(64, 32)).astype(np.float32)
+SERIES = RNG.normal(size=(16, 4, 16)).astype(np.float32)
+TOKENS, KINDS = RNG.normal(size=(32, 32)).astype(np.float32), RNG.integers(0, 8, 32).astype(np.int32)
+GATE, UP, DOWN = (0.2 * RNG.normal(size=size).astype(np.float32) for size in ((32, 8), (8, 32, 32), (8, 32, 32)))
+SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation", "ilp", "repeated_blocks")
 
 
 class Convolutions(nn.Cell):
@@ -49,6 +56,40 @@ class Words(nn.Cell):
         return self.head(ops.reshape(x, (-1, 32)), self.table)
 
 
+class Series(nn.Cell):
+    """Two recurrent layers, each a loop over time."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent, self.head = nn.LSTM(16, 32, num_layers=2, batch_first=True), nn.Dense(32, 8)
+
+    def construct(self, x):
+        return self.head(self.recurrent(x)[0][:, -1])
+
+
+class Experts(nn.Cell):
+    """Tokens are scattered to the slots of one expert each, and gathered again."""
+
+    def __init__(self, slots=16):
+        super().__init__()
+        self.slots = slots
+        self.gate, self.up, self.down = (
+            ms.Parameter(Tensor(value), name=name) for name, value in (("gate", GATE), ("up", UP), ("down", DOWN))
+        )
+        self.scatter, self.head = ops.TensorScatterAdd(), nn.Dense(32, 8)
+
+    def construct(self, x):
+        shares = ops.softmax(ops.matmul(x, self.gate), -1)
+        expert = ops.argmax(shares, -1).astype(ms.int32)
+        chosen = ops.one_hot(expert, len(UP), 1.0, 0.0)
+        slot = self.slots * expert + ((ops.cumsum(chosen, 0) - 1) * chosen).sum(-1).astype(ms.int32)
+        empty = ops.zeros((len(UP) * self.slots, 32), ms.float32)
+        sent = ops.reshape(self.scatter(empty, ops.expand_dims(slot, 1), x), (len(UP), self.slots, 32))
+        made = ops.bmm(ops.relu(ops.bmm(sent, self.up)), self.down)
+        y = ops.gather(ops.reshape(made, (-1, 32)), slot, 0)
+        return self.head(x + y * (shares * chosen).sum(-1, keepdims=True))
+
+
 class Layers(nn.Cell):
     def __init__(self):
         super().__init__()
@@ -72,21 +113,74 @@ def parallel(**settings):
     context.set_algo_parameters(fully_use_devices=True)
 
 
-def losses(network, *data):
+def make_step(network, recomputed=False):
     ms.set_seed(1)
     net = network().set_train()
-    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.Adam(net.trainable_params(), 1e-2))
-    return [float(step(*map(Tensor, data))) for _ in range(3)], step.program.plan(*map(Tensor, data))
+    for cell in net.cells() if recomputed else ():
+        cell.recompute()
+    return nn.TrainOneStepCell(nn.WithLossCell(net, nn.CrossEntropyLoss()), nn.Adam(net.trainable_params(), 1e-2))
 
 
-@pytest.mark.parametrize(("network", "data"), [(Convolutions, (IMAGES, CLASSES)), (Words, (IDS, WORDS))])
-def test_losses_are_those_of_one_device(network, data):
-    alone, _ = losses(network, *data)
-    for mode in ("recursive_programming", "dynamic_programming", "sharding_propagation"):
-        parallel(search_mode=mode)
-        found, planned = losses(network, *data)
-        np.testing.assert_allclose(found, alone, rtol=5e-5, err_msg=mode)
+def losses(step, data):
+    return [float(step(*map(Tensor, data))) for _ in range(3)]
+
+
+NETWORKS = {
+    "convolutions": (Convolutions, (IMAGES, CLASSES)),
+    "words": (Words, (IDS, WORDS)),
+    "series": (Series, (SERIES, CLASSES)),
+    "experts": (Experts, (TOKENS, KINDS)),
+}
+
+
+@cache
+def alone(name):
+    network, data = NETWORKS[name]
+    return losses(make_step(network), data)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_losses_are_those_of_one_device(name, monkeypatch):
+    """A plan that several searches find is trained once."""
+    expected = alone(name)
+    network, data = NETWORKS[name]
+    trained = []
+    for mode in SEARCHES:
+        monkeypatch.setenv("SPORAX_PLAN_MODE", mode)
+        parallel()
+        step = make_step(network)
+        planned = step.program.plan(*map(Tensor, data))
+        check_plan(planned.graph, planned.plan)
         assert any(any(each.assignment) for each in planned.plan.operators)
+        if planned.plan not in trained:
+            trained.append(planned.plan)
+            np.testing.assert_allclose(losses(step, data), expected, rtol=5e-5, err_msg=mode)
+
+
+SHARDED = {
+    "enable_parallel_optimizer": True,
+    "parallel_optimizer_config": {"parallel_optimizer_threshold": 0, "optimizer_level": "level3"},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "prices", "settings"),
+    [
+        ("series", "sharding_propagation", "symbolic", {}),
+        ("experts", "recursive_programming", "symbolic", {}),
+        ("experts", "dynamic_programming", "cpu", SHARDED),
+    ],
+    ids=["series-symbolic", "experts-symbolic", "experts-sharded"],
+)
+def test_so_they_are_with_other_prices_and_when_activations_are_computed_anew(
+    name, mode, prices, settings, monkeypatch
+):
+    """MindSpore's prices cut other operators; parameters may be kept in smaller slices."""
+    expected = alone(name)
+    monkeypatch.setenv("SPORAX_HARDWARE", prices)
+    parallel(search_mode=mode, **settings)
+    network, data = NETWORKS[name]
+    np.testing.assert_allclose(losses(make_step(network, recomputed=True), data), expected, rtol=5e-5)
 
 
 class Losses(Callback):

@@ -55,6 +55,17 @@ def test_an_operator_is_explained_by_its_path():
     assert planned.diff(planned) == ""
 
 
+@pytest.mark.usefixtures("semi_auto")
+@pytest.mark.parametrize("name", ["MatMul", "matmul MatMul", "Net.matmul dot_general"])
+def test_an_operator_is_explained_by_the_name_that_summaries_give_it(name):
+    planned = plan_of(Net(), X)
+    (told,) = planned.explain(name)
+    assert planned.graph.operators[told.operator].name == "dot_general"
+    assert "dot_general (MatMul) at Net.matmul" in told.title
+    with pytest.raises(SporaxValueError, match="'MatMul'"):
+        planned.explain("MatMull")
+
+
 def test_auto_parallel_has_a_plan():
     context.set_context(mode=ms.GRAPH_MODE)
     init()

@@ -13,7 +13,7 @@ import sporax as ms
 from sporax import Tensor, context, nn, ops
 from sporax.communication import init, release
 from sporax.parallel import plan_of
-from sporax.planner.report_boxes import boxes_of
+from sporax.planner.report_boxes import boxes_of, folded_boxes
 
 VOID = {"meta", "br", "wbr"}
 FOREIGN = re.compile(r"""https?:|//[a-z]|<link|<script|<img|@import|url\((?!#)|(?:src|href)=""")
@@ -114,6 +114,25 @@ def test_functions_of_plain_jax_have_a_box_per_heavy_operator(tmp_path):
     page = Page((tmp_path / "plan.html").read_text(encoding="utf-8"))
     assert {"Search", "dynamic", "dot_general"} <= set(page.texts)
     assert any("['up']" in text for text in page.texts)
+
+
+def test_layers_that_are_cut_alike_are_drawn_once():
+    def deep(layers):
+        def run(ws, x):
+            for number, w in enumerate(ws):
+                with jax.named_scope(f"layers.{number}"):
+                    x = jax.nn.relu(x @ w)
+            return x
+
+        planned = sporax.plan(run, [jnp.ones((64, 64))] * layers, jnp.ones((64, 64)), devices=8, hardware="h100")
+        boxes, arrows = boxes_of(planned.graph, planned.plan, planned.model)
+        return boxes, *folded_boxes(boxes, arrows)
+
+    boxes, few, arrows = deep(12)
+    assert sum(box.times for box in few) == len(boxes) == 12
+    assert len(few) == len(deep(6)[1]) < 6
+    assert any(box.paths.startswith("layers.") and "-" in box.paths for box in few)
+    assert all(source != target and {source, target} <= set(range(len(few))) for source, target in arrows)
 
 
 def test_a_function_without_heavy_operators_has_a_page(tmp_path):

@@ -1,6 +1,9 @@
 """`sporax.plan`: plain JAX functions, planned and run on eight devices."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import jax
@@ -165,6 +168,8 @@ def test_bad_input_says_what_is_wrong(options, words):
         ({"hardware": 3}, "a name or the path"),
         ({"fixed": [(1, 8)]}, "'fixed' must be a mapping"),
         ({"carry": [0]}, "'carry' must be a mapping"),
+        ({"carry": {0: [1]}}, r"'carry' must name positions of arguments, but got \[1\]"),
+        ({"mode": ["dynamic"]}, r"'mode' must be a text, but got \['dynamic'\]"),
     ],
 )
 def test_wrong_types_are_type_errors(options, words):
@@ -299,3 +304,90 @@ def test_all_reduces_that_wait_for_each_other_are_neither_merged_nor_priced_as_o
     cuts = [*[(1, 8), (8, 1)] * 2, (1, 8)]
     planned = sporax.plan(chain, params, x, devices=8, hardware="cpu", fixed={0: cuts, 1: (1, 1)})
     assert all_reduces(planned, params, x) == (2, 2, 0.0)
+
+
+def squared(w, x):
+    return w - x @ w
+
+
+@pytest.mark.parametrize(
+    ("devices", "shape", "ranks"),
+    [
+        (lambda: jax.devices()[4:], (2, 2), [4, 5, 6, 7]),
+        (
+            lambda: jax.sharding.Mesh(np.array(jax.devices())[::-1].reshape(2, 4), ("x", "y")),
+            (2, 2, 2),
+            [*range(7, -1, -1)],
+        ),
+        (lambda: jax.sharding.AbstractMesh((4, 3), ("x", "y")), (2, 2, 3), [*range(12)]),
+    ],
+    ids=["list", "mesh", "abstract-mesh"],
+)
+def test_devices_may_be_a_list_or_a_mesh(devices, shape, ranks):
+    w = floats(16, 16)
+    planned = sporax.plan(squared, w, w, devices=devices(), hardware="h100", fixed={1: (4, 1)}, carry={0: 0})
+    assert planned.plan.mesh.shape == shape
+    assert list(planned.plan.mesh.ranks) == ranks
+    if max(ranks) < jax.device_count():
+        result = planned.function()(*jax.device_put((w, w), planned.in_shardings))
+        assert result.sharding.device_set == {jax.devices()[rank] for rank in ranks}
+        np.testing.assert_allclose(result, squared(w, w), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("devices", "words"),
+    [
+        ([], r"'devices' must be a number of devices, 1 or more, but got \[\]"),
+        ([0, 1], r"must be different ones of the 8 that `jax.devices\(\)` has, but got 0"),
+        (lambda: [jax.devices()[1]] * 2, "but got CpuDevice.*twice"),
+        (lambda: [jax.devices()[:2], jax.devices()[:1]], "must be different ones of the 8"),
+    ],
+    ids=["none", "numbers", "twice", "ragged"],
+)
+def test_devices_that_are_none_are_refused(devices, words):
+    with pytest.raises(SporaxValueError, match=words):
+        sporax.plan(squared, PARAMS["up"], PARAMS["up"], devices=devices() if callable(devices) else devices)
+
+
+def test_the_environment_wins_as_in_training_scripts(monkeypatch):
+    monkeypatch.setenv("SPORAX_PLAN_MODE", "recursive_programming")
+    monkeypatch.setenv("SPORAX_HARDWARE", "h100")
+    planned = sporax.plan(squared, floats(16, 16), floats(16, 16), devices=8, hardware="a100", mode="dynamic")
+    assert (planned.search.method, planned.model.profile.name) == ("recursive", "h100")
+    monkeypatch.setenv("SPORAX_PLAN_MODE", "semi_auto")
+    with pytest.raises(SporaxValueError, match="SPORAX_PLAN_MODE must be left out"):
+        sporax.plan(squared, floats(16, 16), floats(16, 16), devices=8)
+
+
+SECOND_PROCESS = """
+import sys
+from pathlib import Path
+import jax, jax.numpy as jnp
+import sporax
+def step(params, x):
+    loss = lambda p: ((jnp.tanh(x @ p["up"]) @ p["down"]) ** 2).mean()
+    value, gradients = jax.value_and_grad(loss)(params)
+    return jax.tree.map(lambda p, g: p - 0.1 * g, params, gradients), value
+params = {"up": jnp.ones((64, 128)), "down": jnp.ones((128, 64))}
+x, file = jnp.ones((16, 64)), Path(sys.argv[1])
+told = {"saved": file.read_text()} if file.exists() else {"devices": 8, "fixed": {1: (8, 1)}}
+planned = sporax.plan(step, params, x, hardware="h100", carry={0: 0}, **told)
+file.write_text(planned.plan.to_json())
+text = planned.function().lower(*jax.device_put((params, x), planned.in_shardings)).compile().as_text()
+kinds = ("all-reduce(", "all-gather(", "reduce-scatter(", "all-to-all(", "collective-permute(")
+print(planned.search.method, [line.split(", metadata")[0].strip() for line in text.splitlines() if any(f" {k}" in line for k in kinds)])
+"""
+
+
+def test_a_plan_of_one_process_is_the_program_of_another(tmp_path):
+    def run(seed):
+        told = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "PYTHONHASHSEED": seed}
+        words = [sys.executable, "-c", SECOND_PROCESS, str(tmp_path / "plan.json")]
+        done = subprocess.run(words, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split(" ", 1)
+
+    (first, compiled), (second, again) = run("1"), run("2")
+    assert (first, second) == ("dynamic", "saved")
+    assert "all-gather" in compiled
+    assert again == compiled

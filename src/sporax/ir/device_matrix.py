@@ -48,7 +48,9 @@ class DeviceMatrix:
         _check_shape(self.shape)
         _check_names(self.shape, self.names)
         ranks = self.ranks if len(self.ranks) else range(self.num_devices)
-        if len(ranks) != self.num_devices or len(set(ranks)) != len(ranks) or min(ranks) < 0:
+        if len(ranks) != self.num_devices or (
+            not _counts_up(ranks) and (len(set(ranks)) != len(ranks) or min(ranks) < 0)
+        ):
             raise SporaxValueError(
                 f"For 'DeviceMatrix', 'ranks' must be {self.num_devices} distinct numbers >= 0, one per device of the matrix "
                 f"{self.shape}, but got {list(ranks)}."
@@ -198,8 +200,15 @@ def _strides(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[axis:]) for axis in range(len(shape))]
 
 
+def _counts_up(ranks: Sequence[int]) -> bool:
+    """Whether they are 0, 1, 2, …, however many, as a range."""
+    return isinstance(ranks, range) and ranks.start == 0 and ranks.step == 1
+
+
 def _compact(ranks: range | tuple[int, ...]) -> range | tuple[int, ...]:
     """Consecutive ranks as a `range`, so that equal ranks are equal values whichever way they were written."""
+    if _counts_up(ranks):
+        return ranks
     start = ranks[0] if len(ranks) else 0
     consecutive = range(start, start + len(ranks))
     return consecutive if list(ranks) == list(consecutive) else tuple(ranks)

@@ -104,7 +104,7 @@ class HardwareProfile:
         """
         try:
             value = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SporaxValueError(f"For 'HardwareProfile', '{where}' must be a JSON object, but {error}.") from None
         _check_keys(cls, value, where)
         links = _links(value["links"], where)

@@ -109,7 +109,7 @@ class Plan:
             value = json.loads(text)
             field_of(value, "version", _version)
             return _plan(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             problem = error.message if isinstance(error, SporaxValueError) else f"the text is no JSON: {error}"
         except MalformedError as error:
             problem = str(error)
@@ -170,7 +170,10 @@ def _plan(value: Any) -> Plan:
 
 def _mesh(value: Any) -> DeviceMatrix:
     names = field_of(value, "names", lambda names: each(names, text_of))
-    return _made(DeviceMatrix, field_of(value, "shape", numbers), names, field_of(value, "ranks", numbers))
+    shape, ranks = field_of(value, "shape", numbers), field_of(value, "ranks", numbers)
+    if not ranks:
+        raise MalformedError("must have the 'ranks' of its devices, but got none")
+    return _made(DeviceMatrix, shape, names, ranks)
 
 
 def _operator(value: Any) -> OperatorPlan:
@@ -219,7 +222,10 @@ def _placement(value: Any) -> Placement:
     if len(parts) not in (1, 3):
         raise MalformedError(f"must be [dimensions] or [dimensions, partial, reduction], but got {reprlib.repr(value)}")
     dims = each(parts[0], numbers)
-    return _made(Placement, dims, *((numbers(parts[1]), text_of(parts[2])) if len(parts) == 3 else ()))
+    partial = numbers(parts[1]) if len(parts) == 3 else ()
+    if any(axis < 0 for axes in (*dims, partial) for axis in axes):
+        raise MalformedError(f"must have numbers of axes, 0 or more, but got {reprlib.repr(value)}")
+    return _made(Placement, dims, *((partial, text_of(parts[2])) if len(parts) == 3 else ()))
 
 
 def _placements(value: Any) -> tuple[Placement, ...]:

@@ -1,8 +1,9 @@
 """`sporax plan`: run a script up to its first step that is cut over devices, show the plan, and stop.
 
 The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch; when the
-plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained. What Sporax refuses on
-the way is told in one message with the script's line, and no traceback: it is mostly a flag of this command.
+plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained. Where more steps are asked
+for, it goes on with zeros in the place of the step's results until so many are planned. What Sporax refuses on the way is told in
+one message with the script's line, and no traceback: it is mostly a flag of this command.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from sporax.launch.simulation import simulated_devices
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
-_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--html", "--hardware", "--mode", "--memory")}
+_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--html", "--hardware", "--mode", "--memory", "--steps")}
+_NUMBERS = ("--devices", "--steps")
 _VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY}
 
 
@@ -52,7 +54,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
     add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
     add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
-    add("--json", metavar="FILE", help="also write the table to this file as JSON")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="show the plans of N steps (default: 1); none of them runs, results are zeros",
+    )
+    add(
+        "--json",
+        metavar="FILE",
+        help="also write the table to this file as JSON; of step 2 with -2 in its name, and so on",
+    )
     add("--html", metavar="FILE", help="also write a page for a browser: operators, layouts, costs, memory")
     add("target", help="script (.py), or module after -m")
     add(
@@ -82,9 +94,12 @@ def run(arguments: argparse.Namespace) -> int:
                 f"For 'sporax plan', --devices must be 2 or more for a plan to cut anything, but got {arguments.devices}."
             )
         os.environ.update(simulated_devices(os.environ, arguments.devices))
-    json_file, html_file = _file("--json", arguments.json), _file("--html", arguments.html)
+    steps = 1 if arguments.steps is None else arguments.steps
+    if steps < 1:
+        raise SporaxValueError(f"For 'sporax plan', --steps must be 1 or more, but got {steps}.")
+    show = Show(_file("--json", arguments.json), _file("--html", arguments.html), steps)
     _say(arguments)
-    return _plan(program, json_file, html_file)
+    return _plan(program, show)
 
 
 def _say(arguments: argparse.Namespace) -> None:
@@ -110,9 +125,9 @@ def _take_flags(arguments: argparse.Namespace) -> Sequence[str]:
         if not equals and len(words) < 2:
             raise SporaxValueError(f"For 'sporax plan', {flag} must have a value, but it is the last word.")
         value = value if equals else words[1]
-        if flag == "--devices" and not value.removeprefix("-").isdecimal():
-            raise SporaxValueError(f"For 'sporax plan', --devices must be a number, but got '{value}'.")
-        setattr(arguments, _FLAGS[flag], int(value) if flag == "--devices" else value)
+        if flag in _NUMBERS and not value.removeprefix("-").isdecimal():
+            raise SporaxValueError(f"For 'sporax plan', {flag} must be a number, but got '{value}'.")
+        setattr(arguments, _FLAGS[flag], int(value) if flag in _NUMBERS else value)
         del words[: 1 if equals else 2]
     return words[1:] if words[:1] == ["--"] else words
 
@@ -129,17 +144,51 @@ def _file(flag: str, name: str | None) -> Path | None:
     return path
 
 
-def _plan(program: target.Target, json_file: Path | None, html_file: Path | None) -> int:
+class Show:
+    """Shows plans, and ends the script with the last one.
+
+    Args:
+        json_file, html_file: also written, if not None; of further steps beside them.
+        steps: how many plans are wanted.
+    """
+
+    def __init__(self, json_file: Path | None, html_file: Path | None, steps: int = 1) -> None:
+        self.files = json_file, html_file
+        self.steps = steps
+        self.count = 0
+
+    def __call__(self, planned: Any) -> None:
+        """A plan was made."""
+        if self.count + 1 >= self.steps:
+            raise PlanMade(planned)
+        self.show(planned)
+
+    def show(self, planned: Any) -> None:
+        """Print a plan and write its files."""
+        self.count += 1
+        json_file, html_file = (_numbered(each, self.count) for each in self.files)
+        _show(planned, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
+
+
+def _numbered(path: Path | None, number: int) -> Path | None:
+    return path if path is None or number == 1 else path.with_stem(f"{path.stem}-{number}")
+
+
+def _plan(program: target.Target, show: Show) -> int:
     watch = importlib.import_module("sporax.planner.watch")  # by name: other commands stay without the planner
-    watch.watchers.append(_stop)
+    watch.watchers.append(show)
+    watch.conduct.only_plans = show.steps > 1
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)
     except PlanMade as made:
-        _show(made.planned, json_file, html_file)
+        show.show(made.planned)
         return 0
     except SystemExit as end:
         code = end.code
+    if code in (0, None) and show.count:
+        print(f"sporax plan: '{program}' has ended with {show.count} of {show.steps} steps planned.", file=sys.stderr)
+        return 0
     if code in (0, None):
         print(f"sporax plan: {_without_step(program)}", file=sys.stderr)
         return NO_PLAN
@@ -154,7 +203,7 @@ def _without_step(program: target.Target) -> str:
     """What to say of a script that came to its end."""
     told = (
         f"'{program}' has ended without a step that is cut over devices. It must call init() and run in 'parallel_mode' "
-        "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight)."
+        "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight), or call sporax.plan()."
     )
     return f"{told} {_misspelt(program)}".rstrip()
 
@@ -171,10 +220,6 @@ def _misspelt(program: target.Target) -> str:
     return ""
 
 
-def _stop(planned: Any) -> None:
-    raise PlanMade(planned)
-
-
 def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
     """Report what left the script: what Sporax refuses in one message, everything else as Python does."""
     if not isinstance(error, SporaxError):
@@ -189,14 +234,19 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
     print(f"sporax plan: {where}{error}", file=sys.stderr)
 
 
-def _show(planned: Any, json_file: Path | None, html_file: Path | None) -> None:
-    summary = planned.summary()
+def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
+    progress = importlib.import_module("sporax.planner.progress")
+    with progress.shown(), progress.doing("summing up the plan"):
+        summary = planned.summary()
+    if title:
+        print(title)
     importlib.import_module("sporax.parallel").show_plan(summary)
     try:
         if json_file is not None:
             json_file.write_text(f"{summary.to_json()}\n", encoding="utf-8")
         if html_file is not None:
-            planned.report(html_file)
+            with progress.shown(), progress.doing("drawing the plan"):
+                planned.report(html_file)
     except OSError as error:
         raise SporaxValueError(
             f"For 'sporax plan', '{error.filename}' must be a file that can be written, but {error.strerror}."

@@ -19,16 +19,19 @@ def folded(rows: Iterable[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
         ('layer.0-1.q (2\xa0×)', 'a')
     """
     table = [tuple(row) for row in rows]
-    alike: dict[Hashable, list[int]] = {}
-    for place, (name, *cells) in enumerate(table):
-        alike.setdefault((*_NUMBER.split(name), *cells), []).append(place)
-    found: dict[int, tuple[str, ...]] = {}
-    for places in alike.values():
-        names = [table[place][0] for place in places]
-        for members, name in _folded_names(names):
-            first = places[members[0]]
-            found[first] = (name, *table[first][1:])
-    return tuple(found[place] for place in sorted(found))
+    return tuple((name, *table[places[0]][1:]) for places, name in alike(table))
+
+
+def alike(rows: Sequence[Sequence[str]]) -> list[tuple[list[int], str]]:
+    """The rows that `folded` makes one of, by their places, with the name of that one."""
+    groups: dict[Hashable, list[int]] = {}
+    for place, (name, *cells) in enumerate(rows):
+        groups.setdefault((*_NUMBER.split(name), *cells), []).append(place)
+    found = []
+    for places in groups.values():
+        for members, name in _folded_names([rows[place][0] for place in places]):
+            found.append(([places[member] for member in members], name))
+    return sorted(found)
 
 
 def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
@@ -58,3 +61,9 @@ def _ranges(numbers: Sequence[int]) -> str:
     runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
     ends = [[number for _, number in run] for _, run in runs]
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in ends)
+
+
+def in_ranges(number: int, ranges: str) -> bool:
+    """Whether a folded name stands for a number: ``0-2,5`` for 0, 1, 2 and 5."""
+    ends = (each.partition("-") for each in ranges.split(","))
+    return any(int(first) <= number <= int(last or first) for first, _, last in ends)

@@ -148,7 +148,8 @@ def explain(
         plan: its plan.
         model: prices operators and moves.
         path: where the operators stand: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
-            ``"#17"``; or a variable that they read; or a primitive, ``"dot_general"``.
+            ``"#17"``; or a variable that they read; or an operator of the facade or a primitive, ``"MatMul"``,
+            ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
         units: axes to hand out together; two runs by default.
         most: alternatives to tell of.
         memory_bytes: of one device; what does not fit says so.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.ir.marks import DerivativeMark, OperatorMark, Side
+from sporax.planner.alike import in_ranges
 from sporax.planner.cost.lateness import late_operators
 from sporax.planner.rules.loops import RULES
 from sporax.planner.search.operators import is_identity, is_light
@@ -27,23 +31,26 @@ class OperatorNames:
         self.variables = {each.tensor: each.name for each in graph.inputs if each.role is not Role.CONSTANT}
 
     def meant_by(self, name: str) -> tuple[int, ...]:
-        """The operators that a name stands for: ``"#7"``; a path or whole names out of one; a variable; a primitive.
+        """The operators that a name stands for: ``"#7"``; a path or whole names out of one; a variable; an operator of the facade
+        or a primitive, ``"MatMul"``, ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
 
         Of the operators at a path those with a choice of their own are told, and all of them where none has one.
 
         Raises:
             SporaxValueError: it stands for none.
         """
-        if name.startswith("#"):
-            found = [number for number in self._asked if name[1:] == str(number)]
-        else:
-            found = [n for n in self._asked if f".{name}." in f".{self.graph.operators[n].path}."]
-        if not found:
-            found = [n for n, read in self._reads.items() if name in read or name.removeprefix("args") in read]
-        if not found:
-            found = [number for number in self._asked if self.graph.operators[number].name == name]
-        if not found:
-            near = self._near(name)
+        asked = re.sub(r"\s*\(\d+\s×\)$", "", name.strip())
+        where, _, what = asked.rpartition(" ")
+        ways: Sequence[Callable[[], list[int]]] = (
+            lambda: [number for number in self._asked if asked == f"#{number}"],
+            lambda: self._standing_at(asked),
+            lambda: [n for n, read in self._reads.items() if asked in read or asked.removeprefix("args") in read],
+            lambda: [number for number in self._asked if asked in self._kinds(number)],
+            lambda: [number for number in self._standing_at(where) if what in self._kinds(number)] if where else [],
+        )
+        found = next(filter(None, (way() for way in ways)), None)
+        if found is None:
+            near = self._near(asked)
             such = f"one of the program's, such as {near}, or " if near else ""
             raise SporaxValueError(
                 f"For 'explain', 'path' must be {such}'#' with a number below {len(self.graph.operators)}, but got '{name}'."
@@ -51,14 +58,38 @@ class OperatorNames:
         heavy = tuple(number for number in found if not is_light(self.graph.operators[number]))
         return heavy or tuple(found)
 
+    def _standing_at(self, path: str) -> list[int]:
+        """Operators whose paths have these names in them; ``0-2,5`` is any of these numbers."""
+        words = re.split(r"(?<![\w-])(\d+(?:[-,]\d+)+)(?![\w-])", path)
+        ranges = words[1::2]
+        words[::2], words[1::2] = map(re.escape, words[::2]), [r"(\d+)"] * len(ranges)
+        literal, folded = re.escape(path), "".join(words)
+        pattern = re.compile(rf"(?:^|(?<=\.))(?:{literal}|{folded})(?=\.|$)")
+
+        def stands(there: str) -> bool:
+            found = (each.groups() for each in pattern.finditer(there))
+            return any(
+                all(n is None or in_ranges(int(n), said) for n, said in zip(each, ranges, strict=True))
+                for each in found
+            )
+
+        known = {there: stands(there) for there in {self.graph.operators[number].path for number in self._asked}}
+        return [number for number in self._asked if known[self.graph.operators[number].path]]
+
+    def _kinds(self, number: int) -> tuple[str, ...]:
+        """The primitive, and the operator of the facade that it is part of."""
+        return tuple(filter(None, (self.graph.operators[number].name, self._facade.get(number, ""))))
+
     def title(self, number: int) -> str:
-        """``"#7 dot_general at layers.3.query, backward"``."""
+        """``"#7 dot_general (MatMul) at layers.3.query, backward"``."""
         operator = self.graph.operators[number]
         phase = "backward" if operator.backward else "update" if self.late[number] else "forward"
         reads = ", ".join(self._reads.get(number, ()))
         where = f" at {operator.path}" if operator.path else f" of {reads}" if reads else ""
         times = f", {operator.times} times" if operator.times > 1 else ""
-        return f"#{number} {operator.name}{where}, {phase}{times}"
+        facade = self._facade.get(number, "")
+        part_of = f" ({facade})" if facade and facade != operator.path.rpartition(".")[2] else ""
+        return f"#{number} {operator.name}{part_of}{where}, {phase}{times}"
 
     def operand(self, tensor: int, asked: int) -> str:
         """What an operator reads, by the variable that it is, or by who made it; seen from operator `asked`."""
@@ -99,6 +130,23 @@ class OperatorNames:
         return tuple(number for number, each in enumerate(self.graph.operators) if each.name not in edges)
 
     @cached_property
+    def _facade(self) -> dict[int, str]:
+        """For operators between the entrance and the exit of one of the facade its name; and between their derivatives."""
+        found: dict[int, str] = {}
+        inside: tuple[str, str] | None = None
+        for number, operator in enumerate(self.graph.operators):
+            mark = operator.mark
+            backward = isinstance(mark, DerivativeMark) and mark.backward
+            about = mark.of if isinstance(mark, DerivativeMark) else mark
+            if isinstance(about, OperatorMark):
+                inside = (about.operator, operator.path) if (about.side is Side.IN) != backward else None
+            elif about is not None:
+                inside = None
+            elif inside is not None and f"{operator.path}.".startswith(f"{inside[1]}." if inside[1] else ""):
+                found[number] = inside[0]
+        return found
+
+    @cached_property
     def _reads(self) -> dict[int, tuple[str, ...]]:
         """Names of the variables that operators with a choice of their own read."""
         found: dict[int, tuple[str, ...]] = {}
@@ -123,7 +171,7 @@ class OperatorNames:
         count = name.count(".") + 1
         known = dict.fromkeys(self._windows(count))
         known |= dict.fromkeys(self.variables.values())
-        known |= dict.fromkeys(self.graph.operators[number].name for number in self._reads)
+        known |= dict.fromkeys(itertools.chain(*(self._kinds(number) for number in self._reads)))
         return difflib.get_close_matches(name, [each for each in known if each], 3, cutoff=0.0)
 
     def _windows(self, count: int) -> Iterator[str]:

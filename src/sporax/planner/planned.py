@@ -17,8 +17,9 @@ from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.difference import diff
 from sporax.planner.explain import Explanations, check_count, explain
+from sporax.planner.progress import doing, shown
 from sporax.planner.report import report
-from sporax.planner.search.alternatives import alternatives, trade_offs
+from sporax.planner.search.alternatives import SECONDS, alternatives, trade_offs
 from sporax.planner.search.result import SearchResult
 from sporax.planner.summary import Summary, summarize
 
@@ -61,7 +62,8 @@ class Answers:
 
         Args:
             path: where the operators stand, or a part of it (``"layers.3.attn.q"``); or ``"#7"`` for number 7; or a variable that
-                they read; or a primitive, ``"dot_general"``.
+                they read; or an operator of the facade or a primitive (``"MatMul"``, ``"dot_general"``); or a row of a summary
+                (``"layers.0-59.q MatMul"``).
             most: how many alternatives of each are told.
 
         Raises:
@@ -93,12 +95,13 @@ class Answers:
             )
         return diff(self.graph, self.plan, plan, every)
 
-    def alternatives(self: Planned, count: int = 3, seconds: float = 60.0) -> tuple[Any, ...]:
+    def alternatives(self: Planned, count: int = 3, seconds: float = SECONDS) -> tuple[Any, ...]:
         """The best other plans of a searched one, the cheapest first: each cuts the heaviest operators in a way of its own.
 
         Args:
             count: how many; there may be fewer.
-            seconds: time in which to prove that nothing cheaper was left out (``search.statistics["proven"]``).
+            seconds: time in which to prove that nothing cheaper was left out (``search.statistics["proven"]``); what is found
+                later is good, and no more.
 
         Raises:
             SporaxTypeError: a count or a time that is no number.
@@ -107,25 +110,31 @@ class Answers:
         check_count("alternatives", "count", count)
         check_seconds("alternatives", seconds)
         search = _searched(self, "alternatives")
-        best = alternatives(self.graph, self.plan.mesh, self.model, search.options, count=count + 1, seconds=seconds)
+        with shown(), doing("looking for other plans"):
+            step = self.graph, self.plan.mesh, self.model, search.options
+            best = alternatives(*step, count=count + 1, seconds=seconds, known=search.plan)
         others = [each for each in best if each.plan.operators != search.plan.operators]
         return tuple(_with(self, each) for each in others[:count])
 
-    def trade_offs(self: Planned, count: int = 5) -> tuple[Any, ...]:
+    def trade_offs(self: Planned, count: int = 5, seconds: float = SECONDS) -> tuple[Any, ...]:
         """Plans of a searched step that trade time for memory, the fastest first, none both slower and larger than another.
 
         ``search.cost_seconds`` and ``search.statistics["peak_bytes"]`` are what the search predicts of each.
 
         Args:
             count: how many at most, the smallest that was found included.
+            seconds: time in which to look; how much it left out says ``search.statistics["cut_short"]``.
 
         Raises:
-            SporaxTypeError: a count that is no number.
-            SporaxValueError: a count below 1, or the plan was not searched.
+            SporaxTypeError: a count or a time that is no number.
+            SporaxValueError: a count below 1, a negative time, or the plan was not searched.
         """
         check_count("trade_offs", "count", count)
+        check_seconds("trade_offs", seconds)
         search = _searched(self, "trade_offs")
-        found = trade_offs(self.graph, self.plan.mesh, self.model, search.options, count=count)
+        with shown(), doing("looking for smaller plans"):
+            step = self.graph, self.plan.mesh, self.model, search.options
+            found = trade_offs(*step, count=count, seconds=seconds, known=search.plan)
         return tuple(_with(self, each) for each in found)
 
     def report(self: Planned, path: str | Path) -> None:

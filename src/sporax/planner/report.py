@@ -14,7 +14,7 @@ from string import Template
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
-from sporax.planner.report_boxes import Box, boxes_of
+from sporax.planner.report_boxes import Box, boxes_of, folded_boxes
 from sporax.planner.report_pictures import memory_picture, operators_picture
 from sporax.planner.search.result import SearchResult
 from sporax.planner.summary import summarize
@@ -22,6 +22,7 @@ from sporax.planner.summary_text import (
     Section,
     collective_texts,
     cost_text,
+    folded_section,
     heading,
     notes_section,
     search_section,
@@ -67,7 +68,8 @@ $notes
 <h2>Operators</h2>
 <p>Arrows are tensors; red ones carry collectives. The red bar of a box is its share of the slowest operator's time. Red
 figures beside a box are bytes that one rank brings into collectives: those on the red arrows that leave it, and above them
-those inside of it or on inputs of the step. Point at anything to see more.</p>
+those inside of it or on inputs of the step. Layers that are cut alike are drawn once: (4 ×) stands for four alike, with the
+figures of one, and arrows to the next layer come back. Point at anything to see more.</p>
 $operators
 <h2>Memory of one device over time</h2>
 $memory
@@ -101,10 +103,10 @@ def report(graph: OperatorGraph, plan: Plan, model: CostModel, search: SearchRes
         title=escape(heading(summary)),
         totals=_titled(totals_section(summary)) + _titled(search_section(summary)),
         notes=_titled(notes_section(summary)),
-        operators=operators_picture(boxes, arrows),
+        operators=operators_picture(*folded_boxes(boxes, arrows)),
         memory=memory_picture(graph, plan),
-        rows=_table(_operators(boxes)),
-        tensors=_table(tensors_section(summary)),
+        rows=_table(folded_section(_operators(boxes))),
+        tensors=_table(folded_section(tensors_section(summary))),
         state=f"<details><summary>Other variables</summary>{_table(state)}</details>" if state.rows else "",
     )
 

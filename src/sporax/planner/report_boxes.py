@@ -6,17 +6,20 @@ every operator with a cut of its own is a box, and the light ones that follow it
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
+from sporax.planner.alike import alike
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.operator_groups import OperatorGroup, operator_groups
 from sporax.planner.search.operators import is_identity
 from sporax.planner.summary import OperatorRow, Summarizer
+from sporax.planner.summary_text import collective_texts, cost_text, size_text
 from sporax.planner.transfers import Together, Transfer, schedule
 
 
@@ -30,12 +33,16 @@ class Box:
         moved_bytes: what a rank brings into collectives on tensors without an arrow: those inside of it, and the step's
             inputs and results.
         unit: of the predicted time, where another model than one in seconds priced it.
+        times: how many like it there are, in layers that are cut alike; the figures are those of one.
+        paths: of all of them; "" for one alone.
     """
 
     row: OperatorRow
     seconds: float
     moved_bytes: int
     unit: str = "s"
+    times: int = 1
+    paths: str = ""
 
 
 @dataclass(slots=True)
@@ -45,10 +52,12 @@ class Arrow:
     Attributes:
         num_tensors: how many.
         moved: bytes that a rank brings into collectives on them, by kind.
+        times: how many like it there are, in layers that are cut alike.
     """
 
     num_tensors: int = 0
     moved: dict[str, int] = field(default_factory=dict)
+    times: int = 1
 
     @property
     def moved_bytes(self) -> int:
@@ -77,6 +86,47 @@ def boxes_of(
         for row, group, moved in zip(rows, groups, loose, strict=True)
     ]
     return tuple(boxes), arrows
+
+
+def folded_boxes(
+    boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arrow]
+) -> tuple[tuple[Box, ...], dict[tuple[int, int], Arrow]]:
+    """Boxes and arrows with those of layers that are cut alike as one, with the figures of one.
+
+    A box stands where the first of its kind runs, at the path of the one with the least number. An arrow to the next layer comes
+    back to the box that stands for it.
+    """
+    groups = alike([_told(box) for box in boxes])
+    place = {member: number for number, (members, _) in enumerate(groups) for member in members}
+    shown = []
+    for members, name in groups:
+        first = boxes[min(members, key=lambda each: [int(n) for n in re.findall(r"\d+", boxes[each].row.path)])]
+        paths = re.sub(r"\s*\(\d+\s×\)$", "", name) if len(members) > 1 else ""
+        shown.append(replace(first, times=len(members), paths=paths))
+    found: dict[tuple[int, int], Arrow] = {}
+    for (source, target), arrow in arrows.items():
+        pair = place[source], place[target]
+        if pair in found:
+            found[pair].times += 1
+            found[pair].moved = max(found[pair].moved, arrow.moved, key=lambda moved: sum(moved.values()))
+        elif pair[0] != pair[1]:
+            found[pair] = replace(arrow)
+    return tuple(shown), found
+
+
+def _told(box: Box) -> tuple[str, ...]:
+    """What is told of a box; its path comes first."""
+    row = box.row
+    layouts = " ".join((*row.inputs, "→", *row.results))
+    return (
+        row.path,
+        row.name,
+        row.phase,
+        layouts,
+        "; ".join(collective_texts(row)),
+        cost_text(box.seconds, box.unit),
+        size_text(box.moved_bytes),
+    )
 
 
 def _arrows(

@@ -120,11 +120,10 @@ def _pastel(hue: float) -> str:
 def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
     row = box.row
     x, y = _corner(place)
-    title = row.path.rpartition(".")[2]
-    title = title if title == row.name or not row.name else f"{title} {row.name}".strip()
+    title = f"{_title(box)} ({box.times} ×)" if box.times > 1 else _title(box)
     layouts = f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else ""
     inside = layouts if len(layouts) <= _LETTERS else f"… → {' '.join(row.results)}"
-    told = [row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
+    told = [box.paths or row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
     if box.moved_bytes:
         told.append(f"{size_text(box.moved_bytes)} travel inside of it, or are inputs and results of the step")
     bar = _WIDTH * box.seconds / slowest if slowest else 0.0
@@ -132,12 +131,20 @@ def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
         f"<title>{escape(chr(10).join(filter(None, told)))}</title>",
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" style="fill:{colour}" class="box"/>',
         f'<rect x="{x}" y="{y + _HEIGHT - 3}" width="{bar:.1f}" height="3" class="bar"/>',
-        _text(x + 8, y + 18, _short(title or "between operators"), "name"),
+        _text(x + 8, y + 18, _short(title), "name"),
         _text(x + 8, y + 34, _short(inside), "inside"),
     ]
     if box.moved_bytes:
         tags.append(_text(x + _WIDTH + 4, y + 12, size_text(box.moved_bytes), "bytes"))
     return f"<g>{''.join(tags)}</g>"
+
+
+def _title(box: Box) -> str:
+    """The last name of the path, a number with the one before it, and the operator; ``"layers.0-59 Add"``."""
+    *above, last = (box.paths or box.row.path).split(".")
+    last = f"{above[-1]}.{last}" if above and last[:1].isdecimal() else last
+    told = last if last == box.row.name or not box.row.name else f"{last} {box.row.name}"
+    return told.strip() or "between operators"
 
 
 def _labelled(
@@ -175,7 +182,8 @@ def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arro
     path += f'class="{"moves" if moved else "stays"}" marker-end="url(#tip)"/>'
     at_x, at_y = _corner(places[pair[0]])
     label = _text(at_x + _WIDTH + 4, at_y + 12 + 12 * line, size_text(arrow.moved_bytes), "bytes") if moved else ""
-    return f"<g><title>{escape(f'{tensors}: {moved}' if moved else tensors)}</title>{path}{label}</g>"
+    told = ": ".join(filter(None, (tensors, moved))) + (f" ({arrow.times} ×)" if arrow.times > 1 else "")
+    return f"<g><title>{escape(told)}</title>{path}{label}</g>"
 
 
 def _corner(place: tuple[int, int]) -> tuple[float, float]:

@@ -63,8 +63,8 @@ def sections(summary: Summary) -> tuple[Section, ...]:
     """What is shown, in order; empty tables are left out, and rows of layers that are cut alike are one, marked with (4 ×)."""
     prefix = common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
     found = [
-        *(_folded(_operators(summary, phase, title, prefix)) for phase, title in _PHASES.items()),
-        _folded(tensors_section(summary)),
+        *(folded_section(_operators(summary, phase, title, prefix)) for phase, title in _PHASES.items()),
+        folded_section(tensors_section(summary)),
         totals_section(summary),
         search_section(summary),
         notes_section(summary),
@@ -72,7 +72,8 @@ def sections(summary: Summary) -> tuple[Section, ...]:
     return tuple(_without_empty_columns(section) for section in found if section.rows)
 
 
-def _folded(section: Section) -> Section:
+def folded_section(section: Section) -> Section:
+    """The table with rows of layers that are cut alike as one."""
     rows = folded(section.rows)
     said = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two alike, with the figures of one"
     return replace(section, title=section.title + said, rows=rows)

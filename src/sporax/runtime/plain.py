@@ -7,6 +7,7 @@ step = planned.function()                   on the devices themselves
 
 from __future__ import annotations
 
+import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -24,6 +25,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
+from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, SEMI_AUTO, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.check import check_plan
@@ -31,9 +33,10 @@ from sporax.planner.cost.compiled import compiled_seconds
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
-from sporax.planner.explain import check_count
-from sporax.planner.planned import Answers, check_seconds
-from sporax.planner.search import SearchOptions, SearchResult, alternatives, search
+from sporax.planner.planned import Answers
+from sporax.planner.progress import doing, shown
+from sporax.planner.search import SearchOptions, SearchResult, search
+from sporax.planner.watch import announce
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 
@@ -66,25 +69,6 @@ class PlannedFunction(Answers):
     def graph(self) -> OperatorGraph:
         """The operators of the function."""
         return self.step.graph
-
-    def alternatives(self, count: int = 3, seconds: float = 60.0) -> tuple[PlannedFunction, ...]:
-        """The best other plans, the cheapest first: each cuts the heaviest operators in a way of its own.
-
-        Args:
-            count: how many; there may be fewer.
-            seconds: time in which to prove that nothing cheaper was left out (`search.statistics["proven"]`); what is found
-                later is good, and no more.
-
-        Raises:
-            SporaxTypeError: a count or a time that is no number.
-            SporaxValueError: a count below 1, or a negative time.
-        """
-        check_count("alternatives", "count", count)
-        check_seconds("alternatives", seconds)
-        mine = self.plan.operators
-        best = alternatives(self.graph, self.plan.mesh, self.model, self.options, count=count + 1, seconds=seconds)
-        others = [each for each in best if each.plan.operators != mine]
-        return tuple(replace(self, search=each) for each in others[:count])
 
     @cached_property
     def predicted_seconds(self) -> float:
@@ -152,7 +136,7 @@ class PlannedFunction(Answers):
 def plan(
     fn: Callable[..., Any],
     *args: Any,
-    devices: int | None = None,
+    devices: int | Sequence[jax.Device] | Mesh | AbstractMesh | None = None,
     hardware: str = "",
     mode: str = "dynamic",
     fixed: Mapping[int, Any] | None = None,
@@ -166,8 +150,11 @@ def plan(
     Args:
         fn: any function of pytrees of arrays; a whole training step, too.
         args: its arguments, or `jax.ShapeDtypeStruct` in place of their arrays: nothing is run.
-        devices: how many; all that JAX sees by default. They need not be there to plan.
-        hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on.
+        devices: how many, which need not be there to plan; or which, as a list or a `jax.sharding.Mesh`, whose shape says in what
+            numbers they stand beside each other; all that JAX sees by default.
+        hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on. The
+            environment (``SPORAX_HARDWARE``, ``SPORAX_PLAN_MODE``, ``SPORAX_PLAN_MEMORY``) and flags of `sporax plan` win over
+            this, `mode` and `memory`, as they do in training scripts.
         mode: ``"dynamic"`` (exact where it says so), ``"ilp"`` (the optimum, or the best found with a bound),
             ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`), ``"repeated_blocks"`` (layers that look alike
             are planned once, with a bound).
@@ -183,34 +170,101 @@ def plan(
 
     Raises:
         SporaxTypeError: `fn` is no function, or something that it takes or returns is neither an array nor a number.
-        SporaxValueError: no devices, an unknown mode or profile, a cut that does not fit, a memory limit that cannot be read,
-            a share that is none, or a saved plan that is none of this function.
+        SporaxValueError: no devices, or such as this process does not see, an unknown mode or profile, a cut that does not fit, a
+            memory limit that cannot be read, a share that is none, or a saved plan that is none of this function.
         SporaxRuntimeError: nothing fits the memory.
     """
+    with shown(speaks=jax.process_index() == 0), doing("planning a function"):
+        planned = _planned(fn, args, devices, hardware, mode, fixed or {}, memory, carry or {}, overlap, saved)
+    announce(planned)
+    return planned
+
+
+def _planned(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    devices: Any,
+    hardware: str,
+    mode: str,
+    fixed: Mapping[int, Any],
+    memory: int | str | None,
+    carry: Mapping[int, int],
+    overlap: float | None,
+    saved: str | None,
+) -> PlannedFunction:
+    """As `plan`, and nobody is told."""
+    hardware, mode, memory = _under(os.environ, hardware, mode, memory)
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
     is_share = isinstance(overlap, int | float) and not isinstance(overlap, bool) and 0.0 <= overlap <= 1.0
     if overlap is not None and not is_share:
         raise SporaxValueError(f"For 'plan', 'overlap' must be between 0 and 1, but got {overlap!r}.")
-    devices = int(devices) if isinstance(devices, np.integer) else devices
-    if devices is not None and (not isinstance(devices, int) or isinstance(devices, bool) or devices < 1):
-        raise SporaxValueError(f"For 'plan', 'devices' must be a number of devices, 1 or more, but got {devices!r}.")
+    if not isinstance(mode, str):
+        raise SporaxTypeError(f"For 'plan', 'mode' must be a text, but got {reprlib.repr(mode)}.")
+    matrix = _matrix(devices)
     limit = None if memory is None else parse_bytes(memory, "For 'plan', 'memory'")
     profile = load_profile(hardware or fitting_hardware(jax.default_backend()))
     profile = profile if overlap is None else replace(profile, overlap=overlap)
-    step, in_tree, out_tree = _traced(fn, args, carry or {})
+    step, in_tree, out_tree = _traced(fn, args, carry)
     if saved is not None:
-        for name, value in {"devices": devices, "fixed": fixed, "memory": memory}.items():
+        for name, value in {"devices": devices, "fixed": fixed or None, "memory": memory}.items():
             if value is not None:
                 raise SporaxValueError(f"For 'plan', '{name}' must be left out beside 'saved', but got {value!r}.")
         found = Plan.from_json(saved)
         check_plan(step.graph, found)
         model = Roofline(profile, link_costs(profile, found.mesh))
         return PlannedFunction(step, _as_found(step.graph, found, model), model, SearchOptions(), in_tree, out_tree)
-    mesh = prime_mesh(DeviceMatrix((jax.device_count() if devices is None else devices,)))
-    options = SearchOptions(fixed=_fixed(fixed or {}, args, step, mesh), memory_bytes=limit)
+    mesh = prime_mesh(matrix)
+    options = SearchOptions(fixed=_fixed(fixed, args, step, mesh), memory_bytes=limit)
     model = Roofline(profile, link_costs(profile, mesh))
     return PlannedFunction(step, search(step.graph, mesh, model, mode, options), model, options, in_tree, out_tree)
+
+
+def _under(
+    environ: Mapping[str, str], hardware: str, mode: str, memory: int | str | None
+) -> tuple[str, str, int | str | None]:
+    """Hardware, mode and memory, with what the environment says instead, as for training scripts.
+
+    Raises:
+        SporaxValueError: it says what holds for training scripts alone.
+    """
+    for variable, value in {HARDWARE: SYMBOLIC, MODE: SEMI_AUTO}.items():
+        if environ.get(variable) == value:
+            raise SporaxValueError(
+                f"For 'plan', {variable} must be left out or say something else for functions of plain JAX, but got '{value}'."
+            )
+    return environ.get(HARDWARE) or hardware, environ.get(MODE) or mode, environ.get(MEMORY) or memory
+
+
+def _matrix(devices: Any) -> DeviceMatrix:
+    """The devices of a plan, by their places among those that JAX sees."""
+    if isinstance(devices, AbstractMesh):
+        return DeviceMatrix(tuple(devices.axis_sizes) or (1,))
+    if isinstance(devices, Mesh):
+        return _of_these(devices.devices)
+    if isinstance(devices, list | tuple) and devices:
+        return _of_these(np.array(devices, dtype=object))
+    count = jax.device_count() if devices is None else int(devices) if isinstance(devices, np.integer) else devices
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise SporaxValueError(
+            f"For 'plan', 'devices' must be a number of devices, 1 or more, but got {reprlib.repr(devices)}. A list of some, as "
+            "`jax.devices()` gives them, or a mesh will do as well."
+        )
+    return DeviceMatrix((count,))
+
+
+def _of_these(devices: Any) -> DeviceMatrix:
+    """These devices, an array."""
+    known = {device: rank for rank, device in enumerate(jax.devices())}
+    given = devices.reshape(-1).tolist()
+    strange = [each for each in given if not isinstance(each, jax.Device) or each not in known]
+    if strange or len(set(given)) < len(given):
+        twice = next((each for each in given if given.count(each) > 1), None)
+        got = f"{strange[0]!r}" if strange else f"{twice!r} twice"
+        raise SporaxValueError(
+            f"For 'plan', 'devices' must be different ones of the {len(known)} that `jax.devices()` has, but got {got}."
+        )
+    return DeviceMatrix(tuple(devices.shape) or (1,), (), tuple(known[each] for each in given))
 
 
 def _traced(fn: Callable[..., Any], args: tuple[Any, ...], carry: Mapping[int, int]) -> tuple[Ingested, Any, Any]:
@@ -272,6 +326,9 @@ def _positions(tree: Any) -> list[range]:
 
 def _aliases(carry: Mapping[int, int], in_tree: Any, out_tree: Any) -> list[tuple[int, int]]:
     _check_mapping("carry", carry, "{position of result: position of argument}")
+    wrong = next((each for each in carry.values() if not isinstance(each, int) or isinstance(each, bool)), None)
+    if wrong is not None:
+        raise SporaxTypeError(f"For 'plan', 'carry' must name positions of arguments, but got {reprlib.repr(wrong)}.")
     if len(set(carry.values())) < len(carry):
         raise SporaxValueError(f"For 'plan', 'carry' must name every argument once at most, but got {dict(carry)}.")
     arguments = _positions(in_tree)
@@ -321,7 +378,7 @@ def _cut_as_said(cut: tuple[int, ...], shape: tuple[int, ...], name: str, mesh: 
             f"For 'plan', 'fixed' must fit {name} of shape {shape}, with a number of slices per dimension, but got {cut}."
         )
     try:
-        layout = Layout.from_split(cut, mesh.num_devices)
+        layout = Layout.from_split(cut, mesh.num_devices, ranks=mesh.ranks)
         layout.slice_shape(shape)
         return Placement.from_layout(layout, mesh)
     except SporaxValueError as error:

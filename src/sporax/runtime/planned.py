@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
@@ -35,9 +35,10 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.dataset_cuts import check_dataset_strategy
 from sporax.planner.lookup_cuts import check_splits
 from sporax.planner.planned import Answers, PlannedGraph
+from sporax.planner.progress import doing, shown
 from sporax.planner.search.result import SearchResult
 from sporax.planner.semi_auto import semi_auto_plan
-from sporax.planner.watch import announce
+from sporax.planner.watch import announce, conduct
 from sporax.runtime import collectives, groups, joint, strategy_files, uneven
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (
@@ -172,6 +173,18 @@ class PlannedStep(Answers):
             else:
                 variable.raw = joint.place(variable.raw, sharding)
 
+    def unrun(self) -> list[jax.Array] | None:
+        """Zeros for the results, the updated variables' first, where steps are only planned; else None."""
+        if not conduct.only_plans:
+            return None
+        constants, tensors = self.step.literal_outputs, self.graph.tensors
+        return [
+            jnp.asarray(constants[position])
+            if tensor == LITERAL
+            else jnp.zeros(tensors[tensor].shape, tensors[tensor].dtype)
+            for position, tensor in enumerate(self.graph.outputs)
+        ]
+
     def run(self, executable: Any, variables: Sequence[jax.Array], data: Sequence[jax.Array]) -> list[jax.Array]:
         """Run the compiled program; arguments that do not lie where they must are brought there.
 
@@ -249,6 +262,15 @@ def plan_step(
         num_updated: how many of them are updated in place.
         settings: the user's.
     """
+    with shown(speaks=jax.process_index() == 0), doing("planning a step"):
+        planned = _planned_step(function, arguments, num_updated, settings)
+    announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+    return planned
+
+
+def _planned_step(
+    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+) -> PlannedStep:
     mesh = mesh_of(settings.parallel)
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
@@ -277,7 +299,6 @@ def plan_step(
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
     strategy_files.save(planned, _kept(mesh, settings, search))
-    announce(PlannedGraph(step.graph, plan, search, planned.model))
     return planned
 
 

@@ -2,9 +2,9 @@
 
 The story, file by file: `operators` and `menu` say what can be cut and how; `bundles` finds the decisions of a graph, `choices`
 what each can choose, `moving` what moves cost, and `problem` puts them together; `ilp`, `dynamic`, `recursive`, `seeds` and
-`blocks` search (`deciding`, `elimination`, `repeats`, `certificate`, `limit`, `transients`, `fitting` are their tools; `order`,
-`written` and `surely` say what every plan needs, `bounding` asks what that proves) and `alternatives` goes on to the next best;
-`assemble` makes the plan and `result` says what is known.
+`blocks` search (`deciding`, `elimination`, `repeats`, `tying`, `certificate`, `limit`, `usage`, `transients`, `fitting` are their
+tools; `order`, `written` and `surely` say what every plan needs, `bounding` asks what that proves) and `alternatives` goes on to
+the next best; `assemble` makes the plan and `result` says what is known.
 """
 
 import gc
@@ -17,6 +17,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.progress import doing
 from sporax.planner.search.alternatives import alternatives, trade_offs
 from sporax.planner.search.assemble import whole_plan
 from sporax.planner.search.blocks import repeated
@@ -81,7 +82,7 @@ def search(
     if name not in MODES:
         raise SporaxValueError(f"For 'search', 'mode' must be one of {(*SHORT_NAMES, *MODES)}, but got '{mode}'.")
     options = options or SearchOptions()
-    with _uncollected():
+    with _uncollected(), doing(f"search ({name})"):
         found = MODES[name](graph, mesh, model, options)
     return replace(found, unit=unit_of(model), options=options)
 

@@ -3,7 +3,8 @@
 Plans often differ in nothing that a person would call a difference, so what counts are the heaviest operators. The best plan
 splits all others into parts: those that cut the heaviest operator in another way, those that agree on it and cut the next one in
 another way, and so on. The best of every part is found like the best of all; the cheapest of these is next, and splits its part
-again (Lawler 1972).
+again (Lawler 1972). All parts share one problem, reduced to what the heaviest operators depend on, and one bound: messages say
+what no plan of a part is below, and only parts that may hold the next plan are decided.
 
 `trade_offs` asks another question: what a plan costs that needs less memory.
 """
@@ -13,29 +14,53 @@ from __future__ import annotations
 import heapq
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
+from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.loops import written_out
+from sporax.planner.progress import doing
 from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.deciding import choose
+from sporax.planner.search.deciding import Improver, choose, choose_within, settle
 from sporax.planner.search.dynamic import decided
 from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import fit_quickly, smallest, solve_within
-from sporax.planner.search.measuring import Fitted, measured
-from sporax.planner.search.moving import Floats
+from sporax.planner.search.limit import beside, fit, smallest, solve_within
+from sporax.planner.search.measuring import Fitted, cheapened, measured, shrunk
 from sporax.planner.search.nested import inside_loops
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.search.seeds import heaviest_first
-from sporax.planner.solver import CostGraph
+from sporax.planner.search.transients import brought
+from sporax.planner.search.usage import usage
+from sporax.planner.solver.core import Core
+from sporax.planner.solver.descent import descend
+from sporax.planner.solver.dual import MessagePassing
+from sporax.planner.solver.graph import Booleans, Floats
+from sporax.planner.solver.network import Network
+from sporax.planner.solver.reduce import reduce
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.solver.timeline import Timeline
+
+SECONDS = 30.0
+"""Time for a question."""
+_SHARE = 0.5
+"""Of the time that is left, for one part at most."""
+_LOOKS, _LOOKS_PER_CHOICE = 24, 4
+"""Sweeps of messages that look at a part, and after how many of them a choice is read off."""
+_SWEEPS = 18
+"""Of messages, where plans must fit a memory: many are asked for, and none has to be the best."""
+_LESS = 0.7
+"""Share of the memory that the next try to find less is given."""
+_ROUNDS = 2
+"""How often a plan that is too large is tried again with less."""
 
 Allowed = Mapping[int, Sequence[int]]
 """For decisions that are not free the candidates that are left."""
@@ -43,15 +68,25 @@ Allowed = Mapping[int, Sequence[int]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Part:
-    """The plans that are allowed, by their best one: one candidate per decision."""
+    """The plans that are allowed.
+
+    Attributes:
+        seconds: what the best one costs, or, before that is known, what none is below.
+        chosen: the best one, one candidate per decision; () before it is known.
+        proven: nothing in the part is cheaper.
+        bound: what none is below.
+        allowed: what makes the part.
+        near: a plan that agrees with most of it.
+    """
 
     seconds: float
     chosen: tuple[int, ...]
     proven: bool = field(compare=False)
+    bound: float = field(compare=False)
     allowed: Allowed = field(compare=False)
+    near: tuple[int, ...] = field(compare=False, default=())
 
 
-@inside_loops
 def alternatives(
     graph: OperatorGraph,
     mesh: DeviceMatrix,
@@ -60,13 +95,15 @@ def alternatives(
     *,
     count: int = 3,
     decisions: int = 6,
-    seconds: float = 60.0,
+    seconds: float = SECONDS,
+    known: Plan | None = None,
 ) -> tuple[SearchResult, ...]:
     """The `count` cheapest plans of which any two cut one of the heaviest operators in different ways, the cheapest first.
 
     Each is the best plan with its cuts of these operators. That they are the cheapest is proven as long as the time lasts: the
     statistics of each say ``"proven": 1`` when nothing cheaper was left out before it. What is found after that is good, and
-    no more. There are fewer than `count` where the operators cannot be cut in so many ways.
+    no more; ``"cut_short"`` is how many parts were not looked through to the end. There are fewer than `count` where the
+    operators cannot be cut in so many ways, or nothing else was found that fits the memory.
 
     Args:
         graph: the step.
@@ -75,22 +112,38 @@ def alternatives(
         options: what the search may do.
         count: how many plans.
         decisions: how many of the heaviest operators must not all be cut alike.
-        seconds: time in which to prove.
+        seconds: time for all of it, the problem itself aside.
+        known: a plan that a search found; under a memory limit nobody has to look for one that fits.
 
     Raises:
         SporaxValueError: a number below 1.
         SporaxRuntimeError: nothing fits the memory.
     """
-    start = time.monotonic()
-    options = options or SearchOptions()
     if count < 1 or decisions < 1:
         raise SporaxValueError(
             f"For 'alternatives', 'count' and 'decisions' must be at least 1, but got {count} and {decisions}."
         )
+    known = None if known is None else written_out(graph).unfolded(known)
+    return _alternatives(graph, mesh, model, options or SearchOptions(), count, decisions, seconds, known)
+
+
+@inside_loops
+def _alternatives(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions,
+    count: int,
+    decisions: int,
+    seconds: float,
+    known: Plan | None,
+) -> tuple[SearchResult, ...]:
+    start = time.monotonic()
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    heavy = heaviest_first(problem)[:decisions]
-    found = _cheapest(problem, heavy, count, time.monotonic() + seconds)
+    parts = _Parts(problem, heaviest_first(problem)[:decisions], time.monotonic() + seconds, known)
+    found = parts.cheapest(count)
     least = found[0].seconds if found[0].proven else None
+    told = {**problem.statistics(), "parts": parts.proven, "cut_short": parts.cut_short}
     return tuple(
         SearchResult(
             plan_of(problem, part.chosen),
@@ -99,7 +152,7 @@ def alternatives(
             least,
             least is not None and part.seconds <= least * (1 + OPTIMALITY_TOLERANCE),
             time.monotonic() - start,
-            {**problem.statistics(), "rank": rank, "proven": int(part.proven)},
+            {**told, "rank": rank, "proven": int(part.proven)},
             unit_of(model),
             options,
         )
@@ -107,9 +160,216 @@ def alternatives(
     )
 
 
-@inside_loops
+class _Parts:
+    """The plans of a problem, part by part.
+
+    Args:
+        problem: the problem.
+        heavy: decisions on which plans must differ.
+        deadline: of `time.monotonic`; after it parts are not looked through any more.
+        known: a plan of the problem.
+    """
+
+    def __init__(self, problem: Problem, heavy: Sequence[int], deadline: float, known: Plan | None) -> None:
+        self.problem, self.heavy, self.deadline, self.known = problem, heavy, deadline, known
+        self.proven, self.cut_short = 0, 0
+        graph = problem.cost_graph()
+        network = Network.of(graph, Timeline.of(graph.intervals))
+        self.core = Core.of(reduce(network, kept=frozenset(heavy)))
+        self.place = {node: number for number, node in enumerate(self.core.nodes.tolist())}
+
+    def cheapest(self, count: int) -> list[_Part]:
+        """The best plans of parts, the cheapest first. One that stands behind an unproven part is not proven either."""
+        waiting = [self._decided(_Part(-math.inf, (), False, -math.inf, {}))]
+        found: list[_Part] = []
+        sure = True
+        while waiting and len(found) < count:
+            part = heapq.heappop(waiting)
+            if not part.chosen:
+                with doing(f"alternative plans, {len(found)} of {count} found"):
+                    part = self._decided(part)
+                if math.isfinite(part.seconds):
+                    heapq.heappush(waiting, part)
+                continue
+            sure = sure and part.proven and all(each.bound >= part.seconds or each.proven for each in waiting)
+            found.append(replace(part, proven=sure))
+            for rest in self._rest(part) if len(found) < count else ():
+                known = sorted(each.seconds for each in (*found, *waiting) if each.chosen)
+                heapq.heappush(waiting, self._looked_at(rest, known[count - 1] if len(known) >= count else math.inf))
+        return sorted(found)
+
+    def _rest(self, part: _Part) -> Iterator[_Part]:
+        """What is left of a part without the choices of its best plan, split by the first decision that is another."""
+        allowed = dict(part.allowed)
+        for node in self.heavy:
+            before = allowed.get(node, range(len(self.problem.costs[node])))
+            others = [each for each in before if each != part.chosen[node]]
+            if others:
+                yield _Part(part.bound, (), False, part.bound, {**allowed, node: others}, part.chosen)
+            allowed[node] = (part.chosen[node],)
+
+    def _looked_at(self, part: _Part, enough: float) -> _Part:
+        """The part with a bound by messages, and with its best plan where they prove one; `enough` is a bound that is.
+
+        They begin with what they have said of all plans, and hear of a price on what is not allowed.
+        """
+        messages, start = self._messages
+        messages.messages[:] = start
+        costs, bound = self._priced(part.allowed), -math.inf
+        for number in range(_LOOKS if time.monotonic() < self.deadline else 0):
+            bound = max(bound, self.core.constant + max(messages.sweep(costs)))
+            if bound / self.problem.scale >= enough:
+                break
+            if number % _LOOKS_PER_CHOICE == _LOOKS_PER_CHOICE - 1:
+                choice = descend(self.core, messages.decode(costs), costs)
+                if self.core.cost(choice) <= bound * (1 + OPTIMALITY_TOLERANCE):
+                    return self._fitted(part, self.core.expand(choice).tolist(), True)
+        below = max(part.bound, bound / self.problem.scale)
+        return replace(part, seconds=below, bound=below)
+
+    @cached_property
+    def _messages(self) -> tuple[MessagePassing, Floats]:
+        """Messages, and what they say where everything is allowed."""
+        messages = MessagePassing(self.core)
+        settle(messages)
+        return messages, messages.messages.copy()
+
+    def _priced(self, allowed: Allowed) -> Floats:
+        """[strategies] costs of the core, with more than all of a plan on what is not allowed."""
+        costs = self.core.costs.copy()
+        for node, candidates in allowed.items():
+            place = self.place[node]
+            mine = costs[self.core.offsets[place] : self.core.offsets[place + 1]]
+            mine[~self._among(node, candidates)] += self._dear
+        return costs
+
+    @cached_property
+    def _dear(self) -> float:
+        return 10 * self.problem.seconds(choose(self.problem.cost_graph())) * self.problem.scale
+
+    def _among(self, node: int, candidates: Sequence[int]) -> Booleans:
+        """[strategies] which strategies of the core are candidates."""
+        return np.isin(self.core.strategies(self.place[node]), np.array(candidates))
+
+    def _decided(self, part: _Part) -> _Part:
+        """The part with its best plan; after the deadline, or where that does not fit the memory, with a good one."""
+        left = self.deadline - time.monotonic()
+        exact = self._exactly(part.allowed, _SHARE * left) if left > 0 else None
+        return self._fitted(part, *(exact or (self._roughly(part.allowed, part.near), False)))
+
+    def _fitted(self, part: _Part, chosen: list[int] | None, proven: bool) -> _Part:
+        """The part with a plan, or with another one that fits the memory where that does not."""
+        problem, limit = self.problem, self.problem.options.memory_bytes
+        if chosen is not None and limit is not None and measured(problem, chosen).peak_bytes > limit:
+            chosen, proven = self._fitting(part.allowed, part.near, limit), False
+        self.proven += proven
+        self.cut_short += not proven
+        seconds = math.inf if chosen is None else problem.seconds(chosen)
+        return replace(part, seconds=seconds, chosen=tuple(chosen or ()), proven=proven)
+
+    def _exactly(self, allowed: Allowed, seconds: float) -> tuple[list[int] | None, bool]:
+        """The best plan of a part, memory aside, and whether that is proven; None where there is none."""
+        network = self.core.as_network()
+        for node, candidates in allowed.items():
+            network.keep(self.place[node], self._among(node, candidates))
+        if any(not len(network.costs[self.place[node]]) for node in allowed) or reduce(network).infeasible:
+            return None, True
+        core = Core.of(network)
+        positions, proven = decided(core, seconds)
+        return self.core.expand(core.expand(positions)).tolist(), proven
+
+    def _roughly(self, allowed: Allowed, near: Sequence[int]) -> list[int]:
+        """A plan of a part: one that is near, with the decision that must change, and others as they then like it."""
+        if not near:
+            return choose(self.problem.cost_graph())
+        chosen, improver = [*near], self._improver
+        for node, candidates in allowed.items():
+            if chosen[node] not in candidates:
+                prices = improver.prices(node, chosen)[list(candidates)]
+                chosen[node] = candidates[int(prices.argmin())]
+        improver.improve(chosen, frozenset(allowed))
+        return chosen
+
+    @cached_property
+    def _improver(self) -> Improver:
+        return Improver(self.problem)
+
+    def _fitting(self, allowed: Allowed, near: Sequence[int], limit: int) -> list[int] | None:
+        """A plan of a part that fits the memory, if one was found.
+
+        Raises:
+            SporaxRuntimeError: nothing at all fits.
+        """
+        if not allowed:
+            return _fitting_one(self.problem, limit, self.known, _SHARE * (self.deadline - time.monotonic())).chosen
+        rough = measured(self.problem, self._roughly(allowed, near))
+        found = [rough] if rough.peak_bytes <= limit and math.isfinite(self.problem.seconds(rough.chosen)) else []
+        if time.monotonic() < self.deadline:
+            costs = [each.copy() for each in self.problem.costs]
+            for node, candidates in allowed.items():
+                costs[node][[each for each in range(len(costs[node])) if each not in candidates]] = np.inf
+            known = usage(self.problem)
+            reserve = beside(self.problem, measured(self.problem, near), known)
+            narrowed = replace(self.problem, costs=tuple(costs))
+            fitted = fit(narrowed, limit, _choose, _ROUNDS, reserve, known)
+            if fitted is None and not found and time.monotonic() < self.deadline:
+                fitted = _within(narrowed, limit)
+            found += [fitted] if fitted is not None else []
+        best = min(found, key=lambda each: self.problem.seconds(each.chosen), default=None)
+        return None if best is None else best.chosen
+
+
+_choose = partial(choose_within, sweeps=_SWEEPS)
+
+
+def _fitting_one(problem: Problem, limit: int, known: Plan | None, seconds: float) -> Fitted:
+    """A good plan that fits the memory: the known one, if it does, or one that is looked for.
+
+    Raises:
+        SporaxRuntimeError: nothing fits.
+    """
+    chosen = None if known is None else _choice_of(problem, known)
+    fitted = None if chosen is None else measured(problem, chosen)
+    if fitted is not None and fitted.peak_bytes <= limit:
+        return fitted
+    return _within(problem, limit) or solve_within(problem, limit, max(seconds, 1.0))[0]
+
+
+def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
+    """The choice that a plan was made of; None where it was not made of this problem's candidates."""
+    inputs = {each.tensor: where for each, where in zip(problem.graph.inputs, plan.inputs, strict=True)}
+    costs = []
+    for number, (choices, mine) in enumerate(zip(problem.choices, problem.costs, strict=True)):
+        planned = [plan.operators[number] for number in choices.operators]
+        wanted = [(each.assignment, each.operands, each.results) for each in planned]
+        same = np.array([[step[:3] for step in steps] == wanted for steps in choices.steps] or [True] * len(mine))
+        for tensor in (each for each in choices.lies if each in inputs and problem.bundles.node_of[each] == number):
+            same &= np.array([where == inputs[tensor] for where in choices.lies[tensor]])
+        if not same.any():
+            return None
+        costs.append(np.where(same, mine, np.inf))
+    chosen = choose(replace(problem, costs=tuple(costs)).cost_graph())
+    return chosen if math.isfinite(problem.seconds(chosen)) else None
+
+
+def _within(problem: Problem, limit: int) -> Fitted | None:
+    """The cheaper one of two plans that fit, each found with another view of what tensors take."""
+    found = [fit(problem, limit, _choose, 2 + _ROUNDS, known=known) for known in (usage(problem), brought(problem))]
+    return min(filter(None, found), key=lambda each: problem.seconds(each.chosen), default=None)
+
+
+# ------------------------------------------------------------------------------------------------ time against memory
+
+
 def trade_offs(
-    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None, *, count: int = 5
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions | None = None,
+    *,
+    count: int = 5,
+    seconds: float = SECONDS,
+    known: Plan | None = None,
 ) -> tuple[SearchResult, ...]:
     """Plans of which none is both faster and smaller than another, the fastest first; the last needs as little as was found.
 
@@ -119,27 +379,40 @@ def trade_offs(
         model: prices operators and links.
         options: what the search may do; the fastest keeps its memory limit.
         count: how many at most.
+        seconds: time in which something new is tried, the fastest plan aside; the statistics' ``"cut_short"`` is how many tries
+            were left out.
+        known: a plan that a search found, to begin with.
 
     Raises:
         SporaxValueError: a count below 1.
         SporaxRuntimeError: nothing fits the memory.
     """
-    start = time.monotonic()
-    options = options or SearchOptions()
     if count < 1:
         raise SporaxValueError(f"For 'trade_offs', 'count' must be at least 1, but got {count}.")
+    known = None if known is None else written_out(graph).unfolded(known)
+    return _trade_offs(graph, mesh, model, options or SearchOptions(), count, seconds, known)
+
+
+@inside_loops
+def _trade_offs(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    model: CostModel,
+    options: SearchOptions,
+    count: int,
+    seconds: float,
+    known: Plan | None,
+) -> tuple[SearchResult, ...]:
+    start = time.monotonic()
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    most = measured(problem, cheapest(problem, []))
-    least = smallest(problem)
-    step = (most.peak_bytes - least.peak_bytes) / max(count - 1, 1)
-    limits = [int(most.peak_bytes - number * step) for number in range(1, count - 1)]
-    between = (fit_quickly(problem, limit) for limit in limits)
-    found: list[Fitted] = []
-    for each in sorted(
-        (each for each in (most, least, *between) if each), key=lambda each: problem.seconds(each.chosen)
-    ):
-        if not found or each.peak_bytes < found[-1].peak_bytes:
-            found.append(each)
+    with doing("the fastest plan"):
+        chosen = None if known is None else _choice_of(problem, known)
+        fastest = measured(problem, cheapest(problem, []) if chosen is None else chosen)
+    curve = _Curve(problem, fastest, time.monotonic() + seconds)
+    if count > 1:
+        curve.down()
+        curve.between(count)
+        curve.least()
     return tuple(
         SearchResult(
             each.plan,
@@ -148,65 +421,81 @@ def trade_offs(
             None,
             False,
             time.monotonic() - start,
-            {**problem.statistics(), "peak_bytes": each.peak_bytes},
+            {**problem.statistics(), "peak_bytes": each.peak_bytes, "cut_short": curve.cut_short},
             unit_of(model),
             options,
         )
-        for each in found[:count]
+        for each in curve.spread(count)
     )
 
 
-def _cheapest(problem: Problem, heavy: Sequence[int], count: int, deadline: float) -> list[_Part]:
-    """The best plans of parts, the cheapest first. One that stands behind an unproven part is not proven either."""
-    graph = problem.cost_graph()
-    waiting = [_best(problem, graph, {}, deadline)]
-    found: list[_Part] = []
-    sure = True
-    while waiting and len(found) < count:
-        part = heapq.heappop(waiting)
-        sure = sure and part.proven and all(other.proven for other in waiting)
-        found.append(replace(part, proven=sure))
-        if len(found) < count:
-            rest = (_best(problem, graph, allowed, deadline) for allowed in _parts(problem, heavy, part))
-            for each in rest:
-                if math.isfinite(each.seconds):
-                    heapq.heappush(waiting, each)
-    return sorted(found)
+class _Curve:
+    """Plans, by time and memory.
 
+    Args:
+        problem: the problem.
+        fastest: where to begin.
+        deadline: of `time.monotonic`; after it nothing new is tried.
+    """
 
-def _parts(problem: Problem, heavy: Sequence[int], part: _Part) -> Iterator[Allowed]:
-    """What is left of a part without the choices of its best plan, split by the first decision that is another."""
-    allowed = dict(part.allowed)
-    for node in heavy:
-        others = [each for each in allowed.get(node, range(len(problem.costs[node]))) if each != part.chosen[node]]
-        if others:
-            yield {**allowed, node: others}
-        allowed[node] = (part.chosen[node],)
+    def __init__(self, problem: Problem, fastest: Fitted, deadline: float) -> None:
+        self.problem, self.deadline = problem, deadline
+        self.known = [fastest]
+        self.cut_short = 0
 
+    def down(self) -> None:
+        """Look for less and less memory, and for the time that the least of it costs."""
+        while self._try(int(self.known[-1].peak_bytes * _LESS)):
+            pass
+        self._smaller(lambda: shrunk(self.problem, self.known[-1]))
 
-def _best(problem: Problem, graph: CostGraph, allowed: Allowed, deadline: float) -> _Part:
-    """The best plan of a part; after the deadline, or where that does not fit the memory, a good one."""
-    kept = np.ones(len(graph.costs), dtype=bool)
-    for node, candidates in allowed.items():
-        kept[graph.offsets[node] : graph.offsets[node + 1]] = False
-        kept[graph.offsets[node] + np.array(candidates)] = True
-    narrowed = replace(graph, costs=np.where(kept, graph.costs, np.inf))
-    left = deadline - time.monotonic()
-    exact = decided(narrowed, left) if left > 0 else None
-    chosen = choose(narrowed) if exact is None else exact[0]
-    limit = problem.options.memory_bytes
-    if limit is None or math.isinf(problem.seconds(chosen)) or measured(problem, chosen).peak_bytes <= limit:
-        return _Part(problem.seconds(chosen), tuple(chosen), exact is not None and exact[1], allowed)
-    costs = [np.where(kept[start:end], costs, np.inf) for costs, start, end in _rows(problem, graph)]
-    fitted = fit_quickly(replace(problem, costs=tuple(costs)), limit)
-    if fitted is None:
-        if not allowed:
-            fitted = solve_within(problem, limit, max(left, 1.0))[0]
-        else:
-            return _Part(math.inf, tuple(chosen), False, allowed)
-    return _Part(problem.seconds(fitted.chosen), tuple(fitted.chosen), False, allowed)
+    def least(self) -> None:
+        """Look for the least memory that there is."""
+        self._smaller(lambda: smallest(self.problem))
 
+    def _smaller(self, way: Callable[[], Fitted]) -> None:
+        """What is found in one way, and made cheaper in the same memory."""
+        ways = (way, lambda: cheapened(self.problem, self.known[-1], self.known[-1].peak_bytes))
+        for each in ways:
+            if self._in_time():
+                with doing("the least memory"):
+                    self.known.append(each())
 
-def _rows(problem: Problem, graph: CostGraph) -> Iterator[tuple[Floats, int, int]]:
-    """Every decision's costs, and where they stand in the graph's."""
-    return zip(problem.costs, graph.offsets[:-1].tolist(), graph.offsets[1:].tolist(), strict=False)
+    def between(self, count: int) -> None:
+        """Look for plans between the fastest and the smallest, where there is none."""
+        sizes = [each.peak_bytes for each in self.known]
+        step = (max(sizes) - min(sizes)) / max(count - 1, 1)
+        for limit in (int(max(sizes) - number * step) for number in range(1, count - 1)):
+            if not any(limit - step < each.peak_bytes <= limit for each in self.front()):
+                self._try(limit)
+
+    def front(self) -> list[Fitted]:
+        """Those that no other one beats in both, the fastest first."""
+        found: list[Fitted] = []
+        for each in sorted(self.known, key=lambda each: (self.problem.seconds(each.chosen), each.peak_bytes)):
+            if not found or each.peak_bytes < found[-1].peak_bytes:
+                found.append(each)
+        return found
+
+    def spread(self, count: int) -> list[Fitted]:
+        """So many of them: the fastest, the smallest, and what lies most evenly between."""
+        front = self.front()
+        while len(front) > max(count, 1):
+            sizes = [each.peak_bytes for each in front]
+            inner = range(1, len(front) - 1)
+            front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(front) - 1))
+        return front
+
+    def _try(self, limit: int) -> bool:
+        """Look for a plan that fits; says whether there is one."""
+        if not self._in_time():
+            return False
+        with doing(f"a plan within {limit / 1e6:.0f} MB"):
+            fitted = _within(self.problem, limit)
+        self.known += [fitted] if fitted is not None else []
+        return fitted is not None
+
+    def _in_time(self) -> bool:
+        in_time = time.monotonic() < self.deadline
+        self.cut_short += not in_time
+        return in_time

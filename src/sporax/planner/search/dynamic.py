@@ -101,17 +101,15 @@ def dynamic(
     )
 
 
-def decided(graph: CostGraph, seconds: float) -> tuple[list[int], bool]:
-    """One candidate per decision, and whether it is proven that nothing is better.
+def decided(core: Core, seconds: float) -> tuple[Ints, bool]:
+    """A choice on a core without memory rows, and whether it is proven that nothing is better.
 
     Args:
-        graph: the decisions, without memory.
+        core: the decisions.
         seconds: time for what elimination leaves over.
     """
-    core = _reduced(graph)
     found = _decide(core, seconds)
-    proven = core.cost(found.positions) <= found.bound * (1 + OPTIMALITY_TOLERANCE)
-    return [int(each) for each in core.expand(found.positions)], proven
+    return found.positions, core.cost(found.positions) <= found.bound * (1 + OPTIMALITY_TOLERANCE)
 
 
 def _reduced(graph: CostGraph) -> Core:

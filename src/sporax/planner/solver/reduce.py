@@ -34,10 +34,14 @@ _MAX_TABLE = 1 << 18
 
 
 class Reducer:
-    """Applies the rules to one network. Results on equal tables are remembered: real graphs repeat themselves."""
+    """Applies the rules to one network. Results on equal tables are remembered: real graphs repeat themselves.
 
-    def __init__(self, network: Network, deadline: float = np.inf) -> None:
+    Nodes that are `kept` stay, with every strategy that is possible: questions about them come later.
+    """
+
+    def __init__(self, network: Network, deadline: float = np.inf, kept: frozenset[int] = frozenset()) -> None:
         self.network = network
+        self.kept = kept
         self._deadline = deadline
         self._gains: dict[int, Floats] = {}
         self._separated: dict[int, tuple[Floats, Floats] | None] = {}
@@ -76,6 +80,8 @@ class Reducer:
         if not self._drop_impossible(node):
             return
         self._drop_separable(node)
+        if node in self.kept:
+            return
         if len(network.costs[node]) > 1:
             self._drop_dominated(node)
         if len(network.costs[node]) == 1:
@@ -290,9 +296,12 @@ def _oversized(network: Network, node: int) -> Booleans:
     return oversized
 
 
-def reduce(network: Network, deadline: float = np.inf) -> Network:
-    """Applies every rule until none fires, or until `deadline` (of `time.monotonic`); changes and returns `network`."""
-    reducer = Reducer(network, deadline)
+def reduce(network: Network, deadline: float = np.inf, kept: frozenset[int] = frozenset()) -> Network:
+    """Applies every rule until none fires, or until `deadline` (of `time.monotonic`); changes and returns `network`.
+
+    Nodes that are `kept` lose no strategy but those that are impossible, or too large for the memory.
+    """
+    reducer = Reducer(network, deadline, kept)
     reducer.run()
     while not network.infeasible and time.monotonic() < deadline:
         if (network.base > network.capacity).any():
