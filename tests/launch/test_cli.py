@@ -37,6 +37,7 @@ PLAN_FLAGS = {
     "hardware": None,
     "mode": None,
     "memory": None,
+    "steps": None,
     "target": None,
     "target_arguments": None,
 }
