@@ -1,8 +1,8 @@
 """What the quick searches do about memory: of several choices the cheapest that fits, and one more that prices memory.
 
 Where the cheapest choice of all fits there is nothing to do. Otherwise messages with a price on memory (`deciding`) suggest
-choices, measured as finished plans (`limit`), or else there is the smallest plan that can be found. The cheapest of these is made
-cheaper region by region (`regions`). Where nothing fits, the integer program has the last word.
+choices, measured as finished plans (`limit`), or else there is the smallest plan that can be found. It is made cheaper region by
+region (`regions`). Where nothing fits, the integer program has the last word.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float
     fitting = next((chosen for chosen in known if measured(problem, chosen).peak_bytes <= limit), None)
     if fitting is known[0]:
         return fitting
-    found = [each for each in (fitting and measured(problem, fitting), fit_quickly(problem, limit)) if each]
-    least = min(found, key=lambda each: problem.seconds(each.chosen)) if found else smallest(problem, limit)
-    if least.peak_bytes <= limit:
-        return least.chosen if is_large(problem) else settled(problem, least, limit).chosen
-    return solve_within(problem, limit, seconds, tried=True)[0].chosen
+    start = fit_quickly(problem, limit) or smallest(problem, limit)
+    found = [] if fitting is None else [fitting]
+    if start.peak_bytes <= limit:
+        found.append((start if is_large(problem) else settled(problem, start, limit)).chosen)
+    return min(found, key=problem.seconds) if found else solve_within(problem, limit, seconds, tried=True)[0].chosen
