@@ -1,6 +1,7 @@
 """Decisions that change their minds one by one, measured."""
 
 import networks
+import numpy as np
 import pytest
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -13,6 +14,7 @@ from sporax.planner.search.limit import smallest
 from sporax.planner.search.measuring import cheapened, measured, shrunk
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.seeds import propagation
+from sporax.planner.search.usage import usage
 
 MESH = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
@@ -47,6 +49,17 @@ def test_a_plan_gets_cheaper_within_its_limit(problem, fastest):
     assert problem.seconds(cheap.chosen) < 0.5 * problem.seconds(least.chosen)
     assert memory_of(problem.graph, cheap.plan).peak_bytes <= limit
     assert cheapened(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
+
+
+def test_other_costs_lead_to_other_plans(problem):
+    dear = problem.with_costs(
+        [
+            1e12 * (np.arange(len(each)) == candidate)
+            for each, candidate in zip(problem.costs, smallest(problem).chosen, strict=True)
+        ]
+    )
+    assert smallest(dear).chosen != smallest(problem).chosen
+    assert usage(dear) is usage(problem)
 
 
 def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):

@@ -2,9 +2,9 @@
 
 The story, file by file: `operators` and `menu` say what can be cut and how; `bundles` finds the decisions of a graph, `choices`
 what each can choose, `moving` what moves cost, and `problem` puts them together; `ilp`, `dynamic`, `recursive`, `seeds` and
-`blocks` search (`deciding`, `elimination`, `repeats`, `tying`, `certificate`, `limit`, `usage`, `transients`, `fitting` are their
-tools; `order`, `written` and `surely` say what every plan needs, `bounding` asks what that proves) and `alternatives` goes on to
-the next best; `assemble` makes the plan and `result` says what is known.
+`blocks` search (`deciding`, `elimination`, `repeats`, `tying`, `certificate`, `limit`, `usage`, `transients`, `measuring`,
+`regions`, `fitting` are their tools; `order`, `written` and `surely` say what every plan needs, `bounding` asks what that proves)
+and `alternatives` goes on to the next best; `assemble` makes the plan and `result` says what is known.
 """
 
 import gc

@@ -310,7 +310,7 @@ class _Parts:
                 costs[node][[each for each in range(len(costs[node])) if each not in candidates]] = np.inf
             known = usage(self.problem)
             reserve = beside(self.problem, measured(self.problem, near), known)
-            narrowed = replace(self.problem, costs=tuple(costs))
+            narrowed = self.problem.with_costs(costs)
             fitted = fit(narrowed, limit, _choose, _ROUNDS, reserve, known)
             if fitted is None and not found and time.monotonic() < self.deadline:
                 fitted = _within(narrowed, limit)
@@ -348,7 +348,7 @@ def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
         if not same.any():
             return None
         costs.append(np.where(same, mine, np.inf))
-    chosen = choose(replace(problem, costs=tuple(costs)).cost_graph())
+    chosen = choose(problem.with_costs(costs).cost_graph())
     return chosen if math.isfinite(problem.seconds(chosen)) else None
 
 

@@ -316,9 +316,9 @@ def smallest(problem: Problem, enough: int = 0) -> Fitted:
         enough: bytes that are little enough.
     """
     name = f"smallest, {enough} are enough"
-    if name not in problem.remembered:
-        problem.remembered[name] = _smallest(problem, enough)
-    known: Fitted = problem.remembered[name]
+    if name not in problem.plans:
+        problem.plans[name] = _smallest(problem, enough)
+    known: Fitted = problem.plans[name]
     return known
 
 

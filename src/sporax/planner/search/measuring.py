@@ -65,7 +65,7 @@ def shrunk(problem: Problem, found: Fitted, enough: int = 0) -> Fitted:
         found: where to begin.
         enough: bytes that are little enough.
     """
-    sizes, left = _sizes(problem), num_plans(problem)
+    sizes, left = _sizes(problem), _num_plans(problem)
     for few in (_CANDIDATES, None):
         better = True
         while better:
@@ -93,28 +93,47 @@ def cheapened(problem: Problem, found: Fitted, limit: int) -> Fitted:
         found: where to begin.
         limit: bytes of one device.
     """
-    improver, left = Improver(problem), num_plans(problem)
-    too_large: set[tuple[int, ...]] = set()
+    improver, attempts = Improver(problem), Attempts(problem, limit)
     better = True
     while better:
         better = False
         cost = problem.seconds(found.chosen)
         for members, candidate in _savings(problem, improver, found.chosen):
-            chosen = _changed(found.chosen, members, candidate)
-            if tuple(chosen) in too_large or problem.seconds(chosen) >= cost:
-                continue
-            if left == 0:
-                return found
-            left -= 1
-            fitted = measured(problem, chosen)
-            if fitted.peak_bytes <= limit:
+            fitted = attempts.cheaper(_changed(found.chosen, members, candidate), cost)
+            if fitted is not None:
                 found, better = fitted, True
                 break
-            too_large.add(tuple(chosen))
     return found
 
 
-def num_plans(problem: Problem) -> int:
+class Attempts:
+    """Choices that are measured, as many as may be.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+
+    Attributes:
+        left: how many more may be measured.
+    """
+
+    def __init__(self, problem: Problem, limit: int) -> None:
+        self.problem, self.limit, self.left = problem, limit, _num_plans(problem)
+        self._too_large: set[tuple[int, ...]] = set()
+
+    def cheaper(self, chosen: list[int], cost: float) -> Fitted | None:
+        """The plan of a choice, if that costs less than `cost` seconds and fits."""
+        if self.left == 0 or tuple(chosen) in self._too_large or self.problem.seconds(chosen) >= cost:
+            return None
+        self.left -= 1
+        fitted = measured(self.problem, chosen)
+        if fitted.peak_bytes <= self.limit:
+            return fitted
+        self._too_large.add(tuple(chosen))
+        return None
+
+
+def _num_plans(problem: Problem) -> int:
     """How many plans may be measured: a count and no clock, so that all processes find the same."""
     return min(max(_OPERATORS // max(len(problem.graph.operators), 1), _FEWEST), _MOST)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,7 @@ class Problem:
         catalogue: what the candidates come from.
         scale: what a second, or a weighted byte, counts in `costs` and `edges`.
         remembered: what others have worked out of all this but the costs.
+        plans: and of all of it, the costs included.
     """
 
     graph: OperatorGraph
@@ -85,6 +86,7 @@ class Problem:
     catalogue: Catalogue
     scale: float = NANOSECONDS
     remembered: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
         count = sum(len(each) for each in self.costs)
@@ -109,6 +111,10 @@ class Problem:
         usages = [[0] * len(each) for each in self.costs]
         costs = [each.tolist() for each in self.costs]
         return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
+
+    def with_costs(self, costs: Sequence[Floats]) -> Problem:
+        """The same decisions at other costs; what does not depend on these is still known."""
+        return replace(self, costs=tuple(costs), plans={})
 
     def rule(self, number: int) -> Rule:
         """The rule of an operator."""

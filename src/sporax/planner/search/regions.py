@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sporax.planner.search.deciding import ball
-from sporax.planner.search.measuring import Fitted, cheapened, measured, num_plans
+from sporax.planner.search.measuring import Attempts, Fitted, cheapened
 from sporax.planner.search.problem import Problem
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Ints
@@ -47,24 +47,18 @@ def redecided(problem: Problem, found: Fitted, limit: int) -> Fitted:
     """A plan that fits and costs no more, in which no region wants to be decided otherwise."""
     graph = problem.cost_graph()
     core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
-    left, cost = num_plans(problem), problem.seconds(found.chosen)
-    too_large: set[tuple[int, ...]] = set()
+    attempts = Attempts(problem, limit)
     size = min(_LARGEST, core.num_nodes // 2)
     while size >= _LEAST:
         better = False
         for region in _regions(core, size):
+            if not attempts.left:
+                return found
             _, choice = resolve(core, np.array(found.chosen), region, time.monotonic() + _SECONDS)
             chosen = found.chosen if choice is None else choice.tolist()
-            if tuple(chosen) in too_large or problem.seconds(chosen) >= _WORTH * cost:
-                continue
-            if left == 0:
-                return found
-            left -= 1
-            fitted = measured(problem, chosen)
-            if fitted.peak_bytes <= limit:
-                found, cost, better = fitted, problem.seconds(chosen), True
-            else:
-                too_large.add(tuple(chosen))
+            fitted = attempts.cheaper(chosen, _WORTH * problem.seconds(found.chosen))
+            if fitted is not None:
+                found, better = fitted, True
         size = size if better else size // 2
     return found
 

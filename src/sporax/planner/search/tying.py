@@ -8,7 +8,6 @@ adds to the time only what it takes to measure a plan.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +46,9 @@ def choose_alike_within(problem: Problem, limit: int, turns: int = TURNS) -> Fit
         turns: after how many blocks the plan repeats.
     """
     name = f"alike within {limit}, {turns} turns"
-    if name not in problem.remembered:
-        problem.remembered[name] = _priced(problem, limit, turns)
-    known: Fitted = problem.remembered[name]
+    if name not in problem.plans:
+        problem.plans[name] = _priced(problem, limit, turns)
+    known: Fitted = problem.plans[name]
     return known
 
 
@@ -71,7 +70,7 @@ def _priced(problem: Problem, limit: int, turns: int) -> Fitted:
             taken = sum(_taken_at(problem, number, moment) for number in members for moment in moments)
             for number in members:
                 costs[number] = costs[number] + price * taken / (len(members) * len(moments))
-        found = measured(problem, choose_alike(replace(problem, costs=tuple(costs), remembered={}), turns))
+        found = measured(problem, choose_alike(problem.with_costs(costs), turns))
         best = min(found, best, key=lambda each: _merit(problem, each, limit))
         least, most = (price, most) if found.peak_bytes > limit else (least, price)
         price = price * _FACTOR if most == np.inf else (max(least, most / _FACTOR) * most) ** 0.5
