@@ -18,6 +18,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from sporax.ir.graph import LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local_equations import describe
+from sporax.lowering.memory.tags import without_tags
 from sporax.planner.rules import Behaviour, entry_for
 
 _BODIES: Mapping[str, tuple[str, ...]] = {
@@ -250,5 +251,5 @@ def _path(stack: str) -> tuple[str, bool]:
     while True:
         plain = _WRAPPED.sub(r"\2", stack)
         if plain == stack:
-            return ".".join(part for part in stack.split("/") if part), backward
+            return ".".join(without_tags([part for part in stack.split("/") if part])), backward
         stack = plain

@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, WeightMark
+from sporax.ir.marks import DerivativeMark, GradientMark, KeptMark, LossMark, Mark, WeightMark
 
 Array = Any
 """A jax.Array or a tracer."""
@@ -50,7 +50,7 @@ def _abstract(*avals: Any, mark: Mark) -> list[Any]:
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
     positions = tuple(number for number, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero))
-    if isinstance(mark, GradientMark | LossMark | WeightMark):
+    if isinstance(mark, GradientMark | KeptMark | LossMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
     if isinstance(mark, DerivativeMark):
         beyond = replace(mark, positions=tuple(mark.positions[number] for number in positions))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sporax import context
 from sporax.common.parameter import Parameter
+from sporax.common.recompute import checked_settings
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.primitive import Primitive, strategy_form
 from sporax.ops._core.sharded_call import check_options, checked_plan
@@ -14,8 +15,6 @@ from sporax.runtime import state
 
 if TYPE_CHECKING:
     from sporax.nn.cell import Cell
-
-RECOMPUTE_SETTINGS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation")
 
 
 class PlacementMarks:
@@ -111,14 +110,7 @@ class PlacementMarks:
             SporaxValueError: unknown setting.
             SporaxTypeError: a setting that is not a bool.
         """
-        settings = {"output_recompute": output_recompute, "mp_comm_recompute": True, **kwargs}
-        for name, value in settings.items():
-            if name not in (*RECOMPUTE_SETTINGS, "output_recompute"):
-                raise SporaxValueError(
-                    f"For 'Cell.recompute', the settings are {(*RECOMPUTE_SETTINGS, 'output_recompute')}, but got '{name}'."
-                )
-            if not isinstance(value, bool):
-                raise SporaxTypeError(f"For 'Cell.recompute', '{name}' must be a bool, but got {type(value).__name__}.")
+        settings = checked_settings("Cell.recompute", {"output_recompute": output_recompute, **kwargs})
         self._marks.setdefault("recompute", settings)
         state.touch()
 

@@ -6,6 +6,7 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.jit import returning_values
 from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.common.recompute import run_recomputed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.nn._hooks import CellHooks, run_hooked
@@ -137,7 +139,8 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
             if "recompute" in self._marks and state.current_frame() is not None:
-                result = self._recomputed(args, kwargs)
+                inside = functools.partial(run_hooked, self, self._construct_named)
+                result = run_recomputed(lambda *a, **k: inside(a, k), args, kwargs, self._marks["recompute"])
             elif self._hooks:
                 result = run_hooked(self, self._construct_named, args, kwargs)
             else:
@@ -203,25 +206,6 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         name = self._cell_name or type(self).__name__
         parameters = parameters_by_plan(self, plan)
         return sharded_call(name, self.construct, args, kwargs, in_strategy, out_strategy, parameters)
-
-    def _recomputed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-        static: dict[str, Any] = {}
-
-        def inside(arrays: list[jax.Array]) -> tuple[list[Any], list[Any]]:
-            for place, array in zip(places, arrays, strict=True):
-                leaves[place] = array
-            inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
-            result, updates = state.isolate(lambda: run_hooked(self, self._construct_named, inner_args, inner_kwargs))
-            outputs, static["tree"] = jax.tree.flatten(result)
-            static["written"] = tuple(updates)
-            return outputs, list(updates.values())
-
-        outputs, values = jax.checkpoint(inside)([leaves[place] for place in places])
-        state.commit(dict(zip(static["written"], values, strict=True)))
-        return jax.tree.unflatten(static["tree"], outputs)
 
     def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for value in (*args, *kwargs.values()):

@@ -27,6 +27,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
+from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite
 from sporax.lowering.regather import gathered_again
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
@@ -217,6 +218,7 @@ def plan_program(
     read: Sequence[Any],
     data: Sequence[Any],
     settings: PlanSettings,
+    tagged: bool = False,
 ) -> PlannedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
@@ -225,6 +227,7 @@ def plan_program(
         written, read: the variables.
         data: the arrays that lie on the devices already; for the others their shapes and dtypes, over all processes.
         settings: the user's.
+        tagged: it holds tags by which it is to be rewritten.
     """
     first_read, first_data = len(written), len(written) + len(read)
 
@@ -239,7 +242,7 @@ def plan_program(
         *map(_of_variable, (*written, *read)),
         *(Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
     ]
-    return plan_step(flat, arguments, len(written), settings)
+    return plan_step(flat, arguments, len(written), settings, tagged)
 
 
 def _of_variable(variable: Any) -> Argument:
@@ -252,7 +255,11 @@ def _of_variable(variable: Any) -> Argument:
 
 
 def plan_step(
-    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+    function: Callable[..., Any],
+    arguments: Sequence[Argument],
+    num_updated: int,
+    settings: PlanSettings,
+    tagged: bool = False,
 ) -> PlannedStep:
     """Trace, plan and lower a step.
 
@@ -261,19 +268,26 @@ def plan_step(
         arguments: what they are, with whole shapes.
         num_updated: how many of them are updated in place.
         settings: the user's.
+        tagged: the function leaves tags by which it is to be rewritten.
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
-        planned = _planned_step(function, arguments, num_updated, settings)
+        planned = _planned_step(function, arguments, num_updated, settings, tagged)
     announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
 
 
 def _planned_step(
-    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+    function: Callable[..., Any],
+    arguments: Sequence[Argument],
+    num_updated: int,
+    settings: PlanSettings,
+    tagged: bool,
 ) -> PlannedStep:
     mesh = mesh_of(settings.parallel)
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
+    if tagged:
+        jaxpr = rewrite(jaxpr)
     step = ingest(
         jaxpr,
         [(each.role, each.name) for each in arguments],
@@ -292,6 +306,7 @@ def _planned_step(
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
     options = _UNMERGED if jax.default_backend() == "cpu" and not plan.fusion_is_free else {}
+    options = merged_options(options, compiler_options() if tagged else {})
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     kept = {number - first: how for number, how in blocked.items()}

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.memory.rewrite import compiler_options, rewritten
 from sporax.runtime import distributed, dry_run, global_view, joint, state
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ class _Variant:
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
     communicates: bool = False
+    tagged: bool = False
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
@@ -275,7 +277,7 @@ class Program:
 
             program = _pure(self.function, variant, self.name, planned=True)
             data = _described(arrays, settings)
-            variant.planned = plan_program(program, variant.written, variant.read, data, settings)
+            variant.planned = plan_program(program, variant.written, variant.read, data, settings, variant.tagged)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
@@ -379,6 +381,7 @@ def _discover(
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
+        tagged=frame.tagged,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
 
@@ -402,9 +405,12 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     program = _pure(function, variant, name, planned=False)
+    options: Mapping[str, Any] = {}
+    if variant.tagged:
+        program, options = rewritten(program), compiler_options()
     if variant.communicates:
-        return joint.compile_jointly(program, joint.all_devices(), donate=(0,))
-    return jax.jit(program, donate_argnums=0)
+        return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
+    return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
 
 
 def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: bool) -> Callable[..., Any]:

@@ -79,10 +79,11 @@ class Frame:
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
+        tagged: what ran inside left tags by which the program is rewritten (`sporax.lowering.memory`).
         view: settings under which a part of what ran inside asks to be cut by a plan.
     """
 
-    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "values", "view", "written")
+    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "tagged", "values", "view", "written")
 
     def __init__(
         self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
@@ -94,6 +95,7 @@ class Frame:
         self.compiled = compiled
         self.planned = planned
         self.communicates = False
+        self.tagged = False
         self.view: Hashable = None
 
     def __enter__(self) -> Frame:
@@ -108,6 +110,7 @@ class Frame:
         if self.parent is not None:
             self.parent.guards.update(self.guards)
             self.parent.communicates = self.parent.communicates or self.communicates
+            self.parent.tagged = self.parent.tagged or self.tagged
             self.parent.view = self.parent.view or self.view
 
     def read(self, variable: Variable) -> jax.Array:
@@ -204,6 +207,12 @@ def note_communication() -> None:
     """Say that the running trace exchanges data with other ranks."""
     if _current.frame is not None:
         _current.frame.communicates = True
+
+
+def note_tag() -> None:
+    """Say that the running trace leaves tags by which its program is to be rewritten."""
+    if _current.frame is not None:
+        _current.frame.tagged = True
 
 
 def ask_for_plan(settings: Hashable) -> None:

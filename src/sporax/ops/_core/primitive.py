@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
@@ -74,13 +75,20 @@ class Primitive:
         try:
             if state.current_frame() is None:
                 return self.operator.run(args, kwargs, self._constants)
-            with jax.named_scope(self.instance_name or self.name):
-                if state.planning():
-                    return between_marks(self.operator, args, kwargs, self._constants, self)
-                return self.operator.run(args, kwargs, self._constants)
+            if "recompute" in self.attrs and state.compiling():
+                state.note_tag()
+                with jax.named_scope((new_tag() if self.attrs["recompute"] else KEEP).scope):
+                    return self._run_named(args, kwargs)
+            return self._run_named(args, kwargs)
         except SporaxError as error:
             error.within(self.instance_name)
             raise
+
+    def _run_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with jax.named_scope(self.instance_name or self.name):
+            if state.planning():
+                return between_marks(self.operator, args, kwargs, self._constants, self)
+            return self.operator.run(args, kwargs, self._constants)
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
