@@ -85,7 +85,7 @@ def run_recomputed(
 def _tagged(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], settings: Mapping[str, bool]
 ) -> Any:
-    state.note_tag()
+    state.note_tag("recompute")
     with jax.named_scope(new_tag(**settings).scope):
         result = call(*args, **kwargs)
     if settings["output_recompute"]:

@@ -16,6 +16,7 @@ from sporax.context._search import search_snapshot
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.plan_settings import PlanSettings
+from sporax.ir.reuse_limit import VARIABLE, wants_loops
 from sporax.runtime import state
 
 
@@ -104,6 +105,7 @@ class _StepGuard:
         return {
             "enable_ps": ps_snapshot().enable_ps,
             "memory_offload": memory_offload(),
+            "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
             "search": search_snapshot() if searches else None,
         }
 
@@ -126,3 +128,5 @@ def enter_step() -> None:
     check_step()
     state.depend_on(PARALLEL_GUARD)
     state.depend_on(_STEP_GUARD)
+    if wants_loops(os.environ):
+        state.note_tag("blocks")

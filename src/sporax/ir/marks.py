@@ -149,4 +149,4 @@ class KeptMark:
         return "results of a recomputed Cell"
 
 
-Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark | KeptMark
+Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark

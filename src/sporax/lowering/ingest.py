@@ -144,7 +144,7 @@ class _Reader:
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own
             name = str(eqn.primitive.name)
-            body = _called(eqn) if entry_for(name).behaviour is Behaviour.INLINE else None
+            body = written_out(eqn)
             if body is not None:
                 self._call(eqn, body, env, where)
             elif name in _BODIES:
@@ -213,6 +213,11 @@ class _Reader:
         self.equations.append(Equation(primitive, {}))
         replaced = dict(zip(operands, results, strict=True))
         return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
+
+
+def written_out(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The body of a call that `ingest` writes out in its caller's place, or None."""
+    return _called(eqn) if entry_for(str(eqn.primitive.name)).behaviour is Behaviour.INLINE else None
 
 
 def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:

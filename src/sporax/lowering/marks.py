@@ -33,7 +33,7 @@ def next_number() -> int:
     return next(_numbers)
 
 
-def apply_mark(arrays: Sequence[Array], mark: Mark) -> list[Array]:
+def apply_mark(arrays: Sequence[Array], mark: Mark | KeptMark) -> list[Array]:
     """The same arrays, marked."""
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 

@@ -55,6 +55,9 @@ class Cell(CellTree, PlacementMarks, CellHooks):
         ...         return ops.relu(self.fc(x))
     """
 
+    compiled_once = False
+    """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
+
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         put = object.__setattr__
         put(self, "_cells", {})
@@ -135,6 +138,8 @@ class Cell(CellTree, PlacementMarks, CellHooks):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         state.depend_on(self)
+        if self.compiled_once:
+            state.note_tag("blocks")
         try:
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)

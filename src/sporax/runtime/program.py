@@ -87,7 +87,7 @@ class _Variant:
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
     communicates: bool = False
-    tagged: bool = False
+    tags: frozenset[str] = frozenset()
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
@@ -277,7 +277,7 @@ class Program:
 
             program = _pure(self.function, variant, self.name, planned=True)
             data = _described(arrays, settings)
-            variant.planned = plan_program(program, variant.written, variant.read, data, settings, variant.tagged)
+            variant.planned = plan_program(program, variant.written, variant.read, data, settings, variant.tags)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
@@ -381,7 +381,7 @@ def _discover(
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
-        tagged=frame.tagged,
+        tags=frame.tags,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
 
@@ -406,8 +406,8 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
-    if variant.tagged:
-        program, options = rewritten(program), compiler_options()
+    if variant.tags:
+        program, options = rewritten(program, variant.tags), compiler_options(variant.tags)
     if variant.communicates:
         return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))

@@ -79,11 +79,11 @@ class Frame:
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
-        tagged: what ran inside left tags by which the program is rewritten (`sporax.lowering.memory`).
+        tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.memory.rewrite`).
         view: settings under which a part of what ran inside asks to be cut by a plan.
     """
 
-    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "tagged", "values", "view", "written")
+    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "tags", "values", "view", "written")
 
     def __init__(
         self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
@@ -95,7 +95,7 @@ class Frame:
         self.compiled = compiled
         self.planned = planned
         self.communicates = False
-        self.tagged = False
+        self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
 
     def __enter__(self) -> Frame:
@@ -110,7 +110,7 @@ class Frame:
         if self.parent is not None:
             self.parent.guards.update(self.guards)
             self.parent.communicates = self.parent.communicates or self.communicates
-            self.parent.tagged = self.parent.tagged or self.tagged
+            self.parent.tags |= self.tags
             self.parent.view = self.parent.view or self.view
 
     def read(self, variable: Variable) -> jax.Array:
@@ -209,10 +209,10 @@ def note_communication() -> None:
         _current.frame.communicates = True
 
 
-def note_tag() -> None:
-    """Say that the running trace leaves tags by which its program is to be rewritten."""
+def note_tag(kind: str) -> None:
+    """Say that the program of the running trace is to be rewritten: `kind` names the pass."""
     if _current.frame is not None:
-        _current.frame.tagged = True
+        _current.frame.tags |= {kind}
 
 
 def ask_for_plan(settings: Hashable) -> None:

@@ -94,9 +94,7 @@ class _Writer:
             atoms = [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
         inner = body.jaxpr
         within: dict[Any, Any] = dict(zip(inner.invars, atoms, strict=True))
-        within.update(
-            (var, self.constant(var, value)) for var, value in zip(inner.constvars, body.consts, strict=True)
-        )
+        within.update((var, self.constant(var, value)) for var, value in zip(inner.constvars, body.consts, strict=True))
         self.write(inner, within, info.name_stack)
         return [_atom(within, var) for var in inner.outvars]
 

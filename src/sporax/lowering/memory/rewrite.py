@@ -1,20 +1,32 @@
-"""All passes over a step's jaxpr in their order, and the compiler options that go with them."""
+"""All passes over a step's jaxpr in their order, and the compiler options that go with them.
+
+A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`):
+
+    "recompute"        calls or operators were marked for recomputation
+    "blocks"           repeated blocks shall become loops
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from sporax.ir.graph import Role
+from sporax.ir.reuse_limit import reuse_limit
+from sporax.lowering.ingest import written_out
 from sporax.lowering.memory.flat import flat
-from sporax.lowering.memory.recompute import recompute
+from sporax.lowering.memory.plan_facts import Planner, plan_facts
+from sporax.lowering.memory.recompute import PlanFacts, recompute
+from sporax.lowering.memory.repeated_blocks import in_loops
 
 _DISABLED = "xla_disable_hlo_passes"
 
 
-def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
+def rewritten(function: Callable[..., Any], tags: Collection[str]) -> Callable[..., Any]:
     """`function`, of pytrees of arrays, as a program to which the passes have been applied."""
 
     def program(*args: Any) -> Any:
@@ -22,25 +34,37 @@ def rewritten(function: Callable[..., Any]) -> Callable[..., Any]:
         closed, shapes = jax.make_jaxpr(lambda *flat_args: function(*tree.unflatten(flat_args)), return_shape=True)(
             *leaves
         )
-        results = jaxpr_as_fun(rewrite(closed))(*leaves)
+        results = jaxpr_as_fun(_passed(flat(closed), tags))(*leaves)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     program.__name__ = program.__qualname__ = function.__name__
     return program
 
 
-def rewrite(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The same program after all passes."""
-    return recompute(flat(closed)).program
+def rewrite_for_plan(
+    closed: ClosedJaxpr, tags: Collection[str], plan_of: Planner, roles: list[tuple[Role, str]]
+) -> ClosedJaxpr:
+    """The same program after all passes, to be cut by a plan. `plan_of` and `roles` as `plan_facts` takes them."""
+    program = flat(closed, written_out)
+    return _passed(program, tags, plan_facts(program, plan_of, roles))
 
 
-def compiler_options() -> Mapping[str, Any]:
+def _passed(program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None = None) -> ClosedJaxpr:
+    program = recompute(program, facts).program
+    if "blocks" in tags:
+        program = in_loops(program, reuse_limit(os.environ))
+    return program
+
+
+def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     """Options for programs that were rewritten.
 
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
     is there already. Without that pass barriers stay to the end; they cost nothing.
     """
-    return {_DISABLED: "cse_barrier_expander"} if jax.default_backend() == "cpu" else {}
+    if "recompute" in tags and jax.default_backend() == "cpu":
+        return {_DISABLED: "cse_barrier_expander"}
+    return {}
 
 
 def merged_options(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

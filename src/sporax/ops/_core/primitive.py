@@ -76,7 +76,7 @@ class Primitive:
             if state.current_frame() is None:
                 return self.operator.run(args, kwargs, self._constants)
             if "recompute" in self.attrs and state.compiling():
-                state.note_tag()
+                state.note_tag("recompute")
                 with jax.named_scope((new_tag() if self.attrs["recompute"] else KEEP).scope):
                     return self._run_named(args, kwargs)
             return self._run_named(args, kwargs)
