@@ -41,8 +41,8 @@ def best_of(problem, pinned):
 def test_they_are_the_cheapest_by_brute_force():
     problem = ProblemBuilder(GRAPH, MESH, MODEL, SearchOptions()).build()
     heavy = heaviest_first(problem)[:2]
-    ways = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
-    costs = sorted(best_of(problem, dict(zip(heavy, way, strict=True))) for way in ways)
+    routes = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
+    costs = sorted(best_of(problem, dict(zip(heavy, route, strict=True))) for route in routes)
 
     found = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
 
@@ -101,10 +101,10 @@ def test_a_known_plan_is_the_first_under_a_memory_limit():
     limit = int(0.95 * dynamic(GRAPH, MESH, MODEL).statistics["peak_bytes"])
     options = SearchOptions(memory_bytes=limit)
     known = dynamic(GRAPH, MESH, MODEL, options)
-    found = alternatives(GRAPH, MESH, MODEL, options, count=1, known=known.plan)
+    found = alternatives(GRAPH, MESH, MODEL, options, count=1, incumbent=known.plan)
 
     assert found[0].plan == known.plan
-    assert trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, known=known.plan)[0].plan == known.plan
+    assert trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, incumbent=known.plan)[0].plan == known.plan
 
 
 def test_there_are_no_more_than_there_are():
