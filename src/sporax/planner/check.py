@@ -48,9 +48,9 @@ def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> It
             yield f"operator {number} ({operator}): {reason}"
     for tensor, resharding in plan.reshardings.items():
         if not 0 <= tensor < len(graph.tensors):
-            yield f"a settled tensor must be one of {len(graph.tensors)}, but got {tensor}"
+            yield f"a resharded tensor must be one of {len(graph.tensors)}, but got {tensor}"
         else:
-            yield from _fits(f"settled tensor {tensor}", graph.tensors[tensor], resharding.placement, plan)
+            yield from _fits(f"resharded tensor {tensor}", graph.tensors[tensor], resharding.placement, plan)
 
 
 def _ends(graph: OperatorGraph, plan: Plan, inside: bool) -> Iterator[str]:

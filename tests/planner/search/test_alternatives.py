@@ -41,8 +41,8 @@ def best_of(problem, pinned):
 def test_they_are_the_cheapest_by_brute_force():
     problem = ProblemBuilder(GRAPH, MESH, MODEL, SearchOptions()).build()
     heavy = heaviest_first(problem)[:2]
-    routes = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
-    costs = sorted(best_of(problem, dict(zip(heavy, route, strict=True))) for route in routes)
+    assignments = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
+    costs = sorted(best_of(problem, dict(zip(heavy, candidates, strict=True))) for candidates in assignments)
 
     found = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
 

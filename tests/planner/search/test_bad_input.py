@@ -61,7 +61,7 @@ def test_malformed_plans(text, message):
         Plan.from_json(text)
 
 
-@pytest.mark.parametrize(("way", "value", "message"), [
+@pytest.mark.parametrize(("route", "value", "message"), [
     (("mesh", "shape"), [2, 0], "'mesh' cannot be what it says: For 'DeviceMatrix'"),
     (("mesh",), {"shape": [10**9], "names": [], "ranks": []}, "'mesh' must have the 'ranks' of its devices, but got none"),
     (("inputs", 0), [[[-1], []]], r"'inputs\[0\]' must have numbers of axes, 0 or more, but got \[\[\[-1\], \[\]\]\]"),
