@@ -18,7 +18,7 @@ from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.report.questions import PlannedGraph
 from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
-from sporax.planner.search.alternatives import _choice_of, _Parts
+from sporax.planner.search.alternatives import _choice_of, _Subspaces
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.problem import ProblemBuilder
 from sporax.planner.search.sharding_propagation import heaviest_first
@@ -76,9 +76,9 @@ def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
     """The best plan and what messages leave open are solved; the bounds of all others are above what was found."""
     graph = networks.transformer(2, 8, 16, 64, 4).graph
     solved, looked_at = [], []
-    exactly, look = _Parts._exactly, _Parts._looked_at
-    monkeypatch.setattr(_Parts, "_exactly", lambda *each: solved.append(each) or exactly(*each))
-    monkeypatch.setattr(_Parts, "_looked_at", lambda *each: looked_at.append(look(*each)) or looked_at[-1])
+    exactly, look = _Subspaces._exactly, _Subspaces._looked_at
+    monkeypatch.setattr(_Subspaces, "_exactly", lambda *each: solved.append(each) or exactly(*each))
+    monkeypatch.setattr(_Subspaces, "_looked_at", lambda *each: looked_at.append(look(*each)) or looked_at[-1])
     found = alternatives(graph, MESH, MODEL, count=3, seconds=300.0)
 
     assert all(each.statistics["proven"] and not each.statistics["cut_short"] for each in found)

@@ -43,7 +43,7 @@ def work(monkeypatch):
         return known(catalogue, task)
 
     known = Catalogue._enumerate_bundle
-    monkeypatch.setattr(Catalogue, "_work_out_bundle", worked_out)
+    monkeypatch.setattr(Catalogue, "_enumerate_bundle", worked_out)
     monkeypatch.setattr("sporax.planner.search.block_tying.choose", noted(choose))
     monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
     return seen

@@ -9,7 +9,7 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.memory.all_reduce_combiner import merged
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.events import Timeline
 from sporax.planner.memory.instructions import Instructions
 from sporax.planner.memory.kernel_fusion import copied_arguments, kernels_of
@@ -93,7 +93,7 @@ def test_reductions_that_are_one_of_several_moves_are_merged():
     plan = cut(step, Placement(((2,), ())), BY_BATCH, SLOW)
     instructions = Instructions(Timeline(step.graph, plan)).instructions
 
-    (together,) = (group for group in merged(instructions) if len(group) > 1)
+    (together,) = (group for group in combined_all_reduces(instructions) if len(group) > 1)
     assert [instructions[number].combines for number in together] == [(0, 1, "sum", "float32")] * 3
     scattered = {array for number in together for array in instructions[number].reads}
     assert sum(instruction.sends for instruction in instructions if not scattered.isdisjoint(instruction.writes)) == 3
@@ -102,7 +102,7 @@ def test_reductions_that_are_one_of_several_moves_are_merged():
 def test_gradients_that_are_reduced_together_are_all_there_twice():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, WHOLE, BY_BATCH)
-    together = merged(Instructions(Timeline(step.graph, plan)).instructions)
+    together = combined_all_reduces(Instructions(Timeline(step.graph, plan)).instructions)
 
     assert [len(members) for members in together if len(members) > 1] == [LAYERS + 1]  # and the loss
     assert memory_of(step.graph, plan).peak_bytes >= (LAYERS + 2 * LAYERS) * PARAMETER
@@ -119,7 +119,7 @@ def test_reductions_that_need_each_other_stay_apart():
     instructions = Instructions(Timeline(step.graph, plan)).instructions
     reductions = [instruction for instruction in instructions if instruction.combines]
     assert len(reductions) >= 3
-    assert len(merged(instructions)) == len(reductions)
+    assert len(combined_all_reduces(instructions)) == len(reductions)
 
 
 def test_arguments_that_are_read_beside_their_update_are_copied():
