@@ -26,6 +26,7 @@ class Segment:
         self.spec = spec
         self.value = value
         self.before: Floats | None = None
+        self.changed = 0
         self.state = tuple(np.full(spec.size, first, np.float32) for first in update.first_state(spec.optimizer))
         self.scalars = dict(update.rule_of(spec.optimizer).scalars)
 
@@ -128,10 +129,11 @@ class SlotState:
         for entry in entries:
             ids, _ = reader.take(entry)
             variable = self.variables[entry.key]
+            before_it = before and variable.changed == self.clock  # else it is now as it was a clock ago
             if isinstance(variable, Table):
-                values = variable.read(ids if ids is not None else np.empty(0, np.int64), before=before)
+                values = variable.read(ids if ids is not None else np.empty(0, np.int64), before=before_it)
             else:
-                values = variable.before if before and variable.before is not None else variable.value
+                values = variable.before if before_it and variable.before is not None else variable.value
             out_entries.append(Entry(entry.key, 0.0, -1, values.size))
             out_frames += chunks(values)
         reader.finish()
@@ -185,6 +187,7 @@ class SlotState:
 
     def _update(self, entry: Entry, ids: Ids | None, gradient: Floats | None) -> None:
         variable = self.variables[entry.key]
+        variable.changed = self.clock + 1
         if isinstance(variable, Segment):
             variable.update(np.empty(0, np.float32) if gradient is None else gradient, entry.rate)
             return
@@ -207,7 +210,7 @@ class SlotState:
             else:
                 before = np.empty(0, np.float32) if variable.before is None else variable.before
                 arrays = [variable.value, before, *variable.state]
-                scalars.append(dict(variable.scalars))
+                scalars.append({**variable.scalars, "changed": variable.changed})
             lengths += [array.nbytes for array in arrays]
             for array in arrays:
                 frames += chunks(array)
@@ -245,7 +248,9 @@ class SlotState:
             value, before, *state = [array.view(np.float32) for array in arrays]
             segment = Segment(spec, value)
             segment.before = before if len(before) else None
-            segment.state, segment.scalars = tuple(state), scalars
+            segment.changed = int(scalars["changed"])
+            segment.state = tuple(state)
+            segment.scalars = {name: number for name, number in scalars.items() if name != "changed"}
             variables[spec.key] = segment
         reader.finish()
         return cls(

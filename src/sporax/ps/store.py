@@ -37,6 +37,9 @@ from sporax.ps.slot import summed_rows
 from sporax.ps.wire import Floats, Frame, Ids, chunks
 
 
+KEYS_PER_PART = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Dense:
     """One dense parameter.
@@ -61,6 +64,20 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
+class _Part:
+    """What was declared together: the parameters of one optimizer."""
+
+    dense: tuple[Dense, ...]
+    groups: tuple[OptimizerSpec, ...]
+    segments: tuple[SegmentPlan, ...]
+    first_key: int
+
+    def of_slot(self, slot: int) -> list[SegmentPlan]:
+        """The dense segments of a slot."""
+        return [plan for plan in self.segments if plan.slot == slot]
+
+
+@dataclass(frozen=True, slots=True)
 class _Rows:
     """Which of the asked rows come from which slot."""
 
@@ -76,7 +93,7 @@ class _PullPlan:
     requests: list[tuple[int, int]] = field(default_factory=list)
     rows: dict[tuple[int, int], _Rows] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
-    dense: bool = True
+    part: _Part | None = None
 
 
 class Store:
@@ -100,60 +117,57 @@ class Store:
         self.rank = self.link.rank
         self.clock = 0
         self.members: tuple[int, ...] = ()
-        self._dense: list[Dense] = []
-        self._segments: list[SegmentPlan] = []
-        self._groups: list[OptimizerSpec] = []
+        self._parts: list[_Part] = []
         self._tables: dict[int, VariableSpec] = {}
         self._seq = [0] * self.options.num_slots
 
     # ------------------------------------------------------------------------------------------------------ variables
 
-    def declare(self, dense: Sequence[Dense], groups: Sequence[OptimizerSpec], tables: Sequence[VariableSpec] = ()) -> None:
-        """Tell what there is, once; all workers must tell the same.
+    def declare(
+        self, dense: Sequence[Dense], groups: Sequence[OptimizerSpec], tables: Sequence[VariableSpec] = ()
+    ) -> int:
+        """Tell what one optimizer moves; gives the number of that part. All workers must tell the same in one order.
 
         Args:
             dense: dense parameters.
-            groups: optimizers of the dense parameters; their numbers are the keys of dense segments.
-            tables: embedding tables, with keys from ``len(groups)`` on.
+            groups: optimizers of the dense parameters; their keys are ``part * KEYS_PER_PART + group``.
+            tables: embedding tables, with other keys of the same range.
         """
-        self._dense, self._groups = list(dense), list(groups)
-        self._tables = {table.key: table for table in tables}
-        sizes, members = [entry.size for entry in dense], [entry.group for entry in dense]
-        self._segments = dense_layout(sizes, members, self.options.num_slots)
+        first_key = len(self._parts) * KEYS_PER_PART
+        keys = [first_key + entry.group for entry in dense]
+        segments = dense_layout([entry.size for entry in dense], keys, self.options.num_slots)
+        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key))
+        self._tables |= {table.key: table for table in tables}
+        return len(self._parts) - 1
 
-    def initialise(self, values: Sequence[Floats] | None) -> None:
-        """Create everything on the servers that is not there yet, then continue at their clock.
+    def initialise(self, values: Sequence[Floats] | None, *, part: int = 0) -> None:
+        """Create a part on the servers if it is not there yet; the first part then continues at their clock.
 
         Args:
             values: first values of the dense parameters, from the first rank; None from others, who wait for it.
+            part: number of the part.
         """
         if values is not None:
             flat = [np.ascontiguousarray(value, np.float32).reshape(-1) for value in values]
-            requests = []
-            for slot in range(self.options.num_slots):
-                specs = [self._segment_spec(plan) for plan in self._segments_of(slot)] + list(self._tables.values())
-                entries = [Entry(plan.key, 0.0, -1, plan.size) for plan in self._segments_of(slot)]
-                frames = [frame for plan in self._segments_of(slot) for frame in chunks(_gathered(plan, flat))]
-
-                def make(
-                    request: int,
-                    epoch: int,
-                    slot: int = slot,
-                    specs: list[VariableSpec] = specs,
-                    entries: list[Entry] = entries,
-                ) -> Message:
-                    return Init(request, slot, epoch, specs, entries)
-
-                requests.append(self._client.submit(slot, make, frames))
+            requests = [self._submit_init(slot, self._parts[part], flat) for slot in range(self.options.num_slots)]
             self._client.wait_all(requests)
             self.link.initialised()
-        self._continue()
+        if part == 0:
+            self._continue()
 
-    def _segment_spec(self, plan: SegmentPlan) -> VariableSpec:
-        return VariableSpec(plan.key, f"dense-{plan.key}", plan.size, 0, self._groups[plan.key])
+    def _submit_init(self, slot: int, part: _Part, flat: Sequence[Floats]) -> int:
+        plans = part.of_slot(slot)
+        optimizers = {plan.key: part.groups[plan.key - part.first_key] for plan in plans}
+        specs = [VariableSpec(plan.key, f"dense-{plan.key}", plan.size, 0, optimizers[plan.key]) for plan in plans]
+        last_key = part.first_key + KEYS_PER_PART
+        specs += [table for key, table in self._tables.items() if part.first_key <= key < last_key]
+        entries = [Entry(plan.key, 0.0, -1, plan.size) for plan in plans]
+        frames = [frame for plan in plans for frame in chunks(_gathered(plan, flat))]
 
-    def _segments_of(self, slot: int) -> list[SegmentPlan]:
-        return [plan for plan in self._segments if plan.slot == slot]
+        def make(request: int, epoch: int) -> Message:
+            return Init(request, slot, epoch, specs, entries)
+
+        return self._client.submit(slot, make, frames)
 
     def _continue(self) -> None:
         """Find the clock at which this worker goes on: the lowest of all slots (they differ by one at most).
@@ -161,7 +175,7 @@ class Store:
         A worker that joins begins at the clock at which it is a member.
         """
         while True:
-            requests = [self._submit_pull(slot, -1, [], []) for slot in self._used_slots()]
+            requests = [self._submit_pull(slot, -1, [], []) for slot in range(self.options.num_slots)]
             answers = [message for message, _ in self._client.wait_all(requests) if isinstance(message, Pulled)]
             self.clock = min((answer.clock for answer in answers), default=0)
             view = self.link.view
@@ -176,11 +190,6 @@ class Store:
                 return
             time.sleep(0.02)
 
-    def _used_slots(self) -> list[int]:
-        if self._tables:
-            return list(range(self.options.num_slots))
-        return sorted({plan.slot for plan in self._segments})
-
     # ----------------------------------------------------------------------------------------------------------- push
 
     def push(
@@ -191,6 +200,7 @@ class Store:
         *,
         weight: float = 1.0,
         lease: int = -1,
+        part: int = 0,
     ) -> Ticket:
         """Send the gradients of one step; it counts once `wait` has returned.
 
@@ -200,15 +210,17 @@ class Store:
             rows: by table: row ids, their gradients of shape (rows, width), learning rate. Repeated ids are summed here.
             weight: share of this worker in the combined gradient, e.g. its number of samples.
             lease: of the samples, -1 for none.
+            part: whose parameters these are.
         """
+        owner = self._parts[part]
         flat = [np.ascontiguousarray(gradient, np.float32).reshape(-1) for gradient in gradients]
         by_slot = self._rows_by_slot(rows or {})
         requests = []
-        for slot in self._used_slots():
+        for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
             entries: list[Entry] = []
             frames: list[Frame] = []
-            for plan in self._segments_of(slot):
-                entries.append(Entry(plan.key, float(rates[plan.key]), -1, plan.size))
+            for plan in owner.of_slot(slot):
+                entries.append(Entry(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
                 frames += chunks(_gathered(plan, flat))
             for key, ids, values, rate in by_slot.get(slot, ()):
                 entries.append(Entry(key, float(rate), len(ids), values.size))
@@ -250,15 +262,19 @@ class Store:
 
     # ----------------------------------------------------------------------------------------------------------- pull
 
-    def start_pull(self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False) -> _PullPlan:
+    def start_pull(
+        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
+    ) -> _PullPlan:
         """Ask for values as of this worker's clock; `finish_pull` gives them.
 
         Args:
             tables: row ids by table.
             dense: ask for the dense parameters.
             newest: whatever the servers have now.
+            part: whose dense parameters.
         """
-        plan = _PullPlan(dense=dense)
+        owner = self._parts[part] if dense else None
+        plan = _PullPlan(part=owner)
         clock = -1 if newest else self.clock
         wanted: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in (tables or {}).items():
@@ -269,8 +285,8 @@ class Store:
                 positions = np.flatnonzero(slots == slot)
                 plan.rows[(int(slot), key)] = _Rows(key, int(slot), positions)
                 wanted.setdefault(int(slot), []).append((key, ids[positions]))
-        for slot in self._used_slots():
-            entries = [Entry(segment.key, 0.0, -1, 0) for segment in self._segments_of(slot)] if dense else []
+        for slot in range(self.options.num_slots):
+            entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
             entries += [Entry(key, 0.0, len(ids), 0) for key, ids in wanted.get(slot, ())]
             frames = [frame for _, ids in wanted.get(slot, ()) for frame in chunks(ids)]
             if entries:
@@ -285,9 +301,9 @@ class Store:
 
     def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
         """Values of the dense parameters (flat) and rows of the tables, in the order they were asked for."""
-        dense = [np.empty(entry.size, np.float32) for entry in self._dense] if plan.dense else []
+        dense = [np.empty(entry.size, np.float32) for entry in plan.part.dense] if plan.part else []
         rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
-        segments = {(segment.slot, segment.key): segment for segment in self._segments}
+        segments = {(segment.slot, segment.key): segment for segment in (plan.part.segments if plan.part else ())}
         for slot, request in plan.requests:
             message, frames = self._client.wait(request)
             if not isinstance(message, Pulled):
@@ -304,10 +320,10 @@ class Store:
         return dense, rows
 
     def pull(
-        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False
+        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
     ) -> tuple[list[Floats], dict[int, Floats]]:
         """`start_pull` and `finish_pull`."""
-        return self.finish_pull(self.start_pull(tables, dense=dense, newest=newest))
+        return self.finish_pull(self.start_pull(tables, dense=dense, newest=newest, part=part))
 
     @property
     def is_retired(self) -> bool:

@@ -79,6 +79,7 @@ class Table:
         self.spec = spec
         self.count = 0
         self.updates = 0
+        self.changed = 0
         self.scalars = dict(update.rule_of(spec.optimizer).scalars)
         self.refused_rows = 0
         self.evicted_rows = 0
@@ -237,6 +238,7 @@ class Table:
         table._seen.insert(table._seen_ids, np.arange(len(table._seen_ids)))
         scalars = dict(scalars)
         table.updates = int(scalars.pop("updates"))
+        table.changed = int(scalars.pop("changed"))
         table.refused_rows = int(scalars.pop("refused"))
         table.evicted_rows = int(scalars.pop("evicted"))
         table.scalars = scalars
@@ -244,7 +246,7 @@ class Table:
 
     def kept_scalars(self) -> dict[str, float]:
         """Numbers that go with `arrays()`."""
-        counts = {"updates": self.updates, "refused": self.refused_rows, "evicted": self.evicted_rows}
+        counts = {"updates": self.updates, "changed": self.changed, "refused": self.refused_rows, "evicted": self.evicted_rows}
         return {**self.scalars, **counts}
 
 
