@@ -31,9 +31,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sporax.ir.errors import SporaxValueError
+from sporax.launch.options import DURABILITIES
 from sporax.ps.messages import Options
 
-DURABILITIES = ("memory", "process", "disk", "replica")
+
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
 
 

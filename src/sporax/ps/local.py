@@ -14,12 +14,14 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.launch.rank import rank_command
+from sporax.launch.target import Target
 from sporax.ps.messages import AnyMessage, Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
 from sporax.ps.security import Keys
 from sporax.ps.transport import Transport, receive, send
@@ -39,12 +41,12 @@ class Child:
     index: int
     node: str
     environ: dict[str, str]
-    command: Sequence[str]
     log: Path | None = None
     process: subprocess.Popen[bytes] | None = None
     starts: int = 0
     start_at: float = 0.0
     started: float = 0.0
+    held: int = -1
     exit_code: int | None = None
 
 
@@ -90,7 +92,7 @@ class LocalCluster:
     Args:
         environ: variables of the job; MS_SCHED_PORT and the numbers must be there.
         directory: journal and logs of the job.
-        worker: command of a worker, None when workers are started elsewhere.
+        worker: what workers run, None when they are started elsewhere.
         log_dir: where outputs go, None for nowhere.
         servers, workers: numbers at the start.
         max_restarts: of one process, before the job fails.
@@ -103,7 +105,7 @@ class LocalCluster:
         *,
         servers: int,
         workers: int = 0,
-        worker: Sequence[str] | None = None,
+        worker: Target | None = None,
         log_dir: Path | None = None,
         max_restarts: int = 100,
         keys: Keys | None = None,
@@ -141,9 +143,8 @@ class LocalCluster:
             variables["MS_PS_INDEX"] = str(index)
         if role == "worker":
             variables["RANK_ID"] = str(index)
-        command = [sys.executable, "-m", "sporax.ps.main", role] if role != "worker" else list(self._worker or ())
         log = self._log_dir / f"{role}_{index}.log" if self._log_dir is not None else None
-        self.children[(role, index)] = Child(role, index, node, variables, command, log)
+        self.children[(role, index)] = Child(role, index, node, variables, log)
 
     def step(self) -> bool:
         """Start what should run, notice what has ended; gives whether the job still runs."""
@@ -172,6 +173,7 @@ class LocalCluster:
         if status is None:
             return
         child.process = None
+        os.close(child.held)
         if child.role == "server":
             self._asker.tell(Exited(child.role, child.node))
         if status == 0 or self._is_retired(child):
@@ -198,16 +200,26 @@ class LocalCluster:
         if child.log is not None:
             child.log.parent.mkdir(parents=True, exist_ok=True)
             output = open(child.log, "ab")  # noqa: SIM115 (closed below)
+        # However this process ends, the kernel closes its end of the pipe, and that ends the child (launch.rank).
+        watched, child.held = os.pipe()
         child.process = subprocess.Popen(
-            child.command,
+            self._command(child, watched),
             env=child.environ,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=[watched],
         )
+        os.close(watched)
         if not isinstance(output, int):
             output.close()
+
+    def _command(self, child: Child, watched: int) -> list[str]:
+        if child.role == "worker":
+            assert self._worker is not None
+            return rank_command(self._worker, watched, None)
+        return [sys.executable, "-m", "sporax.ps.main", child.role, str(watched)]
 
     def _follow(self, wanted: Wanted | None) -> None:
         """Start what `sporax ps scale` has asked for."""
@@ -262,6 +274,9 @@ class LocalCluster:
                     except ProcessLookupError:
                         break
                 child.process.wait()
+            if child.process is not None:
+                os.close(child.held)
+                child.process = None
         self._asker.close()
 
 

@@ -313,6 +313,10 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
             f"For 'init', 'MS_ROLE' must be one of {list(ROLES)} when enable_ps is True, but got '{role}'. Start the job "
             "with `sporax run --server_num=S --worker_num=W`, or set the variables yourself."
         )
+    if role == "MS_SCHED" and with_ranks:
+        from sporax.ps.launch import serve_ranks
+
+        serve_ranks(environ)
     if role != "MS_WORKER":
         sys.exit(ps_main.main("scheduler" if role == "MS_SCHED" else "server", environ))
     if _session is not None:
