@@ -78,7 +78,7 @@ def serve_ranks(variables: Mapping[str, str]) -> None:
 
     def serve() -> None:
         with suppress(SporaxError, OSError):  # the ranks tell their users what was wrong
-            serve_cluster(place)
+            serve_cluster(place, log=lambda _: None)
 
     threading.Thread(target=serve, name="sporax-rendezvous", daemon=True).start()
 

@@ -144,6 +144,8 @@ class LocalCluster:
         if role == "worker":
             variables["RANK_ID"] = str(index)
         log = self._log_dir / f"{role}_{index}.log" if self._log_dir is not None else None
+        if log is not None:
+            log.unlink(missing_ok=True)
         self.children[(role, index)] = Child(role, index, node, variables, log)
 
     def step(self) -> bool:

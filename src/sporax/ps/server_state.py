@@ -287,7 +287,7 @@ class ServerState:
         if lead is None:
             return
         state, source = self.states[message.slot], message.source
-        if not state.variables:
+        if state.lsn == 0:
             self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
         state.check(message.entries, gradients=True)
@@ -404,7 +404,7 @@ class ServerState:
             self._reply(peer[0], Pulled(pull.request, slot, clock, ranks, entries), tuple(values))
 
     def _may_read(self, state: SlotState, pull: Pull) -> bool:
-        if any(entry.key not in state.variables for entry in pull.entries) or not state.variables:
+        if any(entry.key not in state.variables for entry in pull.entries) or state.lsn == 0:
             return False
         if pull.clock < 0 or self.options.staleness < 0:
             return True
