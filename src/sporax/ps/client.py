@@ -14,7 +14,19 @@ from typing import Any
 import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ps.client_state import Action, Answered, AskView, ClientState, Done, Event, Failed, NewView, Send, Submit, Tick
+from sporax.ps.client_state import (
+    Action,
+    Answered,
+    AskView,
+    ClientState,
+    Done,
+    Event,
+    Failed,
+    NewView,
+    Send,
+    Submit,
+    Tick,
+)
 from sporax.ps.messages import Message
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
@@ -49,9 +61,7 @@ class Client:
         self._identity = b"client-" + uuid.uuid4().bytes
         self._epoch = -1
 
-    def submit(
-        self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0
-    ) -> int:
+    def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
         """Send a request; gives its number.
 
         Args:

@@ -34,7 +34,6 @@ from sporax.ir.errors import SporaxValueError
 from sporax.launch.options import DURABILITIES
 from sporax.ps.messages import Options
 
-
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
 
 

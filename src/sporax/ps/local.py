@@ -112,7 +112,10 @@ class LocalCluster:
     ) -> None:
         self.directory = directory
         self._environ = {**environ, "MS_RECOVERY_PATH": str(directory), "MS_PS_RECOVERY": "1"}
-        self._environ |= {"MS_SERVER_NUM": str(servers), "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1"))}
+        self._environ |= {
+            "MS_SERVER_NUM": str(servers),
+            "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1")),
+        }
         self._log_dir = log_dir
         self._worker = worker
         self._max_restarts = max_restarts
@@ -182,7 +185,9 @@ class LocalCluster:
             child.exit_code = 0
         elif child.role == "scheduler" and self.wanted is not None and self.wanted.error:
             self._fail(self.wanted.error)
-        elif child.starts > self._max_restarts or (status > 0 and now - child.started < _QUIET_SECONDS and child.starts > 3):
+        elif child.starts > self._max_restarts or (
+            status > 0 and now - child.started < _QUIET_SECONDS and child.starts > 3
+        ):
             self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
         elif status > 0 and child.role in ("worker", "scheduler"):
             self._fail(f"{child.role} {child.index} ended with exit code {status}")
@@ -327,9 +332,7 @@ def free_port() -> int:
             return port
 
 
-def background(
-    servers: int, workers: int, directory: Path | None = None, **variables: str
-) -> BackgroundCluster:
+def background(servers: int, workers: int, directory: Path | None = None, **variables: str) -> BackgroundCluster:
     """A cluster without workers of its own, on free ports of this machine.
 
     Args:
