@@ -72,7 +72,7 @@ def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMa
     beyond = replace(mark, positions=positions, backward=not mark.backward)
     marked = list(cotangents)
     for number, array in zip(
-        nonzero, apply_mark([cotangents[placement] for placement in nonzero], beyond), strict=True
+        nonzero, apply_mark([cotangents[number] for number in nonzero], beyond), strict=True
     ):
         marked[number] = array
     return marked
