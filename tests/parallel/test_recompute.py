@@ -64,7 +64,7 @@ MARKS = {
 
 
 @cache
-def trained(mark, parallel=False, optimizer_parallel=False):
+def trained(mark, parallel=False, optimizer_parallel=False, dropout=True):
     """Losses, Parameters, the compiled program's text and its temporary bytes after three steps."""
     ms.set_context(mode=ms.GRAPH_MODE)
     if parallel:
@@ -82,7 +82,7 @@ def trained(mark, parallel=False, optimizer_parallel=False):
         if parallel:
             sharded(block)
         MARKS[mark](block)
-    step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train()
+    step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train(dropout)
     x = Tensor(np.random.default_rng(1).normal(size=(BATCH, WIDTH)).astype(np.float32))
     losses = [step(x).asnumpy().item() for _ in range(3)]
     compiled = step.program.lower(x).compile()
@@ -95,14 +95,24 @@ def count(text, kind):
 
 
 @pytest.mark.parametrize("parallel", [False, True], ids=["one device", "semi-auto"])
-@pytest.mark.parametrize("mark", [name for name in MARKS if name != "none"])
+@pytest.mark.parametrize("mark", ["recompute", "no comm", "slices", "gelu"])
 def test_parameters_are_bit_equal(mark, parallel):
-    """Masks of dropout are replayed, and nothing is rounded in another way."""
-    losses, parameters, *_ = trained(mark, parallel)
-    plain_losses, plain, *_ = trained("none", parallel)
-    np.testing.assert_allclose(losses, plain_losses, rtol=1e-6)
+    """Nothing is rounded in another way."""
+    losses, parameters, *_ = trained(mark, parallel, dropout=False)
+    plain_losses, plain, *_ = trained("none", parallel, dropout=False)
+    assert losses == plain_losses
     for after, before in zip(parameters, plain, strict=True):
         np.testing.assert_array_equal(after, before)
+
+
+@pytest.mark.parametrize("mark", ["recompute", "output", "all but gelu"])
+def test_masks_of_dropout_are_replayed(mark):
+    """Other masks would differ in the first digits; XLA rounds what it fuses with them in its own ways."""
+    losses, parameters, *_ = trained(mark)
+    plain_losses, plain, *_ = trained("none")
+    np.testing.assert_allclose(losses, plain_losses, rtol=1e-6)
+    for after, before in zip(parameters, plain, strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-3, atol=1e-6)
 
 
 def test_the_inside_of_a_cell_runs_twice_and_takes_no_memory():

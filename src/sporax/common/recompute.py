@@ -6,15 +6,17 @@ In a compiled step a call is *tagged*, and a pass over the step's jaxpr decides 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.marks import KeptMark
-from sporax.lowering.marks import apply_mark
+from sporax.lowering.marks import apply_mark, next_number
+from sporax.lowering.memory.offload import offload_scope
 from sporax.lowering.memory.tags import new_tag
 from sporax.runtime import state
 
@@ -71,6 +73,25 @@ def recompute(
         raise SporaxTypeError(f"For 'recompute', 'block' must be a Cell, but got {type(block).__name__}.")
     settings = checked_settings("recompute", {"output_recompute": output_recompute})
     return run_recomputed(block, args, kwargs, settings)
+
+
+@contextmanager
+def offloading(prefetch: int) -> Iterator[None]:
+    """Context in which what is computed waits for the backward pass in host memory.
+
+    Args:
+        prefetch: how many calls earlier values are brought back.
+
+    Raises:
+        SporaxNotImplementedError: in a step that is cut by a plan.
+    """
+    if state.planning():
+        raise SporaxNotImplementedError(
+            "For 'offload', activations can wait in host memory in steps of one device, but this step is cut by a plan."
+        )
+    state.note_tag("offload")
+    with jax.named_scope(offload_scope(next_number() + 1, prefetch)):
+        yield
 
 
 def run_recomputed(

@@ -149,20 +149,38 @@ class PlacementMarks:
                     value.place(role, rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
-        """Refused until parameter servers land.
+        """Let parameter servers keep and update the trainable Parameters. Call it before the optimizer is made.
+
+        Args:
+            recurse: of inner Cells, too.
+            init_in_server: the servers make the first values; for embedding tables only.
 
         Raises:
-            SporaxRuntimeError: always.
+            SporaxRuntimeError, SporaxTypeError: as `Parameter.set_param_ps`.
         """
-        raise SporaxRuntimeError("For 'Cell.set_param_ps', parameter-server training is not offered yet.")
+        for parameter in self.trainable_params(recurse):
+            parameter.set_param_ps(init_in_server)
 
     def offload(self, backward_prefetch: str | int = "Auto") -> None:
-        """Refused until host offload lands.
+        """Keep what this Cell computes for the backward pass in host memory until it is read. Values do not change.
+
+        Works in compiled steps of one device; in steps that a plan cuts it is an error.
+
+        Args:
+            backward_prefetch: how many calls earlier values are brought back; ``"Auto"`` is one.
 
         Raises:
-            SporaxRuntimeError: always.
+            SporaxTypeError, SporaxValueError: neither ``"Auto"`` nor an int >= 0.
         """
-        raise SporaxRuntimeError("For 'Cell.offload', keeping activations on the host is not offered yet.")
+        if isinstance(backward_prefetch, str):
+            if backward_prefetch != "Auto":
+                raise SporaxValueError(
+                    f"For 'Cell.offload', 'backward_prefetch' must be 'Auto' or an int >= 0, but got '{backward_prefetch}'."
+                )
+            ahead = 1
+        else:
+            ahead = _natural("Cell.offload", "backward_prefetch", backward_prefetch)
+        self._mark("offload", ahead)
 
 
 def _tuple(name: str, value: Any) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.jit import returning_values
 from sporax.common.parameter import Parameter, ParameterTuple
-from sporax.common.recompute import run_recomputed
+from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.nn._hooks import CellHooks, run_hooked
@@ -177,6 +177,12 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
+        if "offload" in self._marks and state.compiling():
+            with offloading(self._marks["offload"]):
+                return self._construct_in_scope(*args, **kwargs)
+        return self._construct_in_scope(*args, **kwargs)
+
+    def _construct_in_scope(self, *args: Any, **kwargs: Any) -> Any:
         with jax.named_scope(self._cell_name or type(self).__name__), ruled_by(self._cast_to), self._weights_cast():
             if "shard" in self._marks:
                 return self._sharded(args, kwargs)

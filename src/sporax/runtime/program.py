@@ -24,6 +24,7 @@ from sporax.ir.errors import SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.rewrite import compiler_options, rewritten
 from sporax.runtime import distributed, dry_run, global_view, joint, state
+from sporax.runtime.host_memory import bring_to_host, fetched, returned
 
 if TYPE_CHECKING:
     from sporax.runtime.planned import PlannedStep
@@ -269,6 +270,7 @@ class Program:
             settings = variant.asked
             variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
+            bring_to_host((*variant.written, *variant.read), variant.tags)
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
             from sporax.runtime.planned import (
@@ -420,7 +422,8 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         args, kwargs = _inputs(variant.signature, arrays)
-        values = dict(zip((*variant.written, *variant.read), (*written, *read), strict=True))
+        variables = (*variant.written, *variant.read)
+        values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
@@ -432,7 +435,8 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
             for leaf in leaves
             if isinstance(leaf, jax.Array)
         ]
-        return [frame.values[variable] for variable in variant.written], outputs
+        updated = [frame.values[variable] for variable in variant.written]
+        return returned(variant.written, updated, not planned), outputs
 
     program.__name__ = program.__qualname__ = name
     return program

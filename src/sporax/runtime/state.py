@@ -118,7 +118,9 @@ class Frame:
         value = self.values.get(variable)
         if value is not None:
             return value
-        return self.parent.read(variable) if self.parent is not None else variable.raw
+        if self.parent is not None:
+            return self.parent.read(variable)
+        return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
 
     def write(self, variable: Variable, value: jax.Array) -> None:
         """Give `variable` a new value inside this frame."""
@@ -149,7 +151,13 @@ class DiscoveryFrame(Frame):
             return value
         self.found[variable] = None
         unmade = getattr(variable, "unmade", None)
-        array = variable.raw if unmade is None else jax.lax.full(unmade.shape, 0, unmade.dtype)
+        if unmade is not None:
+            array = jax.lax.full(unmade.shape, 0, unmade.dtype)
+        elif getattr(variable, "on_host", False):
+            note_tag("host")
+            array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
+        else:
+            array = variable.raw
         traced: jax.Array = jax.lax.optimization_barrier(array)
         return traced
 
@@ -180,10 +188,18 @@ def planning() -> bool:
     return frame is not None
 
 
+def in_device_memory(array: jax.Array) -> jax.Array:
+    """The array, brought from the host's memory if it lies there."""
+    kind = getattr(array.sharding, "memory_kind", None)
+    return array if kind in (None, "device") else jax.device_put(array, array.sharding.with_memory_kind("device"))
+
+
 def read(variable: Variable) -> jax.Array:
     """Value of `variable` as seen from the innermost frame."""
     frame = _current.frame
-    return variable.raw if frame is None else frame.read(variable)
+    if frame is not None:
+        return frame.read(variable)
+    return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
 
 
 def write(variable: Variable, value: jax.Array) -> None:

@@ -86,7 +86,7 @@ def _received(program: ClosedJaxpr, graph: OperatorGraph, plan: Plan, variables:
 
 def _arrived(transfer: Transfer, graph: OperatorGraph) -> int:
     """The tensor whose value lies where a transfer brings it: what a mark that asks for it hands on, or the tensor itself."""
-    if transfer.settlement is None and transfer.operator >= 0:
+    if transfer.resharding is None and transfer.operator >= 0:
         reader = graph.operators[transfer.operator]
         if reader.name in IDENTITIES:
             return reader.results[reader.operands.index(transfer.tensor)]
@@ -108,7 +108,7 @@ def _slices(
             other = None if maker is None else tags[maker]
             if maker is None or (other is not None and other.number == tag.number):
                 continue
-            settled = plan.settled.get(tensor)
+            settled = plan.reshardings.get(tensor)
             results = graph.operators[maker].results
             here = plan.operators[maker].results[results.index(tensor)] if settled is None else settled.placement
             smaller = finer(here, graph.tensors[tensor], plan.mesh)

@@ -133,7 +133,7 @@ class _Rewriter:
             if tag is not None and tag.recompute_slice_activation:
                 self._start(number, eqn)
             for var in eqn.invars:
-                if self._may_run_again(var) and var not in self.copies:
+                if isinstance(var, Var) and self._may_run_again(var) and var not in self.copies:
                     self._write_again(self._tag(var), eqn)
             self.result.append(eqn.replace(invars=[self._read_in(number, var) for var in eqn.invars]))
             self._note_depth(eqn)
@@ -160,7 +160,7 @@ class _Rewriter:
         for eqn in self.eqns:
             if is_backward(stack_of(eqn)):
                 for var in eqn.invars:
-                    if self._may_run_again(var):
+                    if isinstance(var, Var) and self._may_run_again(var):
                         self.wanted.setdefault(self._tag(var).number, {})[var] = None
 
     def _keep(self, variables: Any) -> None:
@@ -263,7 +263,9 @@ class _Rewriter:
             if position not in positions:
                 positions.add(position)
                 open_ += [
-                    each for each in self.eqns[position].invars if self._may_run_again(each) and each not in self.copies
+                    each
+                    for each in self.eqns[position].invars
+                    if isinstance(each, Var) and self._may_run_again(each) and each not in self.copies
                 ]
         return sorted(positions)
 
@@ -295,7 +297,8 @@ class _Rewriter:
             (self.depths[each] + 1 for each in eqn.invars if isinstance(each, Var) and each in self.depths), default=0
         )
         for var in eqn.outvars:
-            if getattr(var.aval, "size", 0) and var.aval.dtype.kind in "fV":
+            aval: Any = var.aval
+            if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth
                 if self.deepest is None or depth >= self.depths[self.deepest]:
                     self.deepest = var

@@ -429,7 +429,8 @@ class _Writer:
         whole = places[0]
         if whole is not None and all(each is not None and each.stack is whole.stack for each in places):
             indices = [each.index for each in places if each is not None]
-            low, count, size = min(indices), len(indices), whole.stack.aval.shape[0]
+            whole_aval: Any = whole.stack.aval
+            low, count, size = min(indices), len(indices), whole_aval.shape[0]
             if indices in (list(range(low, low + count)), list(range(low, low + count))[::-1]):
                 down = indices[0] > indices[-1]
                 if count == size and not down:

@@ -3,6 +3,9 @@
 A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`):
 
     "recompute"        calls or operators were marked for recomputation
+    "host"             operators or variables belong on the host
+    "offload"          activations of marked Cells and operators wait in host memory
+    "offload kept"     so does what is kept for recomputed Cells
     "blocks"           repeated blocks shall become loops
 """
 
@@ -19,6 +22,8 @@ from sporax.ir.graph import Role
 from sporax.ir.reuse_limit import reuse_limit
 from sporax.lowering.ingest import written_out
 from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.host import without_round_trips
+from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.plan_facts import Planner, plan_facts
 from sporax.lowering.memory.recompute import PlanFacts, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops
@@ -31,9 +36,11 @@ def rewritten(function: Callable[..., Any], tags: Collection[str]) -> Callable[.
 
     def program(*args: Any) -> Any:
         leaves, tree = jax.tree.flatten(args)
-        closed, shapes = jax.make_jaxpr(lambda *flat_args: function(*tree.unflatten(flat_args)), return_shape=True)(
-            *leaves
-        )
+
+        def of_leaves(*arrays: Any) -> Any:
+            return function(*jax.tree.unflatten(tree, arrays))
+
+        closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
         results = jaxpr_as_fun(_passed(flat(closed), tags))(*leaves)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
@@ -50,7 +57,17 @@ def rewrite_for_plan(
 
 
 def _passed(program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None = None) -> ClosedJaxpr:
-    program = recompute(program, facts).program
+    recomputation = recompute(program, facts)
+    program = recomputation.program
+    if "offload" in tags or "offload kept" in tags:
+        kept = {
+            var: -number
+            for number, call in enumerate(recomputation.calls if "offload kept" in tags else (), 1)
+            for var in call.kept
+        }
+        program = offloaded(program, kept)
+    if "host" in tags:
+        program = without_round_trips(program)
     if "blocks" in tags:
         program = in_loops(program, reuse_limit(os.environ))
     return program
@@ -62,7 +79,7 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
     is there already. Without that pass barriers stay to the end; they cost nothing.
     """
-    if "recompute" in tags and jax.default_backend() == "cpu":
+    if {"recompute", "offload", "offload kept"}.intersection(tags) and jax.default_backend() == "cpu":
         return {_DISABLED: "cse_barrier_expander"}
     return {}
 

@@ -82,4 +82,4 @@ def tag_path(stack: str) -> str:
 
 def without_tags(parts: list[str]) -> list[str]:
     """The components of a path that are not tags."""
-    return [part for part in parts if not _TAG.fullmatch(part)]
+    return [part for part in parts if not _TAG.fullmatch(part) and not part.startswith("offload-")]

@@ -6,6 +6,7 @@ with gradients is always one compiled program, also in PYNATIVE_MODE, and part o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.memory.host import run_on_host
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
-from sporax.nn.optim import _dealt
+from sporax.nn.optim import _dealt, _served
 from sporax.runtime import state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
@@ -100,8 +103,15 @@ class Optimizer(Cell):
     may_be_dealt = False
     """Whether ``enable_parallel_optimizer`` works with it in data-parallel mode."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let servers take over their Parameters as soon as an optimizer of this class is complete."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]
+
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
+        self._served: _served.ServedParameters | None = None
         name = type(self).__name__
         self.loss_scale = _positive(name, "loss_scale", loss_scale)
         decay = _decay(name, weight_decay)
@@ -132,6 +142,43 @@ class Optimizer(Cell):
         self.params = self.parameters
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
+        self._target = context.get_context("device_target")
+        self._updates_on_host = False
+
+    @property
+    def target(self) -> str:
+        """Where the update runs: ``"CPU"`` is the host, ``"Ascend"`` and ``"GPU"`` the accelerator.
+
+        Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps of one device update
+        them on the host. Plans keep all of it on the devices.
+
+        Raises:
+            SporaxTypeError: when set: not a string.
+            SporaxValueError: when set: another name, or an accelerator that is not the one of this process.
+        """
+        return str(self._target)
+
+    @target.setter
+    def target(self, value: str) -> None:
+        name = type(self).__name__
+        if not isinstance(value, str):
+            raise SporaxTypeError(f"For '{name}', 'target' must be a string, but got {type(value).__name__}.")
+        if value not in ("CPU", "Ascend", "GPU"):
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
+        if value != "CPU" and value != self._target:
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self._target}', but got '{value}'.")
+        self._target = value
+        self._updates_on_host = value == "CPU"
+        for holder in (*self.parameters, *(each for slot in self._slots.values() for each in slot)):
+            holder.on_host = self._updates_on_host
+        state.touch()
+
+    def _moved(self, gradient: Any, values: Sequence[Any], at: Step) -> Sequence[Any]:
+        """What `move` gives, computed where `target` says."""
+        if not self._updates_on_host or not state.compiling() or state.planning():
+            return self.move(gradient, *values, at=at)
+        state.note_tag("host")
+        return run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
@@ -189,7 +236,11 @@ class Optimizer(Cell):
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared = self.prepare()
+        if self._served is not None:
+            self._served.step(grads, rates)
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
+            if self._served is not None and index in self._served.indices:
+                continue
             if not _dealt.is_mine(self._owners, index):
                 continue
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
@@ -197,7 +248,7 @@ class Optimizer(Cell):
             decay = _decay_at(setting.decay, number)
             gradient = self._prepared(grads[index], values[0], decay, setting.centralize)
             at = Step(rates[setting.rate], decay if self.decoupled_decay else 0.0, number, shared)
-            moved = self.move(gradient, *values, at=at)
+            moved = self._moved(gradient, values, at)
             if self.lazy_rows and getattr(parameter, "unique", False):
                 moved = _only_touched_rows(grads[index], values, moved)
             for holder, old, new in zip(holders, values, moved, strict=True):
@@ -219,6 +270,17 @@ class Optimizer(Cell):
             at: learning rate and the like.
         """
         raise NotImplementedError
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """The rule by which parameter servers move Parameters in its place, with its constants; see `sporax.ps.update`.
+
+        Raises:
+            SporaxRuntimeError: servers do not know this optimizer.
+        """
+        raise SporaxRuntimeError(
+            f"For '{type(self).__name__}', parameters must not be on parameter servers, which offer SGD, Momentum, "
+            "Adagrad, Adam, LazyAdam and FTRL."
+        )
 
     def _prepared(self, gradient: jax.Array, value: jax.Array, decay: Any, centralize: bool) -> jax.Array:
         gradient = gradient.astype(value.dtype)
@@ -276,6 +338,18 @@ class Optimizer(Cell):
         """Weight decay of each Parameter at the present step."""
         step = self.global_step.array[0]
         return tuple(_decay_at(setting.decay, step) for setting in self.settings)
+
+
+def _then_serve(cls: type[Optimizer], make: Any) -> Any:
+    """`cls.__init__`, followed by the hand-over of Parameters to servers when the whole object is made."""
+
+    @functools.wraps(make)
+    def init(self: Optimizer, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        if type(self) is cls:
+            self._served = _served.served(self)
+
+    return init
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
