@@ -87,14 +87,14 @@ class ClippedStep(nn.TrainOneStepCell):
         return loss
 
 
-def settings(stages, schedule="1f1b", devices=8, mode="semi_auto_parallel", **more):
+def settings(stages, schedule="1f1b", devices=8, mode="semi_auto_parallel", interleave=False, **more):
     context.reset_auto_parallel_context()
     if stages > 1:
         context.set_auto_parallel_context(
             parallel_mode=mode,
             device_num=devices,
             pipeline_stages=stages,
-            pipeline_config={"pipeline_interleave": schedule != "1f1b", "pipeline_scheduler": schedule},
+            pipeline_config={"pipeline_interleave": interleave or schedule != "1f1b", "pipeline_scheduler": schedule},
             **more,
         )
 

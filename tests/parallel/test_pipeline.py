@@ -32,7 +32,7 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 
 @pytest.mark.parametrize("stages", [2, 4])
 def test_interleaved_segments(stages):
-    assert_as_on_one_device(interleaved(stages, 2), stages, 4, "gpipe" if False else "1f1b", {"pipeline_segments": 2})
+    assert_as_on_one_device(interleaved(stages, 2), stages, 4, settings_={"interleave": True, "pipeline_segments": 2})
 
 
 @pytest.mark.parametrize("stages", [2, 4])

@@ -18,7 +18,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import MICRO_LOOP
 from sporax.nn.cell import Cell
-from sporax.ops.control import scan
+from sporax.ops.control.flow import scan
 from sporax.runtime import state
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.graph import Operator, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import GradientMark
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
@@ -24,7 +23,7 @@ from sporax.lowering.pipeline.programs import ChunkPrograms, programs_of, update
 from sporax.planner.auto import auto_plan
 from sporax.planner.pipeline.check import check_schedule
 from sporax.planner.pipeline.generators import forward_only, generate
-from sporax.planner.semi_auto import semi_auto_plan
+from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.runtime.global_view import data_placement
 
 
@@ -84,6 +83,8 @@ def plan_pipeline(
     config = settings.parallel
     micro = open_micro_loop(step)
     _check_loop(micro, step.graph, config)
+    if not config.pipeline_interleave and own_schedule is None:
+        stage_of = _without_segments(stage_of)
     segments = _check_stages(micro, config, stage_of)
     schedule = own_schedule or _schedule(config, segments, micro)
     check_schedule(schedule)
@@ -104,6 +105,16 @@ def plan_pipeline(
         for program in (programs.forward, programs.backward, *programs.updates):
             sent.update((slot.number, place) for slot, place in program.outputs if slot.kind == "sent")
     return PlannedPipeline(micro, tuple(planned), schedule, num_levels)
+
+
+def _without_segments(stage_of: StageOf) -> StageOf:
+    """One chunk per stage: segments count only with ``pipeline_interleave``."""
+
+    def stage_alone(operator: Operator) -> tuple[int, int] | None:
+        said = stage_of(operator)
+        return None if said is None else (said[0], 0)
+
+    return stage_alone
 
 
 def stage_mesh(stage: int, config: ParallelConfig) -> DeviceMatrix:
@@ -206,11 +217,6 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are in "
             f"{len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
-        )
-    if len(segments) > 1 and not config.pipeline_interleave:
-        warnings.warn(
-            "For 'pipeline_segment', segments are used although 'pipeline_interleave' of 'pipeline_config' is False.",
-            stacklevel=2,
         )
     return 1 + max(segments)
 

@@ -16,7 +16,7 @@ from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.planner.auto import price_list
 from sporax.planner.cost.model import CostModel
-from sporax.planner.watch import conduct
+from sporax.planner.report.listeners import conduct
 from sporax.runtime import joint
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 from sporax.runtime.pipeline.planning import PlannedPipeline
