@@ -49,9 +49,9 @@ from sporax.runtime.global_view import (
     placement_of,
     sharding_of,
 )
+from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
-from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 
 # XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
-from sporax.ir.marks import DerivativeMark, GradientMark, OperatorMark
+from sporax.ir.marks import DerivativeMark, OperatorMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.pipeline_schedule import Route
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.pipeline.micro_step import MicroStep, Phase, invariant_tensors
+from sporax.lowering.pipeline.micro_step import MicroStep, Phase, invariant_tensors, part_of_identity
 
 StageOf = Callable[[Operator], tuple[int, int] | None]
 """Stage and segment of an operator, where something says them."""
@@ -295,7 +295,9 @@ class _Assigner:
                 continue
             if operator.name not in IDENTITIES:
                 votes = [
-                    (-_bytes(step.graph.tensors[tensor]), places[tensor]) for tensor in operator.operands if tensor in places
+                    (-_bytes(step.graph.tensors[tensor]), places[tensor])
+                    for tensor in operator.operands
+                    if tensor in places
                 ]
                 where = min(votes, default=(0, 0))[1]
                 places.update((tensor, where) for tensor in operator.results if tensor not in self.replicable)
@@ -320,44 +322,13 @@ class _Assigner:
                 add(part, how, phase, chunk_here)
             rest = [number for number, each in enumerate(where_from) if each is None]
             renamed.update((operator.results[number], operator.operands[number]) for number in rest)
-        graph = replace(
-            step.graph, operators=tuple(operators), outputs=tuple(map(now, step.graph.outputs))
-        )
+        graph = replace(step.graph, operators=tuple(operators), outputs=tuple(map(now, step.graph.outputs)))
         whole = Ingested(graph, tuple(equations), step.constants, step.literal_outputs)
         self.micro = replace(self.micro, step=whole, phases=tuple(phases))
         self.chunks = chunks
         for operator, chunk in zip(operators, chunks, strict=True):
             if chunk is not None:
                 self.places.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
-
-
-def part_of_identity(
-    operator: Operator, equation: Equation, positions: Sequence[int]
-) -> tuple[Operator, Equation]:
-    """A mark or barrier for some of its tensors only."""
-    operation, mark = operator.operation, operator.mark
-    params = dict(equation.params)
-    if isinstance(mark, GradientMark):
-        mark = GradientMark(
-            tuple(mark.parameters[each] for each in positions), tuple(mark.fusion[each] for each in positions)
-        )
-        params["mark"] = mark
-    changed = replace(
-        operation,
-        operands=tuple(operation.operands[each] for each in positions),
-        results=tuple(operation.results[each] for each in positions),
-        params={**operation.params, **({"mark": mark} if mark is not None else {})},
-    )
-    part = replace(
-        operator,
-        operation=changed,
-        operands=tuple(operator.operands[each] for each in positions),
-        results=tuple(operator.results[each] for each in positions),
-    )
-    literals = {
-        number: equation.literals[each] for number, each in enumerate(positions) if each in equation.literals
-    }
-    return part, replace(equation, params=params, literals=literals)
 
 
 def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:

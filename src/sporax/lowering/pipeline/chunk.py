@@ -8,13 +8,13 @@ input.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.pipeline.assign import Assigned, part_of_identity
-from sporax.lowering.pipeline.micro_step import Carry, Phase
+from sporax.lowering.pipeline.assign import Assigned
+from sporax.lowering.pipeline.micro_step import Carry, Phase, part_of_identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,7 @@ class _Cutter:
         self.inputs = {each.tensor: each for each in self.graph.inputs}
         first = len(self.micro.step.constants)
         self.constants = {
-            each.tensor: value
-            for each, value in zip(self.graph.inputs, self.micro.step.constants, strict=False)
+            each.tensor: value for each, value in zip(self.graph.inputs, self.micro.step.constants, strict=False)
         }
         carried = {each.before for each in self.micro.carries}
         self.arguments = {
@@ -121,9 +120,7 @@ class _Cutter:
     # ------------------------------------------------------------------------------------------------------ one chunk
 
     def chunk(self, number: int) -> ChunkGraph:
-        own = {
-            position for position, chunk in enumerate(self.assigned.chunks) if chunk == number
-        }
+        own = {position for position, chunk in enumerate(self.assigned.chunks) if chunk == number}
         updates, results = self.updates.get(number, {}), self.results.get(number, {})
         needed, received, carried = self._demand(number, own, [*updates.values(), *results.values()])
         operators: list[Operator] = []
@@ -160,7 +157,11 @@ class _Cutter:
             number,
             step,
             tuple(phases),
-            {tensor: self.arguments[tensor] for tensor in others if tensor in self.arguments and self._is_step_level(tensor)},
+            {
+                tensor: self.arguments[tensor]
+                for tensor in others
+                if tensor in self.arguments and self._is_step_level(tensor)
+            },
             {tensor: self.micro.micro_inputs[tensor] for tensor in others if tensor in self.micro.micro_inputs},
             received,
             tuple(carried),
@@ -204,7 +205,9 @@ class _Cutter:
         """Tensors that the chunk needs, those that it receives, and its carries."""
         places, graph = self.assigned.places, self.graph
         left = [
-            (tensor, self.micro.phases[position]) for position in sorted(own) for tensor in graph.operators[position].operands
+            (tensor, self.micro.phases[position])
+            for position in sorted(own)
+            for tensor in graph.operators[position].operands
         ]
         left += [(tensor, Phase.UPDATE) for tensor in results]
         needed: set[int] = set()

@@ -20,7 +20,7 @@ import numpy as np
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, OperatorGraph, Role
-from sporax.ir.marks import LossMark
+from sporax.ir.marks import GradientMark, LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import Equation, Ingested
 
@@ -121,11 +121,7 @@ def open_micro_loop(step: Ingested) -> MicroStep:
 def _without_loop(step: Ingested) -> MicroStep:
     """A step that has no loop over micro batches: one forward pass."""
     first = len(step.constants)
-    micro = {
-        each.tensor: position
-        for position, each in enumerate(step.graph.inputs[first:])
-        if each.role is Role.DATA
-    }
+    micro = {each.tensor: position for position, each in enumerate(step.graph.inputs[first:]) if each.role is Role.DATA}
     found = MicroStep(step, (Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
     return replace(found, phases=_with_invariants(found))
 
@@ -157,6 +153,9 @@ class _Opener:
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
             if number in (forward, backward):
                 continue
+            if operator.name == "cond" and number > forward:
+                outer += self._branches_and_choice(operator, equation)
+                continue
             if isinstance(operator.mark, LossMark):
                 self.same.update(zip(operator.results, operator.operands, strict=True))
                 if LITERAL in operator.operands:
@@ -165,6 +164,45 @@ class _Opener:
             outer.append((operator, equation))
         return self._finish(outer, num_micro, backward is not None)
 
+    def _branches_and_choice(self, operator: Operator, equation: Equation) -> list[tuple[Operator, Equation]]:
+        """A branch around the update, as both branches and a choice per result: so every stage has its own part of it."""
+        entries: list[tuple[Operator, Equation]] = []
+        outputs: list[list[int]] = []
+        for body in equation.bodies:
+            offset = len(self.tensors)
+            self.tensors.extend(body.graph.tensors)
+            arguments = {
+                each.tensor + offset: self._operand(operator, equation, position + 1)
+                for position, each in enumerate(body.graph.inputs[len(body.constants) :])
+            }
+            self.same.update(arguments)
+            for each, value in zip(body.graph.inputs, body.constants, strict=False):
+                self.constants.append((each.tensor + offset, value))
+
+            def inner(tensor: int, offset: int = offset) -> int:
+                return tensor if tensor == LITERAL else tensor + offset
+
+            for each, inside in zip(body.graph.operators, body.equations, strict=True):
+                operands, results = tuple(map(inner, each.operands)), tuple(map(inner, each.results))
+                entries.append((replace(each, operands=operands, results=results), inside))
+            outputs.append(
+                [
+                    self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
+                    for position, tensor in enumerate(body.graph.outputs)
+                ]
+            )
+        index = self._operand(operator, equation, 0)
+        primitive = jax.lax.select_n_p
+        for result, *cases in zip(operator.results, *outputs, strict=True):
+            if len({self._now(case) for case in cases}) == 1:
+                self.same[result] = cases[0]
+                continue
+            specs = (self.tensors[index], *(self.tensors[case] for case in cases))
+            choice = Operation(str(primitive.name), specs, (self.tensors[result],))
+            chooses = Operator(choice, (index, *cases), (result,), operator.path)
+            entries.append((chooses, Equation(primitive, {})))
+        return entries
+
     def _literal_marks(self, operator: Operator, equation: Equation) -> None:
         for position, (result, operand) in enumerate(zip(operator.results, operator.operands, strict=True)):
             if operand == LITERAL:
@@ -172,11 +210,11 @@ class _Opener:
 
     def _finish(self, outer: Sequence[tuple[Operator, Equation]], num_micro: int, trains: bool) -> MicroStep:
         graph = self.step.graph
-        after = self._after_the_loop(outer)
+        early, after = self._around_the_loop(outer)
         entries = [(*pair, Phase.FORWARD) for pair in self.before]
-        entries += [(*pair, Phase.INVARIANT) for pair, late in zip(outer, after, strict=True) if not late]
+        entries += [(*pair, Phase.INVARIANT) for pair in early]
         entries += self.inside
-        entries += [(*pair, Phase.UPDATE) for pair, late in zip(outer, after, strict=True) if late]
+        entries += [(*pair, Phase.UPDATE) for pair in after]
         operators = tuple(
             replace(operator, operands=tuple(map(self._now, operator.operands))) for operator, _, _ in entries
         )
@@ -185,7 +223,10 @@ class _Opener:
             *graph.inputs[:old],
             *(Input(tensor, Role.CONSTANT, f"constant of the loop {tensor}") for tensor, _ in self.constants),
             *graph.inputs[old:],
-            *(Input(tensor, Role.DATA, f"micro batch of input {position}") for tensor, position in self.micro_inputs.items()),
+            *(
+                Input(tensor, Role.DATA, f"micro batch of input {position}")
+                for tensor, position in self.micro_inputs.items()
+            ),
             *self.carry_inputs,
         )
         shift = len(self.constants)
@@ -213,18 +254,24 @@ class _Opener:
         )
         return replace(found, phases=_with_invariants(found))
 
-    def _after_the_loop(self, outer: Sequence[tuple[Operator, Equation]]) -> list[bool]:
-        """Which operators around the loops read what these compute."""
-        late = {each.total for each in self.sums} | {each.after for each in self.carries}
-        found = []
-        for operator, _ in outer:
+    def _around_the_loop(
+        self, outer: Sequence[tuple[Operator, Equation]]
+    ) -> tuple[list[tuple[Operator, Equation]], list[tuple[Operator, Equation]]]:
+        """The operators around the loops: those that do not read what these compute, and those that do."""
+        late = {self._now(each.total) for each in self.sums} | {self._now(each.after) for each in self.carries}
+        before: list[tuple[Operator, Equation]] = []
+        after: list[tuple[Operator, Equation]] = []
+        for operator, equation in outer:
             reads = [self._now(tensor) in late for tensor in operator.operands]
-            if operator.name in IDENTITIES:
-                late.update(result for result, is_late in zip(operator.results, reads, strict=True) if is_late)
-            elif any(reads):
-                late.update(operator.results)
-            found.append(any(reads))
-        return found
+            if operator.name not in IDENTITIES or all(reads) or not any(reads):
+                (after if any(reads) else before).append((operator, equation))
+                late.update(operator.results if any(reads) else ())
+                continue
+            for wanted, entries in ((False, before), (True, after)):
+                positions = [position for position, is_late in enumerate(reads) if is_late is wanted]
+                entries.append(part_of_identity(operator, equation, positions))
+            late.update(result for result, is_late in zip(operator.results, reads, strict=True) if is_late)
+        return before, after
 
     # ------------------------------------------------------------------------------------------------------- a body
 
@@ -243,9 +290,7 @@ class _Opener:
         for each, value in zip(body.graph.inputs, body.constants, strict=False):
             self.constants.append((inner(each.tensor), value))
         outputs = [
-            self._constant(body.literal_outputs[position])
-            if tensor == LITERAL
-            else inner(tensor)
+            self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
             for position, tensor in enumerate(body.graph.outputs)
         ]
         entries = [
@@ -373,7 +418,11 @@ class _Opener:
                 )
             if not reshapes:
                 chain.append(number)
-            tensor = operator.operands[operator.results.index(tensor)] if operator.name in IDENTITIES else operator.operands[0]
+            tensor = (
+                operator.operands[operator.results.index(tensor)]
+                if operator.name in IDENTITIES
+                else operator.operands[0]
+            )
         micro_shape = shape[1:]
         here = self._raw_part(arguments[tensor], tensor, micro_shape)
         for number in reversed(chain):
@@ -397,7 +446,15 @@ class _Opener:
         self.tensors.append(result)
         made = len(self.tensors) - 1
         self.before.append(
-            (replace(operator, operation=replace(operation, operands=(operand,), results=(result,)), operands=(here,), results=(made,)), equation)
+            (
+                replace(
+                    operator,
+                    operation=replace(operation, operands=(operand,), results=(result,)),
+                    operands=(here,),
+                    results=(made,),
+                ),
+                equation,
+            )
         )
         return made
 
@@ -488,3 +545,28 @@ def invariant_tensors(micro: MicroStep) -> frozenset[int]:
         elif all(operand == LITERAL or operand in found for operand in operator.operands):
             found.update(operator.results)
     return frozenset(found)
+
+
+def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
+    """A mark or barrier for some of its tensors only."""
+    operation, mark = operator.operation, operator.mark
+    params = dict(equation.params)
+    if isinstance(mark, GradientMark):
+        mark = GradientMark(
+            tuple(mark.parameters[each] for each in positions), tuple(mark.fusion[each] for each in positions)
+        )
+        params["mark"] = mark
+    changed = replace(
+        operation,
+        operands=tuple(operation.operands[each] for each in positions),
+        results=tuple(operation.results[each] for each in positions),
+        params={**operation.params, **({"mark": mark} if mark is not None else {})},
+    )
+    part = replace(
+        operator,
+        operation=changed,
+        operands=tuple(operator.operands[each] for each in positions),
+        results=tuple(operator.results[each] for each in positions),
+    )
+    literals = {number: equation.literals[each] for number, each in enumerate(positions) if each in equation.literals}
+    return part, replace(equation, params=params, literals=literals)

@@ -22,9 +22,9 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph,
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.pipeline.assign import Assigned, part_of_identity
+from sporax.lowering.pipeline.assign import Assigned
 from sporax.lowering.pipeline.chunk import ChunkGraph
-from sporax.lowering.pipeline.micro_step import Phase
+from sporax.lowering.pipeline.micro_step import Phase, part_of_identity
 
 
 class Slot(NamedTuple):
@@ -149,7 +149,11 @@ class _Maker:
         summed = sorted({slot.number for each in updates for slot, _ in each.inputs if slot.kind == "sum"})
         backward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.BACKWARD]
         forward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.FORWARD]
-        sent_back = [tensor for tensor, phase in chunk.sent.items() if phase is Phase.BACKWARD and self._phase(tensor) is Phase.BACKWARD]
+        sent_back = [
+            tensor
+            for tensor, phase in chunk.sent.items()
+            if phase is Phase.BACKWARD and self._phase(tensor) is Phase.BACKWARD
+        ]
         backward = self._program(f"{name}_backward", Phase.BACKWARD, self._sent(sent_back), backward_sums)
         weight_operators = self._weight_operators(sent_back, backward_sums)
         weights = self._program(
@@ -173,9 +177,15 @@ class _Maker:
             for slot, place in program.inputs
             if slot.kind == "kept" and self._phase(slot.number) is Phase.FORWARD
         }
-        sent = [tensor for tensor in chunk.sent if self._phase(tensor) is Phase.FORWARD and chunk.sent[tensor] is not Phase.UPDATE]
+        sent = [
+            tensor
+            for tensor in chunk.sent
+            if self._phase(tensor) is Phase.FORWARD and chunk.sent[tensor] is not Phase.UPDATE
+        ]
         outputs = [*self._sent(sent), *kept.items()]
-        outputs += [(Slot("carry", each.before), self.home[each.before]) for each in chunk.carries if each.before in self.home]
+        outputs += [
+            (Slot("carry", each.before), self.home[each.before]) for each in chunk.carries if each.before in self.home
+        ]
         outputs += self._results(lambda tensor: self._is_forward(tensor))
         forward = self._program(f"{name}_forward", Phase.FORWARD, outputs, forward_sums)
         prepare = self._prepare([*updates, backward, weights, inputs, forward], summed)
@@ -299,7 +309,9 @@ class _Maker:
         graph = OperatorGraph(
             self.graph.tensors,
             tuple(operator for operator, *_ in entries),
-            tuple(inputs.get(tensor) or Input(tensor, Role.DATA, f"tensor {tensor}") for tensor in (*constants, *others)),
+            tuple(
+                inputs.get(tensor) or Input(tensor, Role.DATA, f"tensor {tensor}") for tensor in (*constants, *others)
+            ),
             tuple(wanted),
         )
         values = dict(zip((each.tensor for each in self.graph.inputs), self.chunk.step.constants, strict=False))

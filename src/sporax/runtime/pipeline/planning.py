@@ -232,4 +232,3 @@ def _check_parameters(chunks: Sequence[ChunkGraph], route: Route, config: Parall
             raise SporaxRuntimeError(
                 f"For 'pipeline_stage', every stage must have a trainable Parameter, but stage {stage} has none."
             )
-

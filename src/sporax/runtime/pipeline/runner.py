@@ -205,7 +205,9 @@ class _Compiler:
         parts: dict[tuple[int, int], dict[int, int]] = {}
         for (chunk, kind, number, micro), value in self.numbers.items():
             planned = self.planned.chunks[chunk]
-            places = dict(zip((each.tensor for each in planned.chunk.step.graph.inputs), planned.plan.inputs, strict=True))
+            places = dict(
+                zip((each.tensor for each in planned.chunk.step.graph.inputs), planned.plan.inputs, strict=True)
+            )
             if kind == "variable":
                 tensor = next(tensor for tensor, position in planned.chunk.arguments.items() if position == number)
                 variables.append((value, number, sharding_of(places[tensor], planned.plan.mesh)))
@@ -218,16 +220,28 @@ class _Compiler:
         cut = []
         for (chunk, tensor), values in parts.items():
             planned = self.planned.chunks[chunk]
-            places = dict(zip((each.tensor for each in planned.chunk.step.graph.inputs), planned.plan.inputs, strict=True))
+            places = dict(
+                zip((each.tensor for each in planned.chunk.step.graph.inputs), planned.plan.inputs, strict=True)
+            )
             shape = planned.chunk.step.graph.tensors[tensor].shape
             sharding = sharding_of(places[tensor], planned.plan.mesh)
             position = planned.chunk.micro_inputs[tensor]
             cut.append((tuple(values[micro] for micro in range(self.num_micro)), position, shape, sharding))
+        self._check({value for value, *_ in variables}, {value for values, *_ in cut for value in values})
         kept = {*results.values(), *updated.values()}
         _free(self.instructions, kept)
         return CompiledPipeline(
             self.planned, self.instructions, len(self.numbers), variables, cut, results, updated, self.executables
         )
+
+    def _check(self, *there: set[int]) -> None:
+        """Every value must be there before it is read: our own invariant."""
+        known = set().union(*there)
+        keys = {number: key for key, number in self.numbers.items()}
+        for instruction in self.instructions:
+            missing = [keys[number] for number in instruction.inputs if number not in known]
+            assert not missing, f"{instruction.label} reads {missing}, which nothing makes before"
+            known.update(instruction.outputs)
 
 
 class _Mover:
@@ -304,4 +318,3 @@ def jitted_program(program: ChunkProgram) -> tuple[Any, list[jax.ShapeDtypeStruc
 def _complete(place: Placement) -> Placement:
     """A partial sum has the shape of the whole: every device has its own value of it."""
     return Placement(place.dims)
-
