@@ -316,15 +316,15 @@ class _Maker:
         )
         values = dict(zip((each.tensor for each in self.graph.inputs), self.chunk.step.constants, strict=False))
         step = Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
-        settles = set(produced)
+        resharded = set(produced)
         if phase is not Phase.UPDATE:  # the update reads variables as they are kept
-            settles |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
+            resharded |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
         plan = Plan(
             self.plan.mesh,
             (*(self.home[tensor] for tensor in constants), *(place for _, place in slots)),
             tuple(place for _, place in made),
             tuple(entry[2] for entry in entries),
-            {tensor: each for tensor, each in self.plan.reshardings.items() if tensor in settles},
+            {tensor: each for tensor, each in self.plan.reshardings.items() if tensor in resharded},
             alltoall=self.plan.alltoall,
         )
         return ChunkProgram(name, step, plan, (*addends, *slots), tuple(made), len(addends))
