@@ -14,7 +14,7 @@ from lightkube.types import CascadeType, PatchType
 
 from sporax.k8s import children, names
 from sporax.k8s.observed import Gang
-from sporax.k8s.spec import Job
+from sporax.k8s.spec import Job, Role
 
 Body = dict[str, Any]
 
@@ -111,7 +111,7 @@ class Cluster:
                 self._budget_version = "policy/v1beta1"  # an API server before 1.21
                 await self.create(children.disruption_budget(job, self._budget_version))
         if gang is not None:
-            total = sum(part.replicas for part in job.spec.ms_replica_specs.values())
+            total = sum(job.spec.replicas(role) for role in Role)
             await self.create(children.pod_group(job, gang, total))
 
     async def delete_pod(self, namespace: str, name: str) -> None:

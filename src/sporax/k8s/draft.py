@@ -101,7 +101,9 @@ class Draft:
             last_transition_time=since,
         )
         others = [item for item in self.status.conditions if item.type != kind]
-        if changed and truth == "True":
+        if kind not in facts.STATES:
+            conditions = [new, *others]
+        elif changed and truth == "True":
             conditions = [*others, new]
         else:  # a statement that stopped to hold is not the job's state: it goes where it does not stand last
             position = next((i for i, item in enumerate(self.status.conditions) if item.type == kind), 0)

@@ -113,6 +113,14 @@ class ReplicaSpec(_Spec, frozen=True):
     persistent_volume_claim_template: VolumeClaimTemplate | None = None
 
 
+class Roles(_Spec, frozen=True):
+    """The roles of a job."""
+
+    scheduler: ReplicaSpec | None = field(default=None, name="Scheduler")
+    servers: ReplicaSpec | None = field(default=None, name="PS")
+    workers: ReplicaSpec | None = field(default=None, name="Worker")
+
+
 class FailureRule(_Spec, frozen=True):
     """One rule of the failure policy; an empty list matches everything."""
 
@@ -151,7 +159,7 @@ class SecurityPolicy(_Spec, frozen=True):
 class JobSpec(_Spec, frozen=True):
     """The `spec` of an `MSJob`."""
 
-    ms_replica_specs: dict[str, ReplicaSpec]
+    ms_replica_specs: Roles
     run_policy: RunPolicy = field(default_factory=RunPolicy)
     success_policy: SuccessPolicy = SuccessPolicy.DEFAULT
     enable_dynamic_worker: bool = False
@@ -161,7 +169,8 @@ class JobSpec(_Spec, frozen=True):
 
     def replica_spec(self, role: Role) -> ReplicaSpec | None:
         """The spec of one role; None where the job has none of it."""
-        return self.ms_replica_specs.get(role.value)
+        roles = self.ms_replica_specs
+        return {Role.SCHEDULER: roles.scheduler, Role.SERVER: roles.servers, Role.WORKER: roles.workers}[role]
 
     def replicas(self, role: Role) -> int:
         """How many pods of a role the user wants."""
@@ -276,11 +285,14 @@ def _check_roles(spec: JobSpec) -> None:
         raise InvalidSpecError(f"{where}.Scheduler: a job with parameter servers (PS) must have a scheduler")
     if spec.replicas(Role.WORKER) == 0 and not spec.enable_dynamic_worker:
         raise InvalidSpecError(f"{where}.Worker.replicas: must be at least 1 unless enableDynamicWorker is true")
-    for name, part in spec.ms_replica_specs.items():
-        _check_bounds(f"{where}.{name}", Role(name), part, spec)
-        _check_template(f"{where}.{name}", part)
-        if part.persistent_volume_claim_template is not None and name != Role.SERVER.value:
-            raise InvalidSpecError(f"{where}.{name}.persistentVolumeClaimTemplate: only PS may have one")
+    for role in Role:
+        part = spec.replica_spec(role)
+        if part is None:
+            continue
+        _check_bounds(f"{where}.{role.value}", role, part, spec)
+        _check_template(f"{where}.{role.value}", part)
+        if part.persistent_volume_claim_template is not None and role is not Role.SERVER:
+            raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
     policy = spec.run_policy.scheduling_policy
     total = sum(spec.replicas(role) for role in Role)
     if policy is not None and policy.min_available is not None and policy.min_available > total:

@@ -21,6 +21,7 @@ from sporax.k8s.spec import Role
 CREATED, RUNNING, RESTARTING = "Created", "Running", "Restarting"
 SUCCEEDED, FAILED, SUSPENDED = "Succeeded", "Failed", "Suspended"
 SCALED, GANG_SCHEDULED, SPEC_ACCEPTED = "Scaled", "GangScheduled", "SpecAccepted"
+STATES = frozenset({CREATED, RUNNING, RESTARTING, SUCCEEDED, FAILED, SUSPENDED})
 INVALID_SPEC = "InvalidSpec"
 
 Truth = Literal["True", "False"]
