@@ -25,7 +25,7 @@ class Playground:
         self.api = api
         self.metrics = Metrics()
 
-    async def until(self, holds: Callable[[], Any], seconds: float = 20.0) -> None:
+    async def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> None:
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, f"did not come true: {self.api.objects}"
@@ -118,14 +118,20 @@ def test_a_job_of_another_controller_is_left_alone(play):
     play(story)
 
 
-@pytest.mark.parametrize("code", [409, 429, 500, 503])
-@pytest.mark.parametrize("place", [("PATCH", "msjobs"), ("POST", "pods"), ("GET", "pods"), ("GET", "msjobs")])
+@pytest.mark.parametrize(
+    ("place", "code"),
+    [
+        (("PATCH", "msjobs"), 409),
+        (("PATCH", "msjobs"), 500),
+        (("POST", "pods"), 429),
+        (("POST", "events"), 500),
+        (("GET", "pods"), 500),
+        (("GET", "msjobs"), 429),
+    ],
+)
 def test_calls_that_fail_are_made_again(play, place, code):
-    if code == 409 and place[0] == "GET":
-        pytest.skip("reading has no conflicts")
-
     async def story(api, playground):
-        api.faults.answers[place] = [code] * 3
+        api.faults.answers[place] = [code] * 2
         api.put("msjobs", job())
         await playground.until(playground.is_in("Running"))
         assert api.names("pods") == ["job-scheduler-0", "job-worker-0", "job-worker-1"]
@@ -203,7 +209,7 @@ def test_a_server_is_replaced_and_counted_once_while_deleting_it_fails(play):
 
 def test_figures_tell_what_the_operator_did(play):
     async def story(api, playground):
-        api.faults.answers["GET", "pods"] = [500]
+        api.faults.answers["POST", "services"] = [500]
         api.put("msjobs", job())
         await playground.until(playground.is_in("Running"))
         value = playground.metrics.registry.get_sample_value

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx2
-from lightkube import ApiError, AsyncClient
+from lightkube import AsyncClient
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
@@ -18,6 +18,7 @@ from sporax.k8s.spec import Job, Role
 
 Body = dict[str, Any]
 
+# lightkube's ApiError is one of these, for answers in JSON; what a proxy answers is not.
 CONFLICT, NOT_FOUND = 409, 404
 _GANG_MEMORY_SECONDS = 60.0  # a scheduler that is installed later is noticed after this time
 
@@ -51,18 +52,31 @@ class ConflictError(Exception):
 class Cluster:
     """The objects of all jobs."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, scope: str = "*") -> None:
+        """A cluster, of which all namespaces (`*`) or one are looked at."""
+        self._scope = scope
         self._client = client
         self._budget_version = "policy/v1"
         self._gang: Gang | None = None
         self._gang_asked_at: float | None = None
 
+    async def knows_jobs(self) -> bool:
+        """Whether the definition of our jobs is installed."""
+        try:
+            async for _ in self._client.list(JOB, namespace=self._scope, chunk_size=1):
+                break
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code == NOT_FOUND:
+                return False
+            raise
+        return True
+
     async def read_job(self, namespace: str, name: str) -> Body | None:
         """A job; None if there is none."""
         try:
             body: Body = await self._client.get(JOB, name, namespace=namespace)
-        except ApiError as error:
-            if error.status.code == NOT_FOUND:
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code == NOT_FOUND:
                 return None
             raise
         return body
@@ -84,8 +98,8 @@ class Cluster:
             await self._client.patch(
                 JOB.Status, metadata["name"], change, namespace=metadata["namespace"], patch_type=PatchType.MERGE
             )
-        except ApiError as error:
-            if error.status.code in (CONFLICT, NOT_FOUND):
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code in (CONFLICT, NOT_FOUND):
                 raise ConflictError from error
             raise
 
@@ -94,8 +108,8 @@ class Cluster:
         resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
         try:
             await self._client.create(resource(manifest))
-        except ApiError as error:
-            if error.status.code == CONFLICT:
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code == CONFLICT:
                 return False
             raise
         return True
@@ -105,7 +119,7 @@ class Cluster:
         for manifest in children.shared(job, self._budget_version):
             try:
                 await self.create(manifest)
-            except (ApiError, httpx2.HTTPStatusError) as error:
+            except httpx2.HTTPStatusError as error:
                 if manifest["kind"] != "PodDisruptionBudget" or error.response.status_code != NOT_FOUND:
                     raise
                 self._budget_version = "policy/v1beta1"  # an API server before 1.21
@@ -138,7 +152,7 @@ class Cluster:
                 namespace=job.namespace,
                 patch_type=PatchType.MERGE,
             )
-        except (ApiError, httpx2.HTTPStatusError) as error:
+        except httpx2.HTTPStatusError as error:
             if error.response.status_code != NOT_FOUND:
                 raise
             await self.create_shared(job, None)
@@ -180,9 +194,9 @@ class Cluster:
         """Gang schedulers whose PodGroup resource exists."""
         for gang, resource in _GANGS.items():
             try:
-                async for _ in self._client.list(resource, namespace="*", chunk_size=1):
+                async for _ in self._client.list(resource, namespace=self._scope, chunk_size=1):
                     break
-            except (ApiError, httpx2.HTTPStatusError) as error:
+            except httpx2.HTTPStatusError as error:
                 if error.response.status_code == NOT_FOUND:
                     continue
                 raise
@@ -192,6 +206,6 @@ class Cluster:
         """Delete an object, if it is there."""
         try:
             await self._client.delete(resource, name, namespace=namespace, cascade=CascadeType.BACKGROUND)
-        except ApiError as error:
-            if error.status.code != NOT_FOUND:
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code != NOT_FOUND:
                 raise

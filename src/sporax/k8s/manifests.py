@@ -55,10 +55,8 @@ def rules() -> list[Manifest]:
         _rule("", ["events"], "create"),
         _rule("policy", ["poddisruptionbudgets"], "create", "patch"),
         _rule("networking.k8s.io", ["networkpolicies"], "create"),
-        _rule("scheduling.volcano.sh", ["podgroups"], "create", "delete"),
-        _rule("scheduling.x-k8s.io", ["podgroups"], "create", "delete"),
-        # kopf watches which resources and namespaces there are, to serve those that appear later.
-        _rule("apiextensions.k8s.io", ["customresourcedefinitions"], "list", "watch"),
+        _rule("scheduling.volcano.sh", ["podgroups"], "list", "create", "delete"),
+        _rule("scheduling.x-k8s.io", ["podgroups"], "list", "create", "delete"),
     ]
 
 

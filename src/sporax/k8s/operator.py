@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
 import kopf
 from lightkube import AsyncClient
 from prometheus_client import start_http_server
@@ -29,6 +30,7 @@ from sporax.k8s.metrics import Metrics
 from sporax.k8s.reconciler import JobGoneError, JobKey, Reconciler, reconcile_until_stored
 
 _log = logging.getLogger(__name__)
+_DEFINITION_POLL_SECONDS = 1.0
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 30.0
 
 
@@ -127,9 +129,11 @@ async def serve(
     if options.metrics_port is not None:
         start_http_server(options.metrics_port, registry=metrics.registry)
     client = client or AsyncClient(field_manager="sporax-operator")
-    workforce = Workforce(Reconciler(Cluster(client), metrics, membership), metrics, options)
+    cluster = Cluster(client, next(iter(options.namespaces), "*"))
+    workforce = Workforce(Reconciler(cluster, metrics, membership), metrics, options)
     endpoint = None if options.liveness_port is None else f"http://0.0.0.0:{options.liveness_port}/healthz"
     try:
+        await _wait_for_definition(cluster, stop)
         await kopf.operator(
             registry=_handlers(workforce),
             settings=_settings(),
@@ -145,10 +149,23 @@ async def serve(
         await client.close()
 
 
+async def _wait_for_definition(cluster: Cluster, stop: asyncio.Event | None) -> None:
+    """Return once the API server knows the kind of our jobs: kopf looks for it only when it starts."""
+    while stop is None or not stop.is_set():
+        try:
+            if await cluster.knows_jobs():
+                return
+            _log.warning("The API server knows no %s: apply deploy/1-crd.yaml.", names.KIND)
+        except httpx2.HTTPError as error:
+            _log.warning("The API server does not answer: %r", error)
+        await asyncio.sleep(_DEFINITION_POLL_SECONDS)
+
+
 def _settings() -> kopf.OperatorSettings:
     """kopf's settings: it watches, and writes nothing of its own."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    settings.scanning.disabled = True  # rights on all definitions and namespaces, for resources that appear later
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

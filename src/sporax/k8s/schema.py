@@ -107,7 +107,6 @@ def _job_schema(with_expressions: bool) -> Schema:
             "msReplicaSpecs": {
                 "type": "object",
                 "minProperties": 1,
-                "maxProperties": len(Role),
                 "additionalProperties": _replica_schema(),
             },
             "runPolicy": _run_policy_schema(),

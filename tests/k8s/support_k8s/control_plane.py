@@ -1,7 +1,7 @@
 """A real etcd, kube-apiserver and kube-controller-manager on this machine, for tests.
 
-The binaries come from the folder that SPORAX_KUBE_ASSETS or KUBEBUILDER_ASSETS names (envtest's layout), or from the cache
-that `make test-cluster` fills. There is no scheduler and no kubelet: `kubelet.ProcessKubelet` plays both.
+The binaries come from the folder that SPORAX_KUBE_ASSETS or KUBEBUILDER_ASSETS names (envtest's layout); `make test-cluster`
+builds them and sets it. There is no scheduler and no kubelet: `kubelet.ProcessKubelet` plays both.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ HOW_TO = "no control plane here: run `make test-cluster`, which builds one and r
 
 def assets() -> Path | None:
     """The folder with all binaries; None if there is none."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "sporax/control-plane/bin"
-    places = [os.environ.get("SPORAX_KUBE_ASSETS"), os.environ.get("KUBEBUILDER_ASSETS"), cache]
+    places = [os.environ.get("SPORAX_KUBE_ASSETS"), os.environ.get("KUBEBUILDER_ASSETS")]
     for place in map(Path, filter(None, places)):
         if all((place / name).exists() or shutil.which(name) for name in BINARIES) and (place / BINARIES[1]).exists():
             return place

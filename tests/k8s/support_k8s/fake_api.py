@@ -21,10 +21,13 @@ Body = dict[str, Any]
 Key = tuple[str, str, str]  # plural, namespace, name
 
 _RESOURCES = {
-    "v1": [("pods", "Pod"), ("services", "Service"), ("events", "Event"), ("persistentvolumeclaims", "PersistentVolumeClaim")],
+    "v1": [("namespaces", "Namespace"), ("pods", "Pod"), ("services", "Service"), ("events", "Event"), ("persistentvolumeclaims", "PersistentVolumeClaim")],
     "mindspore.gitee.com/v1": [("msjobs", "MSJob")],
+    "apiextensions.k8s.io/v1": [("customresourcedefinitions", "CustomResourceDefinition")],
     "policy/v1": [("poddisruptionbudgets", "PodDisruptionBudget")],
 }  # fmt: skip
+
+_GLOBAL = ("namespaces", "customresourcedefinitions")
 
 
 @dataclass
@@ -203,7 +206,13 @@ class FakeApi:
             return _failure(404, "no such group")
         verbs = ["create", "delete", "get", "list", "patch", "watch"]
         resources = [
-            {"name": plural, "kind": kind, "singularName": kind.lower(), "namespaced": True, "verbs": verbs}
+            {
+                "name": plural,
+                "kind": kind,
+                "singularName": kind.lower(),
+                "namespaced": "extensions" not in version,
+                "verbs": verbs,
+            }
             for plural, kind in _RESOURCES[version]
         ]
         return web.json_response({"groupVersion": version, "resources": resources})

@@ -28,6 +28,7 @@ from typing import Any
 import httpx2
 
 _PYTHON = str(Path(sys.executable).parent)
+_EXAMPLES = Path(__file__).parents[3] / "examples"  # what the image that the examples name has in /opt/sporax
 
 
 @dataclass
@@ -204,7 +205,10 @@ class ProcessKubelet:
         environment = {"PATH": f"{_PYTHON}:{os.environ['PATH']}", "HOME": str(self.folder), "LANG": "C.UTF-8"}
         environment |= self.environment | self._variables(pod, container)
         command = [*container.get("command", []), *container.get("args", [])]
-        script = f"mount --bind {shlex.quote(str(self._hosts))} /etc/hosts && {self._mounts(body, container)}exec {shlex.join(command)}"
+        image = (
+            f"mount -t tmpfs tmpfs /opt && mkdir -p /opt/sporax/script && ln -s {_EXAMPLES} /opt/sporax/examples && "
+        )
+        script = f"{image}mount --bind {shlex.quote(str(self._hosts))} /etc/hosts && {self._mounts(body, container)}exec {shlex.join(command)}"
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         with open(logs / f"{pod.name}.{time.time():.3f}.log", "ab") as log:
