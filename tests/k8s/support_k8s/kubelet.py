@@ -149,6 +149,9 @@ class ProcessKubelet:
         node = self.nodes[number % len(self.nodes)]
         pod = Running(body, node, f"127.77.{number // 250}.{number % 250 + 1}")
         self._pods[uid] = pod
+        metadata = body["metadata"]
+        binding = {"metadata": {"name": pod.name}, "target": {"kind": "Node", "name": node}}  # without: no grace period
+        self._client.post(f"/api/v1/namespaces/{metadata['namespace']}/pods/{pod.name}/binding", json=binding)
         self._write_hosts()
         self._launch(pod)
 
@@ -208,12 +211,12 @@ class ProcessKubelet:
         image = (
             f"mount -t tmpfs tmpfs /opt && mkdir -p /opt/sporax/script && ln -s {_EXAMPLES} /opt/sporax/examples && "
         )
-        script = f"{image}mount --bind {shlex.quote(str(self._hosts))} /etc/hosts && {self._mounts(body, container)}exec {shlex.join(command)}"
+        script = f"{image}hostname {body['spec'].get('hostname', pod.name)} && mount --bind {shlex.quote(str(self._hosts))} /etc/hosts && {self._mounts(body, container)}exec {shlex.join(command)}"
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
         with open(logs / f"{pod.name}.{time.time():.3f}.log", "ab") as log:
             pod.process = subprocess.Popen(
-                ["unshare", "--mount", "--propagation", "private", "bash", "-c", script],
+                ["unshare", "--mount", "--uts", "--propagation", "private", "bash", "-c", script],
                 env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
                 cwd=container.get("workingDir", str(self.folder)),
             )  # fmt: skip
