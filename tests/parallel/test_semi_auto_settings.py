@@ -15,8 +15,8 @@ from sporax.ir.graph import Role
 from sporax.parallel import Layout
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.planner.check import check_plan
-from sporax.planner.moves import MoveKind
-from sporax.planner.transfers import schedule
+from sporax.planner.communication.moves import MoveKind
+from sporax.planner.communication.transfers import schedule
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(16, 16)).astype(np.float32), RNG.integers(0, 8, 16).astype(np.int32)
@@ -116,11 +116,11 @@ def test_level_3_gathers_twice_what_the_backward_pass_reads():
 
 def gradient_moves(planned):
     together = schedule(planned.graph, planned.plan)
-    transfers = [each for group in together for each in group if each.settlement is not None]
+    transfers = [each for group in together for each in group if each.resharding is not None]
     return Counter(
         move.kind.value
         for each in transfers
-        if "gradient of" in each.settlement.reason
+        if "gradient of" in each.resharding.reason
         for move in each.redistribution.moves
         if move.kind is not MoveKind.SLICE  # micro batches of 4 rows are cut over 4 devices
     )

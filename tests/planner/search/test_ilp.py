@@ -13,10 +13,10 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
+from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import SearchOptions
-from sporax.planner.transfers import schedule
 
 EIGHT = DeviceMatrix((2, 2, 2))
 
@@ -158,7 +158,7 @@ def test_given_placements_are_kept():
     check_plan(graph, plan)
     assert plan.inputs[0] == Placement(((0,), (1,)))
     assert plan.outputs[0] == plan.inputs[0]
-    where = plan.settled[hidden].placement if hidden in plan.settled else plan.operators[0].results[0]
+    where = plan.reshardings[hidden].placement if hidden in plan.reshardings else plan.operators[0].results[0]
     assert where == Placement(((2,), ()))
     assert_same_results(step, plan)
 

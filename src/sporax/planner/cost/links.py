@@ -1,10 +1,10 @@
-"""Communication costs of a mesh, from a hardware profile: which link each axis of the mesh runs over."""
+"""Communication costs of a mesh from a hardware profile: the link that each mesh axis uses."""
 
 from __future__ import annotations
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import HardwareProfile
-from sporax.planner.moves import LinkCosts
+from sporax.planner.communication.moves import LinkCosts
 
 
 def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = True) -> LinkCosts:

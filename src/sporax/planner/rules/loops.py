@@ -1,4 +1,5 @@
-"""Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops`); none of them ever runs.
+"""Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops.inline`); none of
+them ever runs.
 
 What all rounds give may be stacked in parts and combined once, and what is summed up in rounds may be carried in parts. Branches'
 results are complete, since one branch knows nothing of the parts of another.
@@ -36,7 +37,7 @@ def edge(operation: Operation) -> Rule:
     """Tensors of one shape that lie alike; a branch's number stands beside them."""
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
-    operands = [dims if each.num_dims else () for each in operation.operands]
+    operands = [dims if operand.num_dims else () for operand in operation.operands]
     if operation.name != JOIN:
         draft.passes(range(len(operands)), *MOVABLE)
     return draft.finish(operands, [dims], flops_per_point=0.0)

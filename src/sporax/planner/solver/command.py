@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxValueError
-from sporax.planner.solver.evaluate import evaluate
+from sporax.planner.solver.checker import evaluate
 from sporax.planner.solver.graph import CostGraph
 from sporax.planner.solver.reader import read_choices, read_graph
 from sporax.planner.solver.solution import Solution, solve
@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(graph: CostGraph, path: str) -> dict[str, Any]:
     """What choices from a file cost, and whether they are allowed and fit; the cost of what is not allowed is null."""
-    found = evaluate(graph, read_choices(path))
-    cost = _number(found.cost) if math.isfinite(found.cost) else None
-    return {"cost": cost, "peak": found.peak, "limit": graph.limit, "fits": found.feasible}
+    evaluation = evaluate(graph, read_choices(path))
+    cost = _number(evaluation.cost) if math.isfinite(evaluation.cost) else None
+    return {"cost": cost, "peak": evaluation.peak, "limit": graph.limit, "fits": evaluation.feasible}
 
 
 def as_record(solution: Solution) -> dict[str, Any]:

@@ -1,0 +1,216 @@
+"""What ranks of one machine know of each other: a shared board, and what the system says about a process.
+
+Each rank writes to its line of the board: its process id, how many exchanges it has begun, and when it was last seen
+waiting in one. From that and from ``/proc`` another rank finds out for whom it waits:
+
+* a rank that has begun fewer exchanges is *behind*;
+* a rank is *present* until it leaves the job, and *at work* while it does not wait in an exchange either;
+* a rank is *idle* when its main thread has not run for a while, and neither its other threads nor its child processes have
+  computed: it sleeps, or waits for a lock or for something that does not come.
+
+A rank that computes is never idle, whether it evaluates, compiles or goes round an endless loop; these cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import zlib
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sporax.cluster.environment import RankEnvironment
+
+_PROCESS, _BEGUN, _WAITING = range(3)
+_LEAVING = -1
+_FRESH_SECONDS = 3.0  # a rank that waits says so twice a second, unless it is kept from it
+_BACKGROUND = 0.03  # share of a core that threads which only look around may use
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Board:
+    """A file with one line for each rank of the job, shared by those of one machine.
+
+    Args:
+        place: this rank's place in the job, by which the board is found.
+    """
+
+    def __init__(self, place: RankEnvironment) -> None:
+        assert place.rank is not None
+        key = zlib.crc32(f"{place.coordinator_address} {os.getuid()}".encode())
+        self.path = Path(tempfile.gettempdir()) / f"sporax-job-{key:08x}-{place.size}"
+        self.rank = place.rank
+        with open(self.path, "ab") as file:
+            file.truncate(place.size * 24)
+        self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 3))
+        self.entries[self.rank] = os.getpid(), 0, 0
+
+    def begin(self) -> None:
+        """Count an exchange."""
+        self.entries[self.rank, _BEGUN] += 1
+
+    @property
+    def begun(self) -> int:
+        """How many exchanges this rank has begun."""
+        return int(self.entries[self.rank, _BEGUN])
+
+    def note(self, waits: bool) -> None:
+        """Say whether this rank waits in an exchange now."""
+        if self.entries[self.rank, _WAITING] != _LEAVING:
+            self.entries[self.rank, _WAITING] = time.monotonic_ns() if waits else 0
+
+    def leave(self) -> None:
+        """This rank has done its part; what it still waits for is the end of the job. Takes the board away."""
+        self.entries[self.rank, _WAITING] = _LEAVING
+        with suppress(OSError):
+            self.path.unlink()
+
+    def stopped(self) -> list[int]:
+        """Ranks whose processes stand still (SIGSTOP, a debugger)."""
+        return [rank for rank, process in self._others().items() if _state(process) in ("T", "t")]
+
+    def behind(self) -> dict[int, int]:
+        """Ranks that have begun fewer exchanges than this one, with their numbers."""
+        begun = {rank: int(self.entries[rank, _BEGUN]) for rank in self._others()}
+        return {rank: number for rank, number in begun.items() if number < self.begun}
+
+    def present(self) -> dict[int, int]:
+        """Ranks that have not left, without this one, with their process ids."""
+        return {rank: each for rank, each in self._others().items() if self.entries[rank, _WAITING] != _LEAVING}
+
+    def at_work(self) -> list[int]:
+        """Ranks that neither wait in an exchange nor have left."""
+        since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
+        return [
+            rank for rank, process in self.present().items() if self.entries[rank, _WAITING] < since and _state(process)
+        ]
+
+    def awaiting(self, elsewhere: Collection[int] = ()) -> list[int]:
+        """Ranks that wait in an exchange that this one has not begun; none for one that has left.
+
+        Args:
+            elsewhere: ranks that wait while only ranks of this machine do not, as the scheduler sees it.
+        """
+        if self.entries[self.rank, _WAITING] == _LEAVING:
+            return []
+        since = time.monotonic_ns() - int(_FRESH_SECONDS * 1e9)
+        here = [
+            rank
+            for rank in self.present()
+            if self.entries[rank, _WAITING] >= since and self.entries[rank, _BEGUN] > self.begun
+        ]
+        return sorted({*here, *elsewhere})
+
+    def is_whole(self) -> bool:
+        """Whether all ranks of the job are on this machine."""
+        return bool(np.all(self.entries[:, _PROCESS]))
+
+    def standing(self) -> str:
+        """Where each rank is, in words."""
+        present = {self.rank, *self.present()}
+        return ", ".join(
+            f"rank {rank} {'is in' if rank in present else 'has left after'} exchange {self.entries[rank, _BEGUN]}"
+            for rank in range(len(self.entries))
+        )
+
+    def _others(self) -> dict[int, int]:
+        """Process ids of the other ranks of this machine."""
+        return {
+            rank: int(process)
+            for rank, process in enumerate(self.entries[:, _PROCESS])
+            if process and rank != self.rank
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Footprint:
+    """What a process has done until a moment.
+
+    Attributes:
+        time: of the moment, by the monotonic clock.
+        switches: how often its main thread has been taken off a core.
+        cpu_seconds: processor time of its process group.
+    """
+
+    time: float
+    switches: int
+    cpu_seconds: float
+
+    def moved_since(self, before: _Footprint) -> bool:
+        """Whether more has happened than threads do that only look around now and then."""
+        used = self.cpu_seconds - before.cpu_seconds
+        return self.switches != before.switches or used > 0.05 + _BACKGROUND * (self.time - before.time)
+
+
+class Idleness:
+    """For how long processes have done nothing, as far as this one has looked.
+
+    Looking takes time where there are thousands of processes. It gets a hundredth of this one's.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[int, _Footprint] = {}
+        self._rests_until = 0.0
+        self._seen: dict[int, float] = {}
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._since.clear()
+        self._seen.clear()
+
+    def look(self, processes: Collection[int]) -> dict[int, float]:
+        """Seconds for which each of these processes has been idle; 0 for one that is in the middle of disk access or gone."""
+        started = time.monotonic()
+        if started >= self._rests_until:
+            used = _seconds_by_group()
+            self._seen = {process: self._idle_seconds(process, used) for process in processes}
+            now = time.monotonic()
+            self._rests_until = now + 100 * (now - started)
+        return {process: self._seen.get(process, 0.0) for process in processes}
+
+    def _idle_seconds(self, process: int, seconds_by_group: dict[str, float]) -> float:
+        now = _footprint(process, seconds_by_group)
+        before = self._since.setdefault(process, now)
+        if _state(process) in ("", "D") or now.moved_since(before):
+            before = self._since[process] = now
+        return now.time - before.time
+
+
+def _footprint(process: int, seconds_by_group: dict[str, float]) -> _Footprint:
+    lines = _read(f"/proc/{process}/status").splitlines()
+    switches = sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    group = _stat(process)[2:3]
+    return _Footprint(time.monotonic(), switches, seconds_by_group.get(group[0], 0.0) if group else 0.0)
+
+
+def _seconds_by_group() -> dict[str, float]:
+    """Processor time of each process group: a rank's children, which may work for it, are in its group."""
+    used: dict[str, float] = {}
+    for entry in filter(str.isdecimal, os.listdir("/proc")):
+        stat = _stat(int(entry))
+        if len(stat) > 14:
+            used[stat[2]] = used.get(stat[2], 0.0) + sum(map(int, stat[11:15])) / _TICKS
+    return used
+
+
+def _state(process: int) -> str:
+    """One letter as in ``ps``; nothing for a process that is gone, or on a system without /proc."""
+    stat = _stat(process)
+    return stat[0] if stat else ""
+
+
+def _stat(process: int) -> list[str]:
+    """Fields of /proc/<process>/stat after the name, from the state on."""
+    return _read(f"/proc/{process}/stat").rpartition(")")[2].split()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,216 @@
+"""A process's side of the cluster: register with the scheduler, wait for a rank, leave when done.
+
+`join` is what the runtime calls before it starts JAX's own distributed service::
+
+    environment = RankEnvironment.from_environ(os.environ)
+    if environment.role is Role.SCHEDULER:
+        serve_cluster(environment)
+        sys.exit()
+    membership = join(environment)
+    place = membership.environment
+    jax.distributed.initialize(place.coordinator_address, place.size, place.rank)
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sporax.cluster import ports
+from sporax.cluster.environment import RankEnvironment, Role
+from sporax.ir.errors import SporaxRuntimeError
+
+_RETRY_SECONDS = 0.2
+_GRACE_SECONDS = 10.0  # the scheduler keeps the time; its word that time is up needs a moment to arrive
+
+
+@dataclass
+class Membership:
+    """A place in a cluster, kept for as long as the process takes part.
+
+    Attributes:
+        environment: the completed place: rank, local rank and coordinator address are known.
+        awaited_by: ranks that wait, if all of other machines do and this one does not.
+    """
+
+    environment: RankEnvironment
+    _stream: socket.socket | None = None
+    _held_port: socket.socket | None = None
+    _process: int = field(default_factory=os.getpid)
+    awaited_by: tuple[int, ...] = ()
+
+    def leave(self, failure: str | None = None) -> None:
+        """Tell the scheduler that this process is done; safe to call twice. Happens by itself when Python ends.
+
+        Args:
+            failure: what went wrong, in words that follow the name of this member; None: an exception, if there was one.
+        """
+        stream, self._stream = self._stream, None
+        if stream is None or self._process != os.getpid():  # a forked child is not the member
+            return
+        if failure is None and getattr(sys, "last_type", None):
+            failure = "ended with an exception"
+        with suppress(OSError):  # the scheduler may be gone, then nobody is left to tell
+            _send(stream, {"say": "leave", "failure": failure})
+            stream.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens; what was sent still arrives
+        stream.close()
+        if self._held_port is not None:
+            self._held_port.close()
+        atexit.unregister(self.leave)
+
+    def say_waits(self, waits: bool) -> None:
+        """Let the other machines know that this process waits for others, or that it goes on."""
+        with suppress(OSError):  # whoever listens will hear that the scheduler is gone
+            if self._stream is not None:
+                _send(self._stream, {"say": "wait", "waits": waits})
+
+    def watch(self, on_lost: Callable[[str], None]) -> None:
+        """Call `on_lost(reason)` in a background thread if another member, or the scheduler, is lost."""
+        stream = self._stream
+        if stream is None:
+            return
+
+        def listen() -> None:
+            try:
+                while (message := _receive(stream)) is not None and message["say"] == "awaited":
+                    self.awaited_by = tuple(message["ranks"])
+            except OSError:
+                message = None
+            if self._stream is None or (message is not None and message["well"]):
+                return
+            on_lost("the scheduler is gone" if message is None else message["reason"])
+
+        threading.Thread(target=listen, name="sporax-membership", daemon=True).start()
+
+
+def join(environment: RankEnvironment) -> Membership:
+    """Take this process's place in its job; waits until all are there.
+
+    Args:
+        environment: a worker's or server's; one that needs no scheduler is complete as it is.
+
+    Raises:
+        SporaxRuntimeError: the scheduler cannot be reached in time, or refuses this process: a wrong count, a rank
+            taken twice, or processes that never came (named).
+    """
+    if environment.is_joined:
+        return Membership(environment)
+    with ExitStack() as on_refusal:
+        deadline = time.monotonic() + environment.timeout_seconds
+        stream = on_refusal.enter_context(_connect(environment, deadline))
+        host = environment.worker_host or str(stream.getsockname()[0])
+        may_be_first = environment.role is Role.WORKER and environment.rank in (0, None)
+        held_port = on_refusal.enter_context(ports.reserve_port(host)) if may_be_first else None
+        _send(stream, _registration(environment, host, held_port))
+        answer = _await_answer(stream, deadline)
+        on_refusal.pop_all()
+    if held_port is not None and answer["rank"] != 0:
+        held_port.close()
+    place = replace(
+        environment,
+        rank=answer["rank"],
+        local_rank=answer["local_rank"],
+        local_size=answer["local_size"],
+        coordinator_address=answer["coordinator"],
+    )
+    membership = Membership(place, stream, held_port)
+    atexit.register(membership.leave)
+    return membership
+
+
+def _await_answer(stream: socket.socket, deadline: float) -> dict[str, Any]:
+    """Wait for the scheduler's welcome; anything else is an error."""
+    stream.settimeout(max(deadline - time.monotonic(), 0) + _GRACE_SECONDS)
+    try:
+        answer = _receive(stream) or {"say": "refused", "reason": "it ended"}
+    except OSError as error:
+        answer = {"say": "refused", "reason": f"it cannot be heard ({error})"}
+    if answer["say"] != "welcome":
+        raise SporaxRuntimeError(f"For 'init', the scheduler must let this process join, but: {answer['reason']}.")
+    stream.settimeout(None)
+    return answer
+
+
+def watch_as_launcher(address: tuple[str, int]) -> socket.socket | None:
+    """Connect to another node's scheduler to hear how the job fares; None when it cannot be reached now."""
+    try:
+        stream = socket.create_connection(address, timeout=1.0)
+        _send(stream, {"say": "watch", "node": socket.gethostname()})
+    except OSError:
+        return None
+    stream.settimeout(None)
+    return stream
+
+
+def leave_as_launcher(stream: socket.socket, failure: str | None) -> None:
+    """Tell the scheduler that this node's ranks have ended, and how."""
+    with suppress(OSError):  # the scheduler may have ended before us
+        _send(stream, {"say": "leave", "failure": failure})
+    stream.close()
+
+
+def hear_as_launcher(stream: socket.socket) -> str | None:
+    """Read the scheduler's word on the job; the reason it failed, or None when it ended well."""
+    try:
+        message = _receive(stream)
+    except OSError:
+        message = None
+    if message is None:
+        return "the scheduler is gone"
+    return None if message["well"] else str(message["reason"])
+
+
+def _connect(environment: RankEnvironment, deadline: float) -> socket.socket:
+    """Connect to the scheduler, which may not have started yet."""
+    assert environment.scheduler_address is not None
+    while True:
+        try:
+            return socket.create_connection(environment.scheduler_address, timeout=environment.timeout_seconds)
+        except OSError as error:
+            if time.monotonic() + _RETRY_SECONDS < deadline:
+                time.sleep(_RETRY_SECONDS)
+                continue
+            host, port = environment.scheduler_address
+            raise SporaxRuntimeError(
+                f"For 'init', the scheduler must be reachable at {host}:{port} within "
+                f"{environment.timeout_seconds:g} s, but got: {error}. Is the process with MS_ROLE=MS_SCHED running?"
+            ) from error
+
+
+def _registration(environment: RankEnvironment, host: str, held_port: socket.socket | None) -> dict[str, Any]:
+    """What a member says first."""
+    return {
+        "say": "register",
+        "role": environment.role.value,
+        "node_id": environment.node_id or f"{socket.gethostname()}-{os.getpid()}",
+        "rank": environment.rank,
+        "size": environment.size,
+        "host": host,
+        "port": held_port.getsockname()[1] if held_port is not None else 0,
+    }
+
+
+def _send(stream: socket.socket, message: dict[str, Any]) -> None:
+    """Write one message."""
+    stream.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _receive(stream: socket.socket) -> dict[str, Any] | None:
+    """Read one message, byte by byte so that nothing of the next is taken; None when the other side has closed."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = stream.recv(1)
+        if not byte:
+            return None
+        line += byte
+    message: dict[str, Any] = json.loads(line)
+    return message

@@ -1,0 +1,347 @@
+"""How processes that do not know each other become a numbered cluster: the scheduler's decisions, without any I/O.
+
+Every process of a job registers with the scheduler and keeps its connection open for as long as it lives. When all
+are there, each is told its rank and the coordinator's address. From then on a connection that ends without a word of
+leave is a process that was lost, and everyone else hears of it.
+
+`Cluster.handle` takes one typed event and returns typed instructions; `scheduler` carries them out over sockets::
+
+    GATHERING --all registered--> RUNNING --all left--> DONE
+        |                            |
+        '--time is up, impossible----'--one lost------> FAILED
+
+Connections are numbers given out by whoever holds the sockets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sporax.cluster.environment import Role, join_address
+
+
+class Phase(Enum):
+    """Where a cluster is in its life."""
+
+    GATHERING = "gathering"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A worker or server, as it registered.
+
+    Attributes:
+        role: what it does.
+        node_id: its name.
+        rank: the number it was started with, or None.
+        size: the number of workers it was told.
+        host: address at which it can be reached.
+        port: port it holds for the coordinator, should it become rank 0.
+    """
+
+    role: Role
+    node_id: str
+    rank: int | None
+    size: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        kind = "server" if self.role is Role.SERVER else "worker"
+        return f"{kind} '{self.node_id}'" if self.rank is None else f"rank {self.rank} ({kind} '{self.node_id}')"
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """Event: a worker or server has registered."""
+
+    connection: int
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """Event: the launcher of another node, on the host `node`, wants to hear how the cluster fares."""
+
+    connection: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Event: a connection has ended.
+
+    Attributes:
+        connection: which one.
+        failure: None after a proper leave, else what happened.
+    """
+
+    connection: int
+    failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Event: a worker has been waiting for others for a while, or (`waits` False) goes on."""
+
+    connection: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeIsUp:
+    """Event: the cluster has had its time to gather."""
+
+
+Event = Registered | Watching | Left | Waiting | TimeIsUp
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Instruction: tell a member its place in the cluster."""
+
+    connection: int
+    rank: int
+    local_rank: int
+    local_size: int
+    coordinator_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Instruction: tell a connection why it cannot take part; nothing more will be said to it."""
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason."""
+
+    connection: int
+    phase: Phase
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Instruction: tell a worker which ranks wait while only workers of its machine do not; none: not so any more."""
+
+    connection: int
+    ranks: tuple[int, ...]
+
+
+Instruction = Welcome | Refuse | Announce | Await
+
+
+@dataclass
+class Cluster:
+    """The scheduler's knowledge of one job.
+
+    Attributes:
+        size: number of workers that must register.
+        server_num: number of parameter servers that must register.
+        timeout_seconds: how long gathering may take; only for words, the clock is elsewhere.
+        phase: where the cluster is.
+        failure: why it is FAILED.
+        members: those taking part, by connection.
+        ranks: the numbers given out, by connection; empty before RUNNING.
+        watchers: launchers that only listen: the host of each, by connection.
+        waiting: connections of workers that wait for others.
+        awaited: connections of workers that have been told that all others wait.
+    """
+
+    size: int
+    server_num: int
+    timeout_seconds: float
+    phase: Phase = Phase.GATHERING
+    failure: str = ""
+    members: dict[int, Member] = field(default_factory=dict)
+    ranks: dict[int, int] = field(default_factory=dict)
+    watchers: dict[int, str] = field(default_factory=dict)
+    waiting: set[int] = field(default_factory=set)
+    awaited: set[int] = field(default_factory=set)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in one event; returns what must be done, in order."""
+        match event:
+            case Registered(connection, member):
+                return self._register(connection, member)
+            case Watching(connection, node):
+                self.watchers[connection] = node
+                return [Announce(connection, self.phase, self.failure)] if self.has_ended else []
+            case Left(connection, failure):
+                return self._leave(connection, failure)
+            case Waiting(connection, waits):
+                return self._wait(connection, waits)
+            case TimeIsUp():
+                return self._fail(self._who_is_missing()) if self.phase is Phase.GATHERING else []
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.phase in (Phase.DONE, Phase.FAILED)
+
+    def _worker_ranks(self) -> Iterator[int]:
+        """Numbers given to workers."""
+        return (rank for connection, rank in self.ranks.items() if self.members[connection].role is Role.WORKER)
+
+    def validate(self) -> None:
+        """Check what must hold between any two events; for tests."""
+        workers = [member for member in self.members.values() if member.role is Role.WORKER]
+        assert len(workers) <= self.size
+        assert len(self.members) - len(workers) <= self.server_num
+        assert not self.watchers.keys() & self.members.keys()
+        assert bool(self.failure) == (self.phase is Phase.FAILED)
+        assert self.ranks.keys() <= self.members.keys()
+        assert (self.phase is Phase.GATHERING) <= (not self.ranks)
+        worker_ranks = list(self._worker_ranks())
+        assert len(set(worker_ranks)) == len(worker_ranks)
+        assert set(worker_ranks) <= set(range(self.size))
+        assert self.waiting <= self.members.keys()
+        assert not self.waiting & self.awaited
+
+    def _register(self, connection: int, member: Member) -> list[Instruction]:
+        """Take a member in, or say why not; the last one to come completes the cluster."""
+        reason = self._why_not(member)
+        if reason is not None:
+            return [Refuse(connection, reason)]
+        self.members[connection] = member
+        if len(self.members) < self.size + self.server_num:
+            return []
+        self.phase = Phase.RUNNING
+        return self._welcome_all()
+
+    def _why_not(self, member: Member) -> str | None:
+        """Why a member cannot be taken in; None when it can."""
+        if self.phase is not Phase.GATHERING:
+            return self.failure or f"the cluster is already {self.phase.value} and takes no new members"
+        beside = [other for other in self.members.values() if other.role is member.role]
+        wanted = self.server_num if member.role is Role.SERVER else self.size
+        if member.size != self.size:
+            return f"MS_WORKER_NUM must be the scheduler's, {self.size}, but got {member.size}"
+        if len(beside) >= wanted:
+            return f"the cluster already has all of its {wanted} members with the role {member.role.value}"
+        if any(other.node_id == member.node_id for other in beside):
+            return f"MS_NODE_ID must differ between processes, but got '{member.node_id}' twice"
+        if member.rank is not None and not 0 <= member.rank < wanted:
+            return f"RANK_ID must be in [0, {wanted}), but got {member.rank}"
+        if member.rank is not None and any(other.rank == member.rank for other in beside):
+            return f"RANK_ID must differ between processes, but got {member.rank} twice"
+        return None
+
+    def _welcome_all(self) -> list[Instruction]:
+        """Number everyone; rank 0's host and port become the coordinator's address."""
+        for role in (Role.WORKER, Role.SERVER):
+            self.ranks |= _numbered({c: member for c, member in self.members.items() if member.role is role})
+        first = next(self.members[c] for c, rank in self.ranks.items() if self._is_rank_zero(c, rank))
+        coordinator = join_address(first.host, first.port)
+        welcomes: list[Instruction] = []
+        for connection, rank in self.ranks.items():
+            beside = self._ranks_beside(connection)
+            welcomes.append(Welcome(connection, rank, beside.index(rank), len(beside), coordinator))
+        return welcomes
+
+    def _is_rank_zero(self, connection: int, rank: int) -> bool:
+        """Whether a connection is the worker with rank 0."""
+        return rank == 0 and self.members[connection].role is Role.WORKER
+
+    def _ranks_beside(self, connection: int) -> list[int]:
+        """Ranks of the same role on the same host, in order."""
+        me = self.members[connection]
+        return sorted(
+            rank
+            for other, rank in self.ranks.items()
+            if (self.members[other].role, self.members[other].host) == (me.role, me.host)
+        )
+
+    def _wait(self, connection: int, waits: bool) -> list[Instruction]:
+        """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are told: who is to blame is
+        among them, and can be found there.
+        """
+        if self.phase is not Phase.RUNNING or connection not in self.ranks:
+            return []
+        (self.waiting.add if waits else self.waiting.discard)(connection)
+        busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
+        told = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
+        relieved, self.awaited = self.awaited - told, told
+        ranks = tuple(sorted(self.ranks[each] for each in self.waiting))
+        return [*(Await(each, ranks) for each in sorted(told)), *(Await(each, ()) for each in sorted(relieved))]
+
+    def _leave(self, connection: int, failure: str | None) -> list[Instruction]:
+        """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
+        node = self.watchers.pop(connection, None)
+        member = self.members.pop(connection, None)
+        rank = self.ranks.pop(connection, None)
+        self.waiting.discard(connection)
+        self.awaited.discard(connection)
+        if self.has_ended:
+            return []
+        if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for nobody
+            return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
+        if failure is not None and self.phase is Phase.RUNNING:
+            name = Member(member.role, member.node_id, rank, member.size, member.host, member.port)
+            return self._fail(f"{name} on {member.host} {failure}")
+        if self.phase is Phase.RUNNING and not self.members:
+            return self.close()
+        return []
+
+    def close(self) -> list[Instruction]:
+        """End the cluster in good order, whoever still listens; nothing happens when it has ended already."""
+        if self.has_ended:
+            return []
+        self.phase = Phase.DONE
+        return [Announce(connection, Phase.DONE) for connection in sorted(self.watchers)]
+
+    def fail(self, reason: str) -> list[Instruction]:
+        """End the cluster because of something that its holder has seen."""
+        return [] if self.has_ended else self._fail(reason)
+
+    def _fail(self, reason: str) -> list[Instruction]:
+        """Everyone hears why; those still waiting for their rank are refused."""
+        waiting = self.phase is Phase.GATHERING
+        self.phase, self.failure = Phase.FAILED, reason
+        to_members: list[Instruction] = [
+            Refuse(connection, reason) if waiting else Announce(connection, Phase.FAILED, reason)
+            for connection in sorted(self.members)
+        ]
+        return to_members + [Announce(connection, Phase.FAILED, reason) for connection in sorted(self.watchers)]
+
+    def _who_is_missing(self) -> str:
+        """The words for a cluster that did not gather in time."""
+        parts = []
+        for role, wanted, kind in ((Role.WORKER, self.size, "worker"), (Role.SERVER, self.server_num, "server")):
+            there = [member for member in self.members.values() if member.role is role]
+            if len(there) == wanted:
+                continue
+            numbers = {member.rank for member in there}
+            absent = sorted(set(range(wanted)) - {number for number in numbers if number is not None})
+            names = (
+                f"ranks {absent}" if None not in numbers and role is Role.WORKER else f"{wanted - len(there)} of them"
+            )
+            joined = ", ".join(f"'{member.node_id}'" for member in there) or "none"
+            parts.append(f"{len(there)} of {wanted} {kind}s joined ({joined}); {names} never did")
+        return f"the cluster was not complete after {self.timeout_seconds:g} s: {'; '.join(parts)}"
+
+
+def _numbered(members: dict[int, Member]) -> dict[int, int]:
+    """Ranks by connection: those started with a number keep it, the others fill the gaps in the order of their names.
+
+    The order of the names makes the numbering the same after a restart, and keeps a node's ranks together.
+    """
+    given = {connection: member.rank for connection, member in members.items() if member.rank is not None}
+    gaps = sorted(set(range(len(members))) - set(given.values()))
+    unnumbered = sorted(members.keys() - given.keys(), key=lambda connection: natural_key(members[connection].node_id))
+    return given | dict(zip(unnumbered, gaps, strict=True))
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """Sort key under which `worker-2` comes before `worker-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

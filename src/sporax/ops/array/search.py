@@ -1,0 +1,78 @@
+"""Searching and ordering: nth elements, differences of lists, unraveled indices, permutations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common import dtype as dtypes
+from sporax.common.dtype import DType
+from sporax.common.tensor import wrap_numpy
+from sporax.ir.errors import SporaxValueError
+from sporax.ops._core import check
+from sporax.ops._core.operator import Array, Operand, operator
+from sporax.ops.array.sorting import known
+from sporax.ops.math.statistics_classes import _bound
+
+Axes = int | tuple[int, ...] | None
+
+
+_bound("LowerBound", False, "Where in each sorted row the first element is that is not smaller than each of `values`.")
+
+
+_bound("UpperBound", True, "Where in each sorted row the first element is that is larger than each of `values`.")
+
+
+@operator("NthElement(reverse)", function="")
+def _nth_element(input: Array, n: Operand, reverse: bool = False) -> Array:
+    """The `n`-th smallest element (from 0) of the last dim, the `n`-th largest with `reverse`."""
+    check.rank("NthElement", range(1, 9), input=input)
+    ordered = jnp.sort(input, -1, descending=reverse)
+    return jnp.take(ordered, jnp.asarray(n, jnp.int32), -1)
+
+
+@operator("ListDiff(out_idx)", function="", composed=True)
+def _list_diff(x: Any, y: Any, out_idx: DType = dtypes.int32) -> Any:
+    """The elements of the vector `x` that are not in `y`, and where they are (in `out_idx`).
+
+    The result's shape depends on the values, so this cannot be part of a compiled step.
+    """
+    check.one_of("ListDiff", out_idx, (dtypes.int32, dtypes.int64), "out_idx")
+    values, others = known("ListDiff", "x", x), known("ListDiff", "y", y)
+    if values.ndim != 1 or others.ndim != 1 or values.dtype != others.dtype:
+        raise SporaxValueError(
+            f"For 'ListDiff', 'x' and 'y' must be vectors of one dtype, but got {x.dtype}{list(x.shape)} and "
+            f"{y.dtype}{list(y.shape)}."
+        )
+    places = np.flatnonzero(~np.isin(values, others))
+    return wrap_numpy(values[places]), wrap_numpy(places.astype(out_idx.np_dtype))
+
+
+@operator("UnravelIndex()", function="")
+def _unravel_index(indices: Array, dims: Array) -> Array:
+    """The positions, one row for each dim, of elements counted through a tensor of the sizes `dims`.
+
+    Positions out of range give those of the last element.
+    """
+    check.integral("UnravelIndex", indices=indices, dims=dims)
+    check.rank("UnravelIndex", 1, dims=dims)
+    check.rank("UnravelIndex", (0, 1), indices=indices)
+    rest = jnp.minimum(indices, jnp.prod(dims) - 1).astype(indices.dtype)
+    rows = []
+    for dim in range(dims.shape[0] - 1, -1, -1):
+        rows.append(rest % dims[dim])
+        rest = rest // dims[dim]
+    return jnp.stack(rows[::-1]).astype(indices.dtype)
+
+
+@operator("InvertPermutation()", function="", composed=True)
+def _invert_permutation(input_x: tuple[int, ...]) -> tuple[int, ...]:
+    """Where each number from 0 to n - 1 stands in a tuple of all of them."""
+    numbers = tuple(input_x)
+    if sorted(numbers) != list(range(len(numbers))):
+        raise SporaxValueError(
+            f"For 'InvertPermutation', 'input_x' must hold the numbers 0 to {len(numbers) - 1}, but got {numbers}."
+        )
+    return tuple(numbers.index(each) for each in range(len(numbers)))

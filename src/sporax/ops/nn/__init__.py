@@ -1,0 +1,16 @@
+"""Operators of neural networks: activations, convolutions, pooling, normalization, losses, optimizer steps."""
+
+from sporax.ops.nn import (
+    activation,
+    adaptive_pooling,
+    convolution,
+    ctc,
+    distance_loss,
+    fractional_pooling,
+    loss,
+    loss_reduction,
+    normalization,
+    optimizer_steps,
+    pooling,
+    window_pooling,
+)

@@ -1,0 +1,133 @@
+"""How many tensors share the start-up time of one combined collective.
+
+Problem: XLA combines collectives of one kind over the same devices that do not depend on each other, up to a size
+(`HardwareProfile.merged_bytes`). A search computes costs tensor by tensor and cannot know which of them will be
+combined.
+
+Method: collectives of gradients, updated variables and the loss can be combined, because no matrix product waits for
+them; so can collectives of variables, because they wait for no product. A collective between two products stays alone.
+Each tensor of such a group pays one share of a start-up time. There are as many shares as tensors that may need a
+collective: together they pay one start-up time if all of them do, and less if some do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from sporax.ir.graph import IDENTITIES, LITERAL, MARK, Operator, OperatorGraph, Role
+from sporax.planner.cost.repetition import rounds
+from sporax.planner.rules import Kind, entry_for, rule_for
+
+_ELEMENTWISE = "1 elementwise"
+_FOLLOWING = frozenset([_ELEMENTWISE, "2 dimensions", "4 reduction", "9 creation"])
+"""Families of operators between products; all others are called products here."""
+
+
+def num_sharing(graph: OperatorGraph) -> list[int]:
+    """For every tensor how many share the start of its collectives, itself included; 1 for those that go alone.
+
+    Args:
+        graph: the step, its loops written out. What is made in every round of a loop goes alone.
+    """
+    products = _products(graph)
+    awaited, waiting = _awaited(graph, products), _waiting(graph, products)
+    behind, ends = _behind(graph, awaited)
+    fetched = {argument.tensor for argument in graph.inputs if argument.role is not Role.CONSTANT} & awaited
+    times = rounds(graph)
+    members = Counter(behind[tensor] for tensor in ends if times[tensor] == 1)
+    num_fetched = sum(1 for tensor in fetched if graph.tensors[tensor].num_dims)
+    counts = []
+    for tensor in range(len(graph.tensors)):
+        if times[tensor] > 1 or (tensor in awaited and tensor in waiting):
+            counts.append(1)
+        else:
+            counts.append(max(1, num_fetched if tensor in awaited else members[behind.get(tensor, 0)]))
+    return counts
+
+
+def _products(graph: OperatorGraph) -> list[bool]:
+    """For every operator whether it is a product."""
+    names = {operator.name for operator in graph.operators}
+    heavy = {name for name in names if name not in IDENTITIES and entry_for(name).family not in _FOLLOWING}
+    return [operator.name in heavy or bool(operator.bodies) for operator in graph.operators]
+
+
+def _awaited(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
+    """Tensors that a product waits for."""
+    tensors: set[int] = set()
+    for operator, is_product in zip(reversed(graph.operators), reversed(products), strict=True):
+        if operator.name == MARK:
+            tensors.update(operand for operand, result in _pairs(operator) if result in tensors)
+        elif is_product or not tensors.isdisjoint(operator.results):
+            tensors.update(operator.operands)
+    tensors.discard(LITERAL)
+    return tensors
+
+
+def _waiting(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
+    """Tensors that wait for a product."""
+    tensors: set[int] = set()
+    for operator, is_product in zip(graph.operators, products, strict=True):
+        if operator.name == MARK:
+            tensors.update(result for operand, result in _pairs(operator) if operand in tensors)
+        elif is_product or not tensors.isdisjoint(operator.operands):
+            tensors.update(operator.results)
+    return tensors
+
+
+def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], set[int]]:
+    """Of tensors that no product waits for: behind how many combinations they are reduced again, and which may be in parts.
+
+    A reduction of what is combined itself, such as the norm of all gradients, has to wait for that. Of the tensors that parts
+    pass through on their way to one reader, and of those that are added up, the last one counts.
+    """
+    num_readers = Counter(itertools.chain(graph.outputs, *(set(operator.operands) for operator in graph.operators)))
+    behind: dict[int, int] = {}
+    partial: set[int] = set()
+    for operator in graph.operators:
+        if awaited.issuperset(operator.results):
+            continue
+        reduces = _reduces(operator)
+        for operands, results in _ways(operator):
+            depths = [behind[tensor] for tensor in operands if tensor in behind]
+            if not depths and not reduces:
+                continue
+            passing = _passing(operator, operands, partial)
+            deeper = reduces and any(tensor in behind and tensor not in passing for tensor in operands)
+            unread = [tensor for tensor in results if tensor not in awaited]
+            behind.update(dict.fromkeys(unread, max(depths, default=0) + deeper))
+            moves_on = bool(passing) and all(num_readers[tensor] == 1 for tensor in passing)
+            partial -= passing if moves_on else set()
+            partial.update(unread if reduces or moves_on else ())
+    return behind, partial
+
+
+def _pairs(operator: Operator) -> Iterator[tuple[int, int]]:
+    return zip(operator.operands, operator.results, strict=True)
+
+
+def _ways(operator: Operator) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Which results depend on which operands: in marks each on its own, behind a barrier all on all."""
+    if operator.name == MARK:
+        return [((operand,), (result,)) for operand, result in _pairs(operator)]
+    return [(operator.operands, operator.results)]
+
+
+def _reduces(operator: Operator) -> bool:
+    """Whether its results may be parts of sums of its own."""
+    if operator.name in IDENTITIES or operator.bodies or entry_for(operator.name).family == _ELEMENTWISE:
+        return False
+    return any(factor.kind is Kind.REDUCE for factor in rule_for(operator.operation).factors)
+
+
+def _passing(operator: Operator, operands: tuple[int, ...], partial: set[int]) -> set[int]:
+    """Operands in parts that the operator lets through."""
+    there = {place for place, tensor in enumerate(operands) if tensor in partial}
+    if not there or operator.bodies:
+        return set()
+    passes = operator.name in IDENTITIES or any(
+        factor.kind is Kind.PARTIAL and set(factor.operands) == there for factor in rule_for(operator.operation).factors
+    )
+    return {operands[place] for place in there} if passes else set()

@@ -1,0 +1,55 @@
+"""The cost of a complete plan after fusion: kernels are priced, while searches price operators.
+
+Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
+
+Method: a complete plan shows which operators are fused, which operands are transposed and which arrays are written
+(`sporax.planner.memory.kernel_fusion`), and so how many bytes are read and written. This ranks plans with similar
+communication better, and takes longer.
+"""
+
+from __future__ import annotations
+
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.plan import Plan
+from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.model import Roofline
+from sporax.planner.loops.inline import inline_loops
+from sporax.planner.memory.events import Timeline
+from sporax.planner.memory.instructions import Instructions, Kind
+from sporax.planner.memory.kernel_fusion import Kernel, kernels_of
+from sporax.planner.rules import entry_for, local_flops, rule_for
+
+
+def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+    """Predicted time of one step of the compiled plan.
+
+    Args:
+        graph: the step.
+        plan: how it is cut.
+        model: prices memory, arithmetic and links.
+    """
+    communicating = cost_of(graph, plan, model).communication_seconds
+    out = inline_loops(graph)
+    plan = out.unfolded(plan)
+    instructions = Instructions(Timeline(out.graph, plan))
+    results = [instructions.number[value] for value in instructions.timeline.outputs if value[0] != LITERAL]
+    working = (kernel for kernel in kernels_of(instructions, results) if not kernel.roots[0].sends)
+    computing = sum(_seconds(kernel, instructions, plan, model) for kernel in working)
+    return computing + communicating
+
+
+def _seconds(kernel: Kernel, instructions: Instructions, plan: Plan, model: Roofline) -> float:
+    """The longer of arithmetic and memory traffic, plus the launch."""
+    moved = sum(instructions.arrays[array].num_bytes for array in (*kernel.reads, *kernel.writes))
+    arithmetic = 0.0
+    (root,) = kernel.roots
+    event = instructions.timeline.events[root.event]
+    operator = event.operator
+    weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
+    if operator is not None and weighs and root.kind is Kind.KERNEL:
+        assignment = plan.operators[event.position].assignment
+        rate = model.profile.flops_per_second(operator.operation.operands[0].dtype)
+        arithmetic = local_flops(rule_for(operator.operation), assignment, plan.mesh) / rate
+    late = operator is not None and operator.backward
+    seconds = model.profile.launch_seconds + max(moved / model.profile.bytes_per_second, arithmetic)
+    return seconds * (1 if operator is None else operator.times) * (model.late_computing if late else 1.0)

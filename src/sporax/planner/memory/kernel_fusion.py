@@ -1,0 +1,279 @@
+"""Kernels: which instructions the compiler fuses, in which order kernels run, and what they read and write.
+
+Problem: fused instructions write no arrays, so fusion decides what is live.
+
+Method: as XLA for CPUs.
+
+* A loop is fused into the loops that read it, into each of them if there are several. Its result is written if a kernel
+  of another kind reads it or if it is a result of the program. An expensive loop, or one that reads several arrays of
+  full size, is fused into one reader only, or written for all of them.
+* A reduction absorbs the elementwise operator before it if it is the only reader.
+* Kernels run as soon as the last array that they read exists (breadth first), even if their result is needed late:
+  gathering a parameter, transposing an activation for the backward pass. Taking one result out of a tuple, or viewing
+  what a collective reads or writes in another shape, does no work but takes a turn in the order.
+* An argument that a result replaces is copied at the start, unless all its other readers must run before the kernel
+  that writes the result.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory.instructions import Instruction, Instructions, Kind
+
+
+@dataclass(slots=True)
+class Kernel:
+    """Something that runs at once.
+
+    Attributes:
+        roots: the pieces whose arrays it writes; several for a combined all-reduce.
+        reads, writes: numbers of arrays.
+        events: of the pieces that are computed here, whether written or not.
+        rank: its place when what each result needs is listed one after another.
+    """
+
+    roots: list[Instruction]
+    reads: set[int] = field(default_factory=set)
+    writes: set[int] = field(default_factory=set)
+    events: set[int] = field(default_factory=set)
+    rank: int = 0
+
+    @property
+    def tuple_result(self) -> bool:
+        """Whether it has several results, which are taken apart before anybody reads them."""
+        return len(self.roots) > 1 or self.roots[0].tuple_result
+
+
+def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
+    """The kernels of a program, in the order in which they run.
+
+    Args:
+        pieces: the program.
+        results: arrays that are handed out.
+    """
+    fusion = _Fusion(instructions, frozenset(results))
+    kernels = fusion.run()
+    rank = fusion.depth_first(results)
+    for kernel in kernels:
+        kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
+    return _in_order(sorted(kernels, key=lambda kernel: kernel.rank), instructions.rigid)
+
+
+class _Fusion:
+    def __init__(self, instructions: Instructions, results: frozenset[int]) -> None:
+        self.all = instructions
+        self.instructions = instructions.instructions
+        self.results = results
+        self.maker = {
+            array: number for number, instruction in enumerate(self.instructions) for array in instruction.writes
+        }
+        self.readers: dict[int, list[int]] = {}
+        for number, instruction in enumerate(self.instructions):
+            for array in dict.fromkeys(instruction.reads):
+                self.readers.setdefault(array, []).append(number)
+        self.fused_into: list[frozenset[int]] = [frozenset()] * len(self.instructions)
+        """For every piece the pieces in whose kernels it is computed; none if nobody needs it."""
+        self.written: set[int] = set()
+        self.absorbed: set[int] = set()
+
+    def run(self) -> list[Kernel]:
+        for number in reversed(range(len(self.instructions))):
+            self.fused_into[number] = self._fusion_targets(number, self.instructions[number])
+        return self._kernels()
+
+    def _fusion_targets(self, number: int, instruction: Instruction) -> frozenset[int]:
+        readers = [
+            reader for array in instruction.writes for reader in self.readers.get(array, ()) if self.fused_into[reader]
+        ]
+        handed_out = not self.results.isdisjoint(instruction.writes)
+        if not readers and not handed_out:
+            return frozenset()
+        alone = frozenset([number])
+        if instruction.kind is not Kind.LOOP:
+            self.written.add(number)
+            return alone
+        if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
+            self.absorbed.add(number)
+            return self.fused_into[readers[0]]
+        fusible = [self.instructions[reader].kind is Kind.LOOP and reader not in self.absorbed for reader in readers]
+        fused_into = frozenset[int]().union(
+            *(self.fused_into[reader] for reader, melt in zip(readers, fusible, strict=True) if melt)
+        )
+        if handed_out or not all(fusible):
+            self.written.add(number)
+            return alone if instruction.costly or not self._is_repeatable(instruction) else fused_into | alone
+        if len(fused_into) > 1 and (
+            instruction.costly or (not self._is_repeatable(instruction) and self._one_feeds_another(fused_into))
+        ):
+            self.written.add(number)
+            return alone
+        return fused_into
+
+    def _absorbs(self, reader: int) -> bool:
+        return self.instructions[reader].kind is Kind.REDUCTION
+
+    def _is_repeatable(self, instruction: Instruction) -> bool:
+        """Whether computing it in several kernels reads no more than reading its result would."""
+        size = max(self._num_elements(write) for write in instruction.writes)
+        full = [read for read in dict.fromkeys(instruction.reads) if self._num_elements(read) >= size]
+        return not instruction.joins and sum(not self._is_spread(entry) for entry in full) <= 1
+
+    def _num_elements(self, array: int) -> int:
+        description = self.all.arrays[array]
+        return description.num_bytes // self.all.timeline.graph.tensors[description.tensor].itemsize
+
+    def _is_spread(self, array: int) -> bool:
+        return array in self.maker and self.instructions[self.maker[array]].spreads
+
+    def _one_feeds_another(self, fused_into: frozenset[int]) -> bool:
+        """Whether a kernel in which something is computed reads the result of another one."""
+        makers = {
+            target: {self.maker.get(array, -1) for array in self.instructions[target].reads} & fused_into
+            for target in fused_into
+        }
+        return any(
+            target not in self.fused_into[maker] for target, makers_inside in makers.items() for maker in makers_inside
+        )
+
+    def depth_first(self, results: Sequence[int]) -> dict[int, int]:
+        """For every array its place when what each result needs is listed one after another: where compilers keep it."""
+        rank: dict[int, int] = {}
+        for result in results:
+            open_ends = [result]
+            while open_ends:
+                array = open_ends[-1]
+                instruction = self.instructions[self.maker[array]] if array in self.maker else None
+                missing = [read for read in instruction.reads if read not in rank] if instruction else []
+                if missing:
+                    open_ends.append(missing[0])
+                else:
+                    open_ends.pop()
+                    for entry in instruction.writes if instruction else (array,):
+                        rank.setdefault(entry, len(rank))
+        return rank
+
+    def _kernels(self) -> list[Kernel]:
+        """All kernels by their roots; the reductions of one group share one."""
+        kernels = {number: Kernel([self.instructions[number]]) for number in sorted(self.written)}
+        for number, instruction in enumerate(self.instructions):
+            for target in self.fused_into[number]:
+                kernel = kernels[target]
+                kernel.events.add(instruction.event)
+                for array in instruction.reads:
+                    maker = self.maker.get(array)
+                    if maker is None or target == maker or target not in self.fused_into[maker]:
+                        kernel.reads.add(array)
+        for number, kernel in kernels.items():
+            kernel.writes.update(self.instructions[number].writes)
+        return list(self._combined(self._without_views(kernels)))
+
+    def _without_views(self, kernels: dict[int, Kernel]) -> dict[int, Kernel]:
+        """Views of arrays that are written out are those arrays."""
+        same = {}
+        for kernel in kernels.values():
+            (root,) = kernel.roots
+            if root.view and kernel.reads == {*root.reads} and root.writes[0] not in self.results:
+                same[root.writes[0]] = root.reads[0]
+        if not same:
+            return kernels
+        left = {number: kernel for number, kernel in kernels.items() if kernel.roots[0].writes[0] not in same}
+        for kernel in left.values():
+            kernel.reads = {same.get(array, array) for array in kernel.reads}
+        return left
+
+    def _combined(self, kernels: dict[int, Kernel]) -> Iterator[Kernel]:
+        """Kernels of which reductions that are merged are one."""
+        groups = combined_all_reduces(self.instructions) if self.all.timeline.merging else []
+        group_of = {number: group[0] for group in groups if len(group) > 1 for number in group}
+        combined: dict[int, Kernel] = {}
+        for number, kernel in kernels.items():
+            group = group_of.get(number)
+            if group is None:
+                yield kernel
+            elif group not in combined:
+                combined[group] = kernel
+                yield kernel
+            else:
+                combined_kernel = combined[group]
+                combined_kernel.roots += kernel.roots
+                combined_kernel.reads |= kernel.reads
+                combined_kernel.writes |= kernel.writes
+                combined_kernel.events |= kernel.events
+
+
+def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
+    """Breadth first: first what waits for nothing, then what waited for the first of these, and so on."""
+    waits = _waits(kernels, rigid)
+    readers: list[list[int]] = [[] for _ in waits]
+    for number, makers in enumerate(waits):
+        for maker in makers:
+            readers[maker].append(number)
+    missing = [len(makers) for makers in waits]
+    ready = deque(number for number, count in enumerate(missing) if count == 0)
+    order = []
+    while ready:
+        number = ready.popleft()
+        if number < len(kernels):
+            order.append(kernels[number])
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                ready.append(reader)
+    return order
+
+
+def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
+    """For every kernel the numbers of those it waits for; after the kernels come steps that do nothing but take a turn."""
+    maker = {array: number for number, kernel in enumerate(kernels) for array in kernel.writes}
+    waits: list[set[int]] = [set() for _ in kernels]
+    steps: dict[tuple[int, str], int] = {}
+
+    def after(number: int, array: int, what: str) -> int:
+        if (array, what) not in steps:
+            steps[array, what] = len(waits)
+            waits.append({number})
+        return steps[array, what]
+
+    for number, kernel in enumerate(kernels):
+        for array in sorted(kernel.reads & maker.keys()):
+            before = last = maker[array]
+            if kernels[before].tuple_result:
+                last = after(last, array, "taken out")
+            if _sees_another_shape(kernel, array, kernels[before], rigid):
+                last = after(last, array, "in another shape")
+            if before != number:
+                waits[number].add(last)
+    return waits
+
+
+def _sees_another_shape(kernel: Kernel, array: int, maker: Kernel, rigid: Container[int]) -> bool:
+    """Whether a kernel reads an array in another shape than its maker writes it in, and neither is a loop that does that."""
+    root, writer = kernel.roots[0], maker.roots[0]
+    if root.sends:
+        fusible = writer.view or writer.kind is Kind.REDUCTION
+        return root.writes[0] in rigid and array not in rigid and not fusible
+    return array in rigid and root.kind is not Kind.LOOP
+
+
+def copied_arguments(kernels: Sequence[Kernel], replaced: Mapping[int, int]) -> dict[int, int]:
+    """The arguments that are copied, since a result that takes their place might come before a reader; and that result.
+
+    Args:
+        kernels: in order.
+        replaced: the result for every argument that is replaced.
+    """
+    bits: dict[int, int] = {}
+    readers = dict.fromkeys(replaced, 0)
+    behind: dict[int, int] = {}
+    for number, kernel in enumerate(kernels):
+        waits = 0
+        for array in kernel.reads:
+            waits |= behind.get(array, 0)
+            if array in replaced and replaced[array] not in kernel.writes:
+                readers[array] |= bits.setdefault(number, 1 << len(bits))
+        behind.update(dict.fromkeys(kernel.writes, waits | bits.get(number, 0)))
+    return {array: result for array, result in replaced.items() if readers[array] & ~behind.get(result, -1)}

@@ -1,0 +1,58 @@
+"""Checks of a `dataset_strategy` in tuples, for all inputs of a step together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.layout import Layout
+from sporax.ir.operation import Shape
+from sporax.ir.strategy import Strategy, strategy_text
+
+Entry = tuple[int, ...] | Layout
+
+_WHERE = "dataset_strategy"
+
+
+def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], num_devices: int) -> None:
+    """Check one entry per input. Layouts lift all limits but that on their number.
+
+    Args:
+        strategy: the entries.
+        shapes: of the inputs, over all ranks.
+        num_devices: of one stage.
+
+    Raises:
+        SporaxRuntimeError: another number of entries or dimensions, a cut that does not divide, an input cut along several
+            dimensions, inputs in different numbers of slices, or a cut beside an uncut input with more dimensions.
+    """
+    if len(strategy) != len(shapes):
+        raise SporaxRuntimeError(
+            f"For '{_WHERE}', there must be one entry for each of the {len(shapes)} inputs, but got {len(strategy)}: "
+            f"{strategy_text(strategy)}."
+        )
+    tuples = tuple(entry for entry in strategy if not isinstance(entry, Layout))
+    if len(tuples) != len(strategy):
+        return
+    Strategy(tuples).check(_WHERE, list(shapes), num_devices)
+    counts: dict[int, int] = {}
+    for number, entry in enumerate(tuples):
+        cuts = [cut for cut in entry if cut > 1]
+        if len(cuts) > 1:
+            raise SporaxRuntimeError(
+                f"For '{_WHERE}', an input must be cut along one dimension at most, but the entry of input {number} cuts "
+                f"{len(cuts)}: {entry}. Layouts may cut several."
+            )
+        if cuts:
+            counts[number] = cuts[0]
+    if len(set(counts.values())) > 1:
+        raise SporaxRuntimeError(
+            f"For '{_WHERE}', all inputs that are cut must have one number of slices, but got "
+            f"{' and '.join(map(str, sorted(set(counts.values()))))} in {strategy}."
+        )
+    rank = max(map(len, shapes), default=0)
+    if counts and not any(len(shapes[number]) == rank for number in counts):
+        raise SporaxRuntimeError(
+            f"For '{_WHERE}', an input with most dimensions ({rank}) must be cut if any is, but only inputs "
+            f"{sorted(counts)} are: {strategy}."
+        )

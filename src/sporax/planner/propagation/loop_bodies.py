@@ -1,0 +1,170 @@
+"""Loops and branches in a plan by propagation: their bodies are planned from inside.
+
+Problem: a carried value must have the same placement at the end of a round as at its start.
+
+Method: a body is planned twice: first to see which placements it prefers for what is not decided yet, then with these
+placements given at both ends. If a search has inlined the loop (`planner.loops.inline`), it has decided both ends and
+the shardings between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from sporax.ir.graph import Operator, OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
+from sporax.planner.propagation.policy import MaybePlacements
+from sporax.planner.rules import Assignment
+
+SCALAR = Placement(())
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a search has decided of a graph, by position of the operator.
+
+    Attributes:
+        cuts: how operators are cut.
+        control: plans of loops and branches, by which their bodies' arguments and results lie.
+        bodies: what it has decided of their bodies.
+        shared: tensors that are brought somewhere once, for several readers, by number of the tensor.
+    """
+
+    cuts: Mapping[int, Assignment] = field(default_factory=dict)
+    control: Mapping[int, OperatorPlan] = field(default_factory=dict)
+    bodies: Mapping[int, tuple[Given, ...]] = field(default_factory=dict)
+    shared: Mapping[int, Resharding] = field(default_factory=dict)
+
+
+class PlanBody(Protocol):
+    """Plans a body whose arguments lie as given, and whose results shall lie as given where that is said.
+
+    Results from number `stacked` on may be parts of sums. Gives the plan, and where operators inside have the arguments;
+    parameters may be kept elsewhere. Operators are cut as given.
+    """
+
+    def __call__(
+        self,
+        body: OperatorGraph,
+        arguments: MaybePlacements,
+        outputs: MaybePlacements = (),
+        stacked: int | None = None,
+        given: Given | None = None,
+        /,
+    ) -> tuple[Plan, tuple[Placement, ...]]:
+        """Plan it."""
+        ...
+
+
+def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
+    """How a loop or branch is cut.
+
+    Args:
+        operator: it.
+        known: where its operands lie, as far as it is decided, all of them complete.
+        plan_body: plans one of its bodies.
+    """
+    return _KINDS[operator.name](operator, current, plan_body)
+
+
+def plan_as_decided(
+    operator: Operator, decided: OperatorPlan, given: Sequence[Given], plan_body: PlanBody
+) -> OperatorPlan:
+    """How a loop or branch is cut that a search has planned: at the edges of its bodies as there.
+
+    Args:
+        operator: it.
+        decided: the search's plan of it.
+        given: what the search has decided of its bodies.
+        plan_body: plans one of them.
+    """
+    params = operator.operation.params
+    carried = params["num_carry"] if operator.name == "scan" else None
+    plans = []
+    for body, before, cuts, count in zip(operator.bodies, decided.bodies, given, _num_arguments(operator), strict=True):
+        ends = [where if carried is None or n < carried else None for n, where in enumerate(before.outputs)]
+        plans.append(plan_body(body, before.inputs[len(before.inputs) - count :], ends, carried, cuts)[0])
+    results = decided.results
+    if carried is not None:
+        stacked = (
+            Placement(((), *output.dims), output.partial, output.reduction) for output in plans[0].outputs[carried:]
+        )
+        results = (*results[:carried], *stacked)
+    return OperatorPlan((), decided.operands, results, tuple(plans))
+
+
+def _num_arguments(operator: Operator) -> list[int]:
+    """How many operands each body is handed."""
+    params, count = operator.operation.params, len(operator.operands)
+    if operator.name == "while":
+        return [count - params["body_nconsts"], count - params["cond_nconsts"]]
+    return [count if operator.name == "scan" else count - 1] * len(operator.bodies)
+
+
+def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
+    params = operator.operation.params
+    num_consts, num_carry = params["num_consts"], params["num_carry"]
+    specs = operator.operation.operands
+    body = operator.bodies[0]
+    consts = current[:num_consts]
+    carry = list(current[num_consts : num_consts + num_carry])
+    rows = [
+        None if placement is None else Placement(placement.dims[1:]) for placement in current[num_consts + num_carry :]
+    ]
+    first, used = plan_body(body, [*consts, *carry, *rows])
+    decided = first.inputs[len(body.inputs) - len(specs) :]
+    plan, _ = plan_body(
+        body,
+        used,
+        [*decided[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)],
+        num_carry,
+    )
+    carried = decided[num_consts : num_consts + num_carry]
+    wanted = (
+        *decided[: num_consts + num_carry],
+        *(Placement(((), *item.dims)) for item in decided[num_consts + num_carry :]),
+    )
+    # What all rounds give is stacked, and combined once where it is in parts: gradients of stacked weights are.
+    stacked = tuple(
+        Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:]
+    )
+    return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
+
+
+def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
+    num_cond = operator.operation.params["cond_nconsts"]
+    num_body = operator.operation.params["body_nconsts"]
+    condition, body = operator.bodies
+    carry = current[num_cond + num_body :]
+    first, _ = plan_body(body, [*current[num_cond : num_cond + num_body], *carry])
+    decided = first.inputs[len(body.inputs) - num_body - len(carry) :]
+    carried = decided[num_body:]
+    plan, _ = plan_body(body, decided, carried)
+    test, _ = plan_body(condition, [*current[:num_cond], *carried])
+    consts = test.inputs[len(condition.inputs) - num_cond - len(carry) :][:num_cond]
+    return OperatorPlan((), (*consts, *decided), tuple(carried), (test, plan))
+
+
+def _cond(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
+    arguments: Sequence[Placement | None] = current[1:]
+    plans: list[Plan] = []
+    outputs: MaybePlacements = ()
+    for body in operator.bodies:
+        plan, _ = plan_body(body, arguments, outputs)
+        arguments = plan.inputs[len(body.inputs) - len(arguments) :]
+        outputs = plan.outputs
+        plans.append(plan)
+    decided = tuple(argument or SCALAR for argument in arguments)
+    if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
+        plans = [plan_body(body, decided, outputs)[0] for body in operator.bodies]
+    return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))
+
+
+_KINDS: Mapping[str, Callable[[Operator, MaybePlacements, PlanBody], OperatorPlan]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+}

@@ -1,0 +1,106 @@
+"""What a plan by propagation asks of its parallel mode: the meaning of marks, and how parameters and gradients are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from sporax.ir.marks import LayoutMark, OperatorMark
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Resharding
+
+MaybePlacements = Sequence["Placement | None"]
+"""Where tensors lie, as far as it is decided."""
+
+
+class Policy(Protocol):
+    """Decides what marks mean."""
+
+    @property
+    def scatters_gradient_terms(self) -> bool:
+        """Whether what gradients are sums of is combined before it is added up, for parameters that are kept in shards."""
+        ...
+
+    @property
+    def returns_cotangents(self) -> bool:
+        """Whether cotangents go back to where their tensors came from; otherwise they stay where they are."""
+        ...
+
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
+        """Where an operator's tensors shall lie; None to leave one as it is."""
+        ...
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
+        """Where tensors shall lie because the user says so."""
+        ...
+
+    def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
+        """How the gradient of a parameter is combined.
+
+        Args:
+            name: of the parameter.
+            spec: its shape.
+            home, used: where it is kept, and where operators have it.
+        """
+        ...
+
+    def gradient_term(self, name: str, storage: Placement) -> Resharding:
+        """How one of the tensors is combined that the gradient of a parameter is the sum of.
+
+        Args:
+            name: of the parameter.
+            home: where it is kept.
+        """
+        ...
+
+    def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where a trainable parameter is kept, given where operators want it."""
+        ...
+
+    def weight(self, name: str, used: Placement) -> Resharding:
+        """How a parameter that is kept elsewhere is brought to where operators want it."""
+        ...
+
+    def loss_scale(self, placement: Placement) -> float:
+        """How often the derivative of a loss counts that lies like this."""
+        ...
+
+
+class NoPolicy:
+    """Takes no notice of operators; gradients are combined as their parameters lie."""
+
+    scatters_gradient_terms = False
+    returns_cotangents = True
+
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
+        """Leave all tensors as they are."""
+        return [None] * len(specs)
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
+        """Leave all tensors as they are."""
+        return [None] * len(specs)
+
+    def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
+        """As the parameter lies."""
+        return Resharding(storage, f"gradient of {name}")
+
+    def gradient_term(self, name: str, storage: Placement) -> Resharding:
+        """As the parameter is kept."""
+        return Resharding(storage, f"part of the gradient of {name}")
+
+    def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where operators want it."""
+        return used
+
+    def weight(self, name: str, used: Placement) -> Resharding:
+        """By itself."""
+        return Resharding(used, "weight for use")
+
+    def loss_scale(self, placement: Placement) -> float:
+        """Once."""
+        return 1.0

@@ -1,0 +1,149 @@
+"""Explanations as text: one table per operator, with reasons in words."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sporax.planner.report.summary_text import WIDTH, Section, cost_text, size_text, table_lines
+from sporax.planner.rules import Kind, Rule
+
+if TYPE_CHECKING:
+    from sporax.planner.report.explain import Alternative, Explanation, OperandTransfer
+
+_MOST_TRANSFERS = 2
+"""Of which a reason tells, the dearest first."""
+_TOO_LITTLE = 1e-12
+"""Seconds of which nobody needs to know."""
+_KINDS = {Kind.REDUCE: "reduced", Kind.BLOCKED: "never cut", Kind.HALO: "a window", Kind.PERMUTE: "reversed"}
+
+
+def alternatives_text(explanations: Sequence[Explanation]) -> str:
+    """All of them, one below the other; layers that are cut alike are shown once, with the paths of all."""
+    if not explanations:
+        return ""
+    legend = f"axes {explanations[0].axes.legend()}; * is the plan's way"
+    return f"{legend}\n" + "\n\n".join(_table(entry) for entry in _alike(explanations))
+
+
+def _alike(explanations: Sequence[Explanation]) -> Iterator[Sequence[Explanation]]:
+    """Explanations that say the same of different layers, together."""
+    groups: dict[object, list[Explanation]] = {}
+    for explanation in explanations:
+        contents = tuple(
+            (alternative.operands, alternative.results, f"{alternative.seconds:.6g}", alternative.chosen)
+            for alternative in explanation.alternatives
+        )
+        what = re.sub(r"^#\d+ ", "", explanation.title)
+        key: tuple[object, ...] = (re.sub(r"\.\d+\b", ".#", what), explanation.rule, contents)
+        if any(re.sub(r"^#\d+ ", "", other.title) == what for other in groups.get(key, ())):
+            key = (*key, explanation.operator)  # twice at one place: these are two
+        groups.setdefault(key, []).append(explanation)
+    yield from groups.values()
+
+
+def _table(alike: Sequence[Explanation]) -> str:
+    explanation = alike[0]
+    rows = tuple(
+        (
+            "*" if alternative.chosen else "",
+            cost_text(alternative.seconds, explanation.unit),
+            explanation.axes.layouts(alternative.operands),
+            explanation.axes.layouts(alternative.results),
+            alternative.why_not(explanation.chosen, explanation.unit),
+        )
+        for alternative in explanation.alternatives
+    )
+    columns = ("", "in all", "operands", "results", "beside the chosen one")
+    lines = [explanation.title, f"  {explanation.rule}"]
+    if len(alike) > 1:
+        others = ", ".join(f"#{entry.operator}" for entry in alike[1:])
+        lines.insert(1, f"  and {len(alike) - 1} like it: {others}")
+    table = table_lines(Section("", columns, rows, right=(1,)), WIDTH)
+    return "\n".join([*lines, *table, *(f"  {note}" for note in explanation.notes)])
+
+
+def difference_text(alternative: Alternative, chosen: Alternative, unit: str) -> str:
+    """In which terms a way is dearer or cheaper than the chosen one, with what it sends; of the chosen one, what it sends."""
+    if alternative.chosen:
+        sent = ", ".join(filter(None, (_sent(alternative.fetches, "of"), _sent(alternative.deliveries, "for"))))
+        return f"chosen{': ' if sent else ''}{sent}"
+    pairs = {
+        "computing": (alternative.operator_seconds - chosen.operator_seconds, _shared(alternative, chosen)),
+        "operands": (
+            alternative.fetch_seconds - chosen.fetch_seconds,
+            _transfers(alternative.fetches, chosen.fetches, "of"),
+        ),
+        "results": (
+            alternative.deliver_seconds - chosen.deliver_seconds,
+            _transfers(alternative.deliveries, chosen.deliveries, "for"),
+        ),
+    }
+    explanation = [
+        f"{name} {_change(change, unit)}{why[change < 0]}"
+        for name, (change, why) in pairs.items()
+        if abs(change) > _TOO_LITTLE
+    ]
+    if alternative.lacking_bytes:
+        explanation.insert(0, f"does not fit: {size_text(alternative.lacking_bytes)} of memory are lacking")
+    return "; ".join(explanation) or "as good"
+
+
+def _change(cost: float, unit: str) -> str:
+    return f"{'+' if cost > 0 else '-'}{cost_text(abs(cost), unit)}"
+
+
+def _shared(alternative: Alternative, chosen: Alternative) -> tuple[str, str]:
+    """Why computing takes longer, or less."""
+    explanation = f" (cut {alternative.parts} ways, not {chosen.parts})" if alternative.parts != chosen.parts else ""
+    return explanation, explanation
+
+
+def _transfers(transfers: Sequence[OperandTransfer], chosen: Sequence[OperandTransfer], word: str) -> tuple[str, str]:
+    """Why tensors take longer to be brought, or less: what is sent besides, what is not."""
+    more = _sent([transfer for transfer in transfers if transfer not in chosen], word)
+    less = _sent([entry for entry in chosen if entry not in transfers], word)
+    return f" ({more or 'slices are copied'})", f" (saves {less})" if less else ""
+
+
+def _sent(transfers: Sequence[OperandTransfer], word: str) -> str:
+    """``"all_gather 65.5 kB of layers.2"``, the dearest first."""
+    sending = sorted((transfer for transfer in transfers if transfer.moves), key=lambda entry: -entry.seconds)
+    explanation = [f"{_moves(entry.moves)} {word} {entry.what}" for entry in sending[:_MOST_TRANSFERS]]
+    more = [f"{len(sending) - _MOST_TRANSFERS} more"] if len(sending) > _MOST_TRANSFERS else []
+    return ", ".join((*explanation, *more))
+
+
+def _moves(moves: Sequence[tuple[str, int]]) -> str:
+    counts = Counter(moves)
+    return " and ".join(
+        f"{f'{count} × ' if count > 1 else ''}{kind} {size_text(size)}" for (kind, size), count in counts.items()
+    )
+
+
+def rule_text(rule: Rule) -> str:
+    """What an operator does to dimensions: ``"A B, B C → A C; A = 32, B = 64 (reduced), C = 64"``."""
+    if rule.opaque:
+        return f"cannot be cut: {rule.opaque}"
+    numbers = [number for number, factor in enumerate(rule.factors) if factor.kind is not Kind.PARTIAL]
+    names = {number: _upper(place) for place, number in enumerate(numbers)}
+
+    def tensor(dims: Sequence[Sequence[int]]) -> str:
+        words = (" ".join(names[number] for number in dim) for dim in dims)
+        return " ".join(f"({word})" if " " in word else word or "1" for word in words) or "scalar"
+
+    sides = (", ".join(map(tensor, side)) for side in (rule.operands, rule.results))
+    sizes = (
+        f"{names[number]} = {rule.factors[number].size}"
+        + (f" ({_KINDS[kind]})" if (kind := rule.factors[number].kind) in _KINDS else "")
+        for number in numbers
+    )
+    return f"{' → '.join(sides)}; {', '.join(sizes)}".rstrip("; ")
+
+
+def _upper(number: int) -> str:
+    """A, B, …, Z, A1, …: capital, where axes of the mesh are small."""
+    return string.ascii_uppercase[number % 26] + (str(number // 26) if number >= 26 else "")

@@ -1,0 +1,43 @@
+"""How the quick searches keep a memory limit.
+
+Problem: choose, within seconds, among a few known choices the cheapest one that fits.
+
+Method: if the cheapest known choice fits, take it. Otherwise message passing with Lagrangian prices on memory suggests
+choices that are measured as complete plans (`memory_limit`); if none fits, start from the smallest plan found. The
+result is improved by large-neighborhood search. If nothing fits, the integer program decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sporax.planner.search.large_neighborhood import improved_within
+from sporax.planner.search.local_search import measured
+from sporax.planner.search.memory_limit import fit_quickly, is_large, smallest, solve_within
+from sporax.planner.search.message_passing import choose
+from sporax.planner.search.problem import Problem
+
+
+def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float = 20.0) -> list[int]:
+    """The cheapest choice that keeps the problem's memory limit.
+
+    Args:
+        problem: the problem, with its limit in the options.
+        attempts: choices that are known; what messages suggest is added.
+        seconds: time for the integer program, which is asked where nothing of these fits.
+
+    Raises:
+        SporaxRuntimeError: nothing fits; says what would.
+    """
+    limit = problem.options.memory_bytes
+    by_cost = sorted([*map(list, attempts), choose(problem.cost_graph())], key=problem.seconds)
+    if limit is None:
+        return by_cost[0]
+    fitting = next((chosen for chosen in by_cost if measured(problem, chosen).peak_bytes <= limit), None)
+    if fitting is by_cost[0]:
+        return fitting
+    start = fit_quickly(problem, limit) or smallest(problem, limit)
+    choices = [] if fitting is None else [fitting]
+    if start.peak_bytes <= limit:
+        choices.append((start if is_large(problem) else improved_within(problem, start, limit)).chosen)
+    return min(choices, key=problem.seconds) if choices else solve_within(problem, limit, seconds, tried=True)[0].chosen

@@ -1,0 +1,525 @@
+"""A lower bound on the peak memory of every plan of the search space.
+
+Problem: the measured memory (`planner.memory.peak`) depends on the whole plan: on resharding, fusion and the order of
+kernels. A proof needs a quantity that no plan can go below, as a function of single decisions and pairs of decisions.
+
+Method: count only arrays that exist in every plan. Arguments and results always exist. When a kernel runs, its operands
+and results exist, and so does at least one array of every tensor that was produced before (`partial_order`) and is read
+later. Such an array has the reader's placement if the resharding must be finished by then, and otherwise the smallest
+placement it can have. Fused loops may read other arrays than their operands (`materialization`), and no array is
+counted twice. Every moment is a sum of tables over one or two decisions that never exceeds the measured memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from sporax.ir.graph import LITERAL
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Placement
+from sporax.planner.communication.moves import Move, MoveKind
+from sporax.planner.communication.resharding import redistribute
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.memory.peak import live_ranges
+from sporax.planner.search.materialization import Materialization
+from sporax.planner.search.partial_order import CompiledForm, Order, Predecessors
+from sporax.planner.search.problem import MANY_AXES, Problem
+from sporax.planner.solver.graph import Booleans, Ints
+
+_FEWEST_MOMENTS, _MOST_MOMENTS = 4, 80
+"""Operators at which memory is looked at, at least and at most: those at which the graph's tensors take the most."""
+_LOOKS = 200_000
+"""Operators that are gone through for these, all together: a count and no clock, so that all processes say the same."""
+_KERNELS_PER_MOVE = 3
+"""At most: rearranging, sending, and bringing in order."""
+_NEVER = 1 << 62
+
+
+class Table(NamedTuple):
+    """Bytes by the candidates of two decisions [first, second]; equal decisions count their diagonal."""
+
+    first: int
+    second: int
+    sizes: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLowerBound:
+    """What a plan surely needs.
+
+    Attributes:
+        always: per decision what arguments and results take, per candidate.
+        moments: for every operator that is looked at, in order, what else is there when it runs.
+    """
+
+    always: Mapping[int, Ints]
+    moments: Mapping[int, Sequence[Table]]
+
+    def bytes_of(self, chosen: Sequence[int]) -> int:
+        """What a choice surely needs on one device."""
+        held = sum(int(sizes[chosen[node]]) for node, sizes in self.always.items())
+        return held + max((_total(tables, chosen) for tables in self.moments.values()), default=0)
+
+
+def _total(tables: Sequence[Table], chosen: Sequence[int]) -> int:
+    return sum(int(sizes[chosen[first], chosen[second]]) for first, second, sizes in tables)
+
+
+def memory_lower_bound(problem: Problem) -> MemoryLowerBound:
+    """What a plan of the problem surely needs."""
+    if "needs" not in problem.cache:
+        problem.cache["needs"] = _LowerBoundBuilder(problem).run()
+    cached: MemoryLowerBound = problem.cache["needs"]
+    return cached
+
+
+class _Route(NamedTuple):
+    """From one place to another: how many kernels at most, the least bytes on the way, and whether devices send."""
+
+    kernels: int
+    least: int
+    sends: bool
+
+
+class _Endpoints(NamedTuple):
+    """All that the way of a tensor to a reader depends on. Layers repeat, so many tensors have the same.
+
+    Attributes:
+        spec: the tensor.
+        made: where another decision than its bundle may make it.
+        lies: where its bundle has it, per candidate.
+        relayed: where its relay has it, per candidate; () where there is none, or the reader is none of its readers.
+        from_relay: whether the reader's source is the relay.
+        wanted: where the reader wants it, per candidate.
+        detour: what may come between, since others have it brought elsewhere.
+    """
+
+    spec: TensorSpec
+    made: tuple[Placement, ...]
+    tensor_placements: tuple[Placement, ...]
+    relayed: tuple[Placement, ...]
+    from_relay: bool
+    wanted: tuple[Placement, ...]
+    detour: _Route
+
+
+_Tables = tuple[Ints, Ints, Ints, Ints, Booleans, Booleans]
+"""All but the decisions of an `_Arrival`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """How a tensor comes to a reader, by candidates [source, reader].
+
+    Attributes:
+        first, second: the decisions.
+        kernels: how many kernels bring it there at most, from where it is made.
+        moving: and from where its bundle has it.
+        there: bytes where the reader wants it.
+        least: bytes of the smallest place that it may be at meanwhile.
+        sends: whether devices send for it.
+        same: whether it is read where it lies.
+    """
+
+    first: int
+    second: int
+    kernels: Ints
+    moving: Ints
+    arrived_bytes: Ints
+    least: Ints
+    sends: Booleans
+    same: Booleans
+
+
+class _RequiredArray(NamedTuple):
+    """An array of one of `tensors` (those that may share arrays under one number) is there for a reader.
+
+    `copy` is what is there in any case as a copy for this reader alone.
+    """
+
+    table: Table
+    tensors: frozenset[int]
+    copy: Table | None
+    reader: tuple[int, int]
+
+
+class _LowerBoundBuilder:
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.graph, self.decisions = problem, problem.graph, problem.decisions
+        self.order = Order(problem)
+        self.materialization = Materialization(problem, self.order)
+        self.constant = [number for number in self._alive() if not self._read(number)]
+        """Operators that read nothing but constants,"""
+        self.light = [
+            (number, read)
+            for number in self._alive()
+            if self.order.forms[number] in (CompiledForm.LOOP, CompiledForm.VIEW) and (read := self._read(number))
+        ]
+        """and loops and views, with what they read."""
+        self._sizes: dict[object, int] = {}
+        self._routes: dict[object, _Route] = {}
+        self._tables: dict[_Endpoints, _Tables] = {}
+        self._arrivals: dict[tuple[int, int], _Arrival] = {}
+        self._rest_cache: dict[int, tuple[Ints, Ints, Ints]] = {}
+        self._placements: dict[int, tuple[Placement, ...]] = {}
+        self._farthest_cache: dict[object, _Route] = {}
+        axes = len(problem.mesh.device_axes)
+        self._many_axes = axes > MANY_AXES
+        self._most_kernels = 2 * axes * _KERNELS_PER_MOVE
+
+    def run(self) -> MemoryLowerBound:
+        return MemoryLowerBound(self._always(), {number: self._at(number) for number in self._moments()})
+
+    def _alive(self) -> list[int]:
+        return [number for number, sort in enumerate(self.order.forms) if sort is not None and self.order.alive[number]]
+
+    def _read(self, number: int) -> list[int]:
+        return [tensor for tensor in self.order.operands[number] if tensor != LITERAL]
+
+    # ------------------------------------------------------------------------------------------------- what is held
+
+    def _always(self) -> dict[int, Ints]:
+        replaced = dict(self.graph.aliases)
+        tensors = [argument.tensor for argument in self.graph.inputs]
+        kept = [
+            output for place, output in enumerate(self.graph.outputs) if place not in replaced and output != LITERAL
+        ]
+        seen = {self.order.same[tensor] for tensor in tensors}
+        for tensor in (self.decisions.origin[tensor] for tensor in kept):
+            if self.order.same[tensor] not in seen:
+                seen.add(self.order.same[tensor])
+                tensors.append(tensor)
+        always: dict[int, Ints] = {}
+        for tensor in tensors:
+            node = self.decisions.node_of[tensor]
+            spec = self.graph.tensors[tensor]
+            sizes = np.array([self._bytes(spec, where) for where in self._bundle_placements(tensor)])
+            always[node] = always.get(node, 0) + sizes
+        return always
+
+    def _moments(self) -> list[int]:
+        """Heavy operators that are kernels, those where the most is there if nothing is cut."""
+        kernels = [
+            number
+            for number in self.decisions.heavy
+            if self.order.alive[number] and self.order.forms[number] is CompiledForm.KERNEL
+        ]
+        most = min(max(_LOOKS // max(len(self.graph.operators), 1), _FEWEST_MOMENTS), _MOST_MOMENTS)
+        if len(kernels) <= most:
+            return kernels
+        taken = np.zeros(2 * len(self.graph.operators) + 4, np.int64)
+        for life in live_ranges(self.graph):
+            size = self.graph.tensors[life.tensor].num_bytes
+            taken[life.begin + 1] += size
+            taken[life.end + 2] -= size
+        taken = np.cumsum(taken)
+        return sorted(sorted(kernels, key=lambda number: -taken[2 * number + 1])[:most])
+
+    # ------------------------------------------------------------------------------------------------------ moments
+
+    def _at(self, operator: int) -> list[Table]:
+        """What is there when an operator runs, beside arguments and results."""
+        before = self.order.before(operator, self.materialization.sure_copies)
+        tables = [*self._writes(operator)]
+        taken = {self.order.same[tensor]: (tensor, -1) for tensor in self.graph.operators[operator].results}
+        candidates = sorted(
+            self._required_arrays(operator, before), key=lambda array: (-array.table.sizes.mean(), len(array.tensors))
+        )
+        served = set()
+        for required in candidates:
+            if taken.keys().isdisjoint(required.tensors):
+                if required.table.sizes.any():
+                    tables.append(required.table)
+                    taken.update(dict.fromkeys(required.tensors, required.reader))
+                    served.add(required.reader)
+            elif required.copy is not None and required.copy.sizes.any() and required.reader not in served:
+                tables.append(required.copy)
+                served.add(required.reader)
+        return tables
+
+    def _writes(self, operator: int) -> Iterator[Table]:
+        """Results of a kernel, if they are not written over an operand."""
+        writer = self.graph.operators[operator]
+        if writer.name.startswith(("scatter", "select_and_scatter")) or writer.name == "dynamic_update_slice":
+            return
+        node = self.decisions.decision_of(operator)
+        for tensor in writer.results:
+            if self.order.same[tensor] not in self.materialization.own and self.materialization.readers(tensor):
+                spec, places = self.graph.tensors[tensor], self.problem.choices[node].tensor_placements[tensor]
+                sizes = [self._bytes(spec, where) for where in places]
+                yield Table(node, node, np.diag(sizes))
+
+    def _required_arrays(self, operator: int, before: Predecessors) -> Iterator[_RequiredArray]:
+        """Arrays of tensors that are there before an operator and read by it or after it."""
+        slack, steady = {**before.slack}, self._steady(before)
+        slack.update(self._from_nothing(operator, slack))
+        slack.update(self._independent_results(operator, before, slack, steady))
+        for tensor, depth in slack.items():
+            for reader in self.materialization.readers(tensor):
+                if reader == operator or self.order.depends(reader, operator):
+                    yield from self._required_array(tensor, reader, operator, before, depth, steady.get(tensor, 0))
+
+    def _steady(self, before: Predecessors) -> dict[int, int]:
+        """By how much an operator is deeper than tensors that lie where their bundles have them."""
+        depths: dict[int, int] = {}
+        for number, reach in before.reach.items():
+            for tensor in self.order.operands[number]:
+                if tensor != LITERAL and self.materialization.is_inside(tensor, number):
+                    depths[tensor] = max(depths.get(tensor, 0), reach)
+        return depths
+
+    def _from_nothing(self, operator: int, slack: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+        """Tensors that are made of constants, which waits for nobody."""
+        for number in self.constant:
+            results = self.graph.operators[number].results if number != operator else ()
+            yield from ((tensor, self.order.depth(operator) - 1) for tensor in results if tensor not in slack)
+
+    def _independent_results(
+        self, operator: int, before: Predecessors, slack: Mapping[int, int], steady: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Results of loops that the operator does not wait for, made of what is there where it is."""
+        slack_of: dict[int, int] = {}
+        available = {**slack}
+        for number, operands in self.light:
+            if number in before.reach or self.order.depends(number, operator):
+                continue
+            if all(tensor in available and self.materialization.is_inside(tensor, number) for tensor in operands):
+                depths = [
+                    max(steady.get(tensor, 0), 0 if self._producer_placements(tensor) else available[tensor])
+                    for tensor in operands
+                ]
+                slack_of.update(new := dict.fromkeys(self.graph.operators[number].results, min(depths) - 1))
+                available.update(new)
+        return slack_of
+
+    def _required_array(
+        self, tensor: int, reader: int, operator: int, before: Predecessors, depth: int, steady: int
+    ) -> Iterator[_RequiredArray]:
+        """The array that a reader needs, for an operator that runs before or is this reader."""
+        route = self._arrival(tensor, reader)
+        from_bundle = route.first == self.decisions.node_of[tensor]
+        sure = (route.kernels < depth) | ((route.moving < steady) if from_bundle else False) | (reader == operator)
+        sizes = np.where(reader == operator, route.arrived_bytes, np.where(sure, route.arrived_bytes, route.least))
+        name, own = self.order.same[tensor], self.order.same[tensor] in self.materialization.own
+        key = (tensor, reader)
+        if reader in self.decisions.heavy and self.order.forms[reader] is CompiledForm.KERNEL:
+            place = self.order.operands[reader].index(tensor)
+            copied = sizes * sure * np.array(self.materialization.copies(reader, place))
+            copy = Table(route.first, route.second, copied)
+            if own:
+                sizes = np.where(route.same, copied, sizes * sure)
+                yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(), None, key)
+                return
+            yield _RequiredArray(Table(route.first, route.second, sizes), frozenset([name]), copy, key)
+            if reader != operator and not sure.all():
+                yield from self._shared(tensor, reader, operator, before)
+        elif not own and reader not in self.decisions.heavy:
+            if self.materialization.is_read_itself(tensor, reader):
+                yield _RequiredArray(Table(route.first, route.second, sizes), frozenset([name]), None, key)
+            elif kept := self.materialization.kept_for(tensor, before.reach):
+                lying = np.min([self._bytes_at_rest(tensor, before.slack, steady) for tensor in kept], axis=0)[:, None]
+                names = {self.order.same[tensor] for tensor in kept} | ({name} if route.sends.any() else set())
+                sizes = np.where(route.sends, sizes, lying)
+                yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(names), None, key)
+
+    def _bytes_at_rest(self, tensor: int, slack: Mapping[int, int], steady: int) -> Ints:
+        """[candidates of its bundle] bytes of an array of a tensor where it lies, or on the way to there."""
+        kernels, arrived_bytes, least = self._at_rest(tensor)
+        return np.where((kernels + 1 < slack.get(tensor, 0)) | (steady > 1), arrived_bytes, least)
+
+    def _at_rest(self, tensor: int) -> tuple[Ints, Ints, Ints]:
+        """[candidates of its bundle] kernels at most until a tensor lies there, bytes when it does, and least bytes before."""
+        if tensor not in self._rest_cache:
+            spec, sources, places = (
+                self.graph.tensors[tensor],
+                self._producer_placements(tensor),
+                self._bundle_placements(tensor),
+            )
+            routes = [self._from_maker(spec, sources, where) for where in places]
+            sizes = np.array([self._bytes(spec, where) for where in places])
+            self._rest_cache[tensor] = (
+                np.array([route.kernels for route in routes]),
+                sizes,
+                np.array([route.least for route in routes]),
+            )
+        return self._rest_cache[tensor]
+
+    def _shared(self, tensor: int, reader: int, operator: int, before: Predecessors) -> Iterator[_RequiredArray]:
+        """What a reader finds where another one has had it brought, one that runs before the operator or is it."""
+        for other in self.materialization.readers(tensor):
+            heavy = other in self.decisions.heavy and self.order.forms[other] is CompiledForm.KERNEL
+            if heavy and other != reader and other in before.reach:
+                here, arrived_bytes = self._reader_placements(tensor, other), self._reader_placements(tensor, reader)
+                spec, least = self.graph.tensors[tensor], self._farthest_route(tensor).least
+                sizes = [[self._bytes(spec, b) if a == b else least for b in arrived_bytes] for a in here]
+                table = Table(self.decisions.decision_of(other), self.decisions.decision_of(reader), np.array(sizes))
+                yield _RequiredArray(table, frozenset([self.order.same[tensor]]), None, (tensor, reader))
+                return
+
+    # ------------------------------------------------------------------------------------------------------ arrivals
+
+    def _arrival(self, tensor: int, reader: int) -> _Arrival:
+        key = (tensor, reader)
+        if key not in self._arrivals:
+            self._arrivals[key] = self._work_out(tensor, reader)
+        return self._arrivals[key]
+
+    def _work_out(self, tensor: int, reader: int) -> _Arrival:
+        decision, second = self.decisions.node_of[tensor], self.decisions.decision_of(reader)
+        relay = self.decisions.relays.get(tensor) if reader in self.decisions.heavy else None
+        first = decision if relay is None or self.order.same[tensor] in self.materialization.own else relay
+        others = {self.decisions.decision_of(reader) for reader in self.materialization.readers(tensor)} - {decision}
+        ends = _Endpoints(
+            self.graph.tensors[tensor],
+            self._producer_placements(tensor),
+            self._bundle_placements(tensor),
+            () if relay is None else self.problem.choices[relay].tensor_placements[tensor],
+            first != decision,
+            self._reader_placements(tensor, reader),
+            self._farthest_route(tensor) if len(others) > 1 else _Route(0, _NEVER, False),
+        )
+        if ends not in self._tables:
+            self._tables[ends] = self._between(ends)
+        return _Arrival(first, second, *self._tables[ends])
+
+    def _between(self, ends: _Endpoints) -> _Tables:
+        """By candidates of source and reader: from where a tensor is made to its bundle's place, to a relay's, and from there."""
+        spec, sources = ends.spec, ends.relayed if ends.from_relay else ends.tensor_placements
+        from_maker = {source: self._from_maker(spec, ends.made, source) for source in ends.tensor_placements}
+        partial_bytes = min((self._bytes(spec, where) for where in ends.made if where.partial), default=_NEVER)
+        routes: list[tuple[int, int, int, int, bool, bool]] = []
+        for source in sources:
+            up = (
+                from_maker[source]
+                if not ends.from_relay
+                else self._longest(
+                    [_joined(from_maker[lying], self._route(spec, lying, source)) for lying in from_maker]
+                )
+            )
+            for target in ends.wanted:
+                route = self._route(spec, source, target)
+                if source != target and ends.relayed and not ends.from_relay:
+                    route = self._longest(
+                        [
+                            _joined(self._route(spec, source, entry), self._route(spec, entry, target))
+                            for entry in dict.fromkeys(ends.relayed)
+                        ]
+                    )
+                route = _joined(route, ends.detour) if source != target else route
+                size = self._bytes(spec, target)
+                routes.append(
+                    (
+                        up.kernels + route.kernels + 1,
+                        route.kernels + 1,
+                        min(size, partial_bytes) if up.kernels else size,
+                        min(up.least, route.least),
+                        route.sends,
+                        source == target,
+                    )
+                )
+        shape = len(sources), len(ends.wanted)
+        kernels, moving, arrived_bytes, least, sends, same = (
+            np.array(entry).reshape(shape) for entry in zip(*routes, strict=True)
+        )
+        return kernels, moving, arrived_bytes, least, sends, same
+
+    def _from_maker(self, spec: TensorSpec, sources: Sequence[Placement], where: Placement) -> _Route:
+        """From wherever a tensor may be made to where its bundle has it."""
+        return self._longest([self._route(spec, entry, where) for entry in sources or [where]])
+
+    def _farthest_route(self, tensor: int) -> _Route:
+        """Any way of a tensor: readers find it where others have had it brought."""
+        places, spec = self._places(tensor), self.graph.tensors[tensor]
+        key = spec, places
+        if key not in self._farthest_cache:
+            kernels, least = self._most_kernels, min(self._bytes(spec, place) for place in places)
+            if len(self.problem.mesh.device_axes) == 1:
+                kernels = max(self._route(spec, a, b).kernels for a in places for b in places if not b.partial)
+            self._farthest_cache[key] = _Route(kernels, self._slice(spec) if self._many_axes else least, False)
+        return self._farthest_cache[key]
+
+    @staticmethod
+    def _longest(routes: Sequence[_Route]) -> _Route:
+        return _Route(
+            max(route.kernels for route in routes),
+            min(route.least for route in routes),
+            all(route.sends for route in routes),
+        )
+
+    def _route(self, spec: TensorSpec, source: Placement, target: Placement) -> _Route:
+        """From one place to another; on meshes of many axes only what holds for all ways, as finding the way takes too long."""
+        key = (spec.shape, spec.itemsize, source, target)
+        if key not in self._routes:
+            size = self._bytes(spec, source)
+            if source == target:
+                self._routes[key] = _Route(0, size, False)
+            elif self._many_axes:
+                self._routes[key] = _Route(self._most_kernels, self._slice(spec), _sends(source, target))
+            else:
+                moves = self._moves(*key)
+                sizes = (size, self._bytes(spec, target), *(move.local_bytes for move in moves))
+                sends = any(move.kind not in (MoveKind.SLICE, MoveKind.MASK) for move in moves)
+                self._routes[key] = _Route(_KERNELS_PER_MOVE * len(moves), min(sizes), sends)
+        return self._routes[key]
+
+    def _moves(self, shape: tuple[int, ...], itemsize: int, source: Placement, target: Placement) -> Sequence[Move]:
+        mesh, alltoall = self.problem.mesh, self.problem.options.alltoall
+        return redistribute(shape, itemsize, source, target, mesh, alltoall).moves
+
+    # -------------------------------------------------------------------------------------------------------- places
+
+    def _bytes(self, spec: TensorSpec, where: Placement) -> int:
+        key = (spec.shape, spec.itemsize, where)
+        if key not in self._sizes:
+            self._sizes[key] = local_bytes(spec, where, self.problem.mesh)
+        return self._sizes[key]
+
+    def _slice(self, spec: TensorSpec) -> int:
+        """Bytes that every device has at least, wherever a tensor is."""
+        return spec.num_bytes // self.order.devices
+
+    def _bundle_placements(self, tensor: int) -> tuple[Placement, ...]:
+        """Per candidate of its bundle."""
+        return self.problem.choices[self.decisions.node_of[tensor]].tensor_placements[tensor]
+
+    def _producer_placements(self, tensor: int) -> tuple[Placement, ...]:
+        """Where another decision than its bundle may make a tensor."""
+        maker = self.order.producer.get(tensor)
+        if maker is None or self.order.forms[maker] is None:
+            return ()
+        decision = self.decisions.decision_of(maker)
+        if decision == self.decisions.node_of[tensor]:
+            return ()
+        return tuple(dict.fromkeys(self.problem.choices[decision].tensor_placements[tensor]))
+
+    def _reader_placements(self, tensor: int, reader: int) -> tuple[Placement, ...]:
+        """Where an operator reads a tensor, per candidate of its decision."""
+        choices = self.problem.choices[self.decisions.decision_of(reader)]
+        member, place = choices.operators.index(reader), self.order.operands[reader].index(tensor)
+        return tuple(steps[member].operands[place] for steps in choices.steps)
+
+    def _places(self, tensor: int) -> tuple[Placement, ...]:
+        """All places that a tensor may be at."""
+        if tensor not in self._placements:
+            relay = self.decisions.relays.get(tensor)
+            placements = [*self._bundle_placements(tensor), *self._producer_placements(tensor)]
+            placements += () if relay is None else self.problem.choices[relay].tensor_placements[tensor]
+            for reader in self.materialization.readers(tensor):
+                placements += self._reader_placements(tensor, reader)
+            self._placements[tensor] = tuple(dict.fromkeys(placements))
+        return self._placements[tensor]
+
+
+def _sends(source: Placement, target: Placement) -> bool:
+    """Whether devices lack something of a tensor; otherwise they slice, and leave the sum to some of them."""
+    cut_on = all(new[: len(old)] == old for old, new in zip(source.dims, target.dims, strict=True))
+    return not cut_on or not set(source.partial) <= set(target.partial) or source.reduction != target.reduction
+
+
+def _joined(first: _Route, second: _Route) -> _Route:
+    """One way after another."""
+    return _Route(first.kernels + second.kernels, min(first.least, second.least), first.sends or second.sends)

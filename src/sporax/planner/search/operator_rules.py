@@ -1,0 +1,120 @@
+"""What a search needs to know of single operators: their rules (cached), and which of them have candidates of their own.
+
+identity    marks and barriers: every tensor passes through
+light       elementwise, dimension maps, reductions, creation: cheap, so they take the placement of their operand
+heavy       everything else: products, windows, indexing, sorting, algebra, control flow, and what cannot be sharded
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from sporax.ir.graph import IDENTITIES, MARK, Operator, OperatorGraph
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.planner.rules import Rule, entry_for, replicate, rule_for
+from sporax.planner.rules.elementwise import side_by_side
+from sporax.planner.rules.loops import CARRY, ENTER, JOIN, STACK
+
+_LIGHT_FAMILIES = frozenset(["1 elementwise", "2 dimensions", "4 reduction", "9 creation"])
+_HEAVY = frozenset(
+    ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "rng_uniform", "rng_bit_generator", "argmax", "argmin"]
+)
+_PINS = frozenset(["sharding_constraint", "reshard", "layout_constraint", "device_put", "with_memory_space_constraint"])
+_LINEAR = frozenset(["neg", "mul", "div", "copy", "convert_element_type"])
+"""Elementwise, and may let parts of their only tensor through."""
+
+_EDGES = frozenset([ENTER, STACK, CARRY, JOIN])
+
+_Answer = TypeVar("_Answer")
+
+Signature = tuple[Hashable, ...]
+
+
+def is_identity(operator: Operator) -> bool:
+    """Whether it hands its operands on, one by one."""
+    return operator.name in IDENTITIES
+
+
+def is_light(operator: Operator) -> bool:
+    """Whether it follows its operand instead of having a choice."""
+    name = operator.name
+    if operator.bodies or name in _HEAVY:
+        return False
+    return name in _PINS or entry_for(name).family in _LIGHT_FAMILIES
+
+
+def is_reduction(operator: Operator) -> bool:
+    """Whether its results want a decision of their own: they may be parts, or are on the other side of a loop's edge."""
+    return operator.name in _EDGES or entry_for(operator.name).family == "4 reduction"
+
+
+def is_linear(operator: Operator) -> bool:
+    """Whether parts of an operator's only tensor may be parts of its result."""
+    return operator.name in _LINEAR or entry_for(operator.name).family == "2 dimensions"
+
+
+def signature(operation: Operation) -> Signature:
+    """A key that is equal for operations that can be cut alike. Objects that cannot be hashed count as themselves."""
+    params = tuple((name, _hashable(value)) for name, value in operation.params.items())
+    return operation.name, operation.operands, operation.results, params
+
+
+def _hashable(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value  # type: ignore[no-any-return]
+
+
+class Kinds:
+    """The operators of a graph by kind. Layers repeat, so what is known of an operator by itself is asked once per kind.
+
+    Marks are of one kind, whatever passes through them, and so are barriers.
+
+    Args:
+        graph: the graph.
+        late: for every operator whether it belongs to the backward pass or depends on it.
+
+    Attributes:
+        of: for every operator its kind.
+        examples: for every kind an operator,
+        late: and whether it is late.
+    """
+
+    def __init__(self, graph: OperatorGraph, late: Sequence[bool]) -> None:
+        self.of: list[int] = []
+        self.examples: list[Operator] = []
+        self.late: list[bool] = []
+        question: dict[Hashable, int] = {}
+        for operator, is_late in zip(graph.operators, late, strict=True):
+            key: Hashable = operator.name
+            if not is_identity(operator):
+                key = signature(operator.operation), bool(operator.bodies), operator.times, is_late
+            kind = question.setdefault(key, len(question))
+            if kind == len(self.examples):
+                self.examples.append(operator)
+                self.late.append(is_late)
+            self.of.append(kind)
+
+    def each(self, question: Callable[[Operator], _Answer]) -> list[_Answer]:
+        """For every operator what is `question` of its kind."""
+        answers = [question(example) for example in self.examples]
+        return [answers[kind] for kind in self.of]
+
+
+def rule_of(operator: Operator) -> Rule:
+    """The rule of an operator. Control flow is held whole: its bodies are not planned from inside."""
+    if operator.bodies:
+        return replicate(operator.operation, f"'{operator.name}' is not cut: bodies of control flow are run whole")
+    if is_identity(operator):
+        return _identity_rule(operator.operation.operands)
+    return rule_for(operator.operation)
+
+
+@lru_cache(maxsize=1 << 12)
+def _identity_rule(specs: tuple[TensorSpec, ...]) -> Rule:
+    """The rule of identities on such tensors; marks differ in much that does not matter here."""
+    return side_by_side(Operation(MARK, specs, specs))

@@ -1,0 +1,184 @@
+"""Which operators run before others in every plan.
+
+Problem: the lower bound on peak memory must know which tensors exist when an operator runs, whatever the plan.
+
+Method: kernels run in the order of their depth in the graph (`planner.memory.kernel_fusion`). The operators that an
+operator depends on have run before it. Other operators have run before it if their depth is smaller in every plan. The
+depth of a chain is at least the number of its operators that are kernels of their own in every plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from sporax.ir.graph import LITERAL, Operator
+from sporax.planner.memory.instructions import LOOPS, MAYBE_VIEWS, VIEWS
+from sporax.planner.rules import entry_for
+from sporax.planner.rules.loops import RULES
+from sporax.planner.search.operator_rules import is_identity
+from sporax.planner.search.problem import Problem
+
+
+class CompiledForm(Enum):
+    """What an operator becomes in every plan."""
+
+    KERNEL = "kernel"
+    """A kernel of its own."""
+    REDUCTION = "reduction"
+    """A reduction of more elements than there are devices: a kernel, with an elementwise operator before it."""
+    LOOP = "loop"
+    """Melted into the loops that read it, or written out."""
+    VIEW = "view"
+    """A view, or a loop."""
+    OTHER = "other"
+    """Nothing that is sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessors:
+    """What has surely happened when an operator runs.
+
+    Attributes:
+        operator: which one.
+        slack: for every tensor that it is computed from, and every argument, by how much the operator is surely deeper.
+        reach: for every operator that it waits for, and itself, how many kernels there surely are from there on.
+    """
+
+    operator: int
+    slack: Mapping[int, int]
+    reach: Mapping[int, int]
+
+
+class Order:
+    """The operators of a problem, and what they wait for.
+
+    Args:
+        problem: the problem.
+
+    Attributes:
+        sorts: per operator; None for marks and barriers.
+        operands: per operator what it reads, by origin.
+        producer: for every tensor (an origin) that somebody makes, that operator.
+        alive: per operator whether a result of the step depends on it.
+        same: for every tensor one that it may share an array with, the same for all of these.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.graph, self.decisions = problem.graph, problem.decisions
+        self.devices = problem.mesh.num_devices
+        operators = self.graph.operators
+        self.forms = [None if is_identity(operator) else self._form(operator) for operator in operators]
+        self.operands = [self.decisions.operands(number) for number in range(len(operators))]
+        self.producer = {
+            tensor: number
+            for number, operator in enumerate(operators)
+            for tensor in operator.results
+            if self.decisions.origin[tensor] == tensor
+        }
+        self.outputs = frozenset(self.decisions.origin[output] for output in self.graph.outputs if output != LITERAL)
+        self.alive = self._alive()
+        self.same = self._same()
+        self._waits, self._depths = self._waits_for()
+
+    def _form(self, operator: Operator) -> CompiledForm:
+        name = operator.name
+        if operator.bodies or name in RULES:
+            return CompiledForm.OTHER
+        if name in ("dot_general", "conv_general_dilated"):
+            return CompiledForm.OTHER if LITERAL in operator.operands else CompiledForm.KERNEL
+        if name.startswith("reduce_") and "window" not in name:
+            return CompiledForm.REDUCTION if self._ratio(operator) > self.devices else CompiledForm.OTHER
+        if name in VIEWS or name in MAYBE_VIEWS or name == "transpose":
+            return CompiledForm.VIEW
+        if name in ("concatenate", "stack"):
+            return CompiledForm.OTHER
+        return CompiledForm.LOOP if entry_for(name).family in LOOPS or name == "gather" else CompiledForm.KERNEL
+
+    @staticmethod
+    def _ratio(operator: Operator) -> int:
+        """How many times larger the larger one of operand and result is."""
+        sizes = [math.prod(result.shape) for result in (operator.operation.operands[0], operator.operation.results[0])]
+        return max(sizes) // max(min(sizes), 1)
+
+    def _alive(self) -> list[bool]:
+        needed = {*self.outputs}
+        alive = [False] * len(self.graph.operators)
+        for number in reversed(range(len(alive))):
+            origins = {self.decisions.origin[tensor] for tensor in self.graph.operators[number].results}
+            alive[number] = not needed.isdisjoint(origins)
+            if alive[number]:
+                needed.update(self.operands[number])
+        return alive
+
+    def _same(self) -> list[int]:
+        parent = list(range(len(self.graph.tensors)))
+
+        def first(tensor: int) -> int:
+            while parent[tensor] != tensor:
+                tensor = parent[tensor]
+            return tensor
+
+        for operator, sort in zip(self.graph.operators, self.forms, strict=True):
+            grows = operator.name in MAYBE_VIEWS and operator.operands and self._ratio(operator) > self.devices
+            reduces = operator.name.startswith("reduce_") and sort is CompiledForm.OTHER
+            if sort in (None, CompiledForm.VIEW) or reduces:
+                for operand, result in zip(operator.operands, operator.results, strict=False):
+                    if operand != LITERAL and not grows:
+                        parent[first(result)] = first(operand)
+        return [first(tensor) for tensor in parent]
+
+    def _waits_for(self) -> tuple[list[int], list[int]]:
+        """Per operator those that it waits for, as bits, and the number of kernels of the longest chain up to it."""
+        state_of: dict[int, tuple[int, int]] = {}
+        waits: list[int] = []
+        depths: list[int] = []
+        for number, operator in enumerate(self.graph.operators):
+            states = [state_of.get(tensor, (0, 0)) for tensor in operator.operands if tensor != LITERAL]
+            bits, depth = 0, max((placement for _, placement in states), default=0)
+            for placement, _ in states:
+                bits |= placement
+            depth += self.forms[number] in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
+            waits.append(bits)
+            depths.append(depth)
+            if self.forms[number] is None:  # every tensor by itself
+                pairs = zip(operator.operands, operator.results, strict=True)
+                state_of.update((result, state_of.get(operand, (0, 0))) for operand, result in pairs)
+            else:
+                state_of.update(dict.fromkeys(operator.results, (bits | 1 << number, depth)))
+        return waits, depths
+
+    def depends(self, operator: int, on: int) -> bool:
+        """Whether an operator is computed from what another one makes."""
+        return bool(self._waits[operator] >> on & 1)
+
+    def before(self, operator: int, copies: Callable[[int, int], int]) -> Predecessors:
+        """What has surely happened when an operator runs.
+
+        Args:
+            operator: which one.
+            copies: how many kernels surely bring an operand (operator, place) in order before its operator runs.
+        """
+        slack: dict[int, int] = {}
+        reach: dict[int, int] = {}
+        for number in range(operator, -1, -1):
+            if self.forms[number] is None:
+                pairs = zip(self.operands[number], self.graph.operators[number].results, strict=True)
+                for tensor, result in pairs:
+                    if result in slack and tensor != LITERAL:
+                        slack[tensor] = max(slack.get(tensor, 0), slack[result])
+            elif number == operator or self.depends(operator, number):
+                kernels = self.forms[number] in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
+                results = self.graph.operators[number].results
+                reach[number] = kernels + max((slack.get(tensor, 0) for tensor in results), default=0)
+                for place, tensor in enumerate(self.operands[number]):
+                    if tensor != LITERAL:
+                        slack[tensor] = max(slack.get(tensor, 0), reach[number] + copies(number, place))
+        slack.update((argument.tensor, self._depths[operator]) for argument in self.graph.inputs)
+        return Predecessors(operator, slack, reach)
+
+    def depth(self, operator: int) -> int:
+        """The number of kernels of the longest chain that ends with an operator."""
+        return self._depths[operator]

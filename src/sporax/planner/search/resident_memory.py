@@ -1,0 +1,34 @@
+"""Memory of tensors for a solver, first model: tensors keep the placement of their bundle until their last reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.memory.peak import live_ranges
+from sporax.planner.search.problem import Problem
+from sporax.planner.search.transient_memory import TickSpan
+
+Usage = Sequence[Mapping[TickSpan, Sequence[int]]]
+
+
+def resident_usage(problem: Problem) -> Usage:
+    """For every decision, when its tensors are there and how many bytes they take, per candidate."""
+    if "usage" not in problem.cache:
+        problem.cache["usage"] = _resident_usage(problem)
+    cached: Usage = problem.cache["usage"]
+    return cached
+
+
+def _resident_usage(problem: Problem) -> Usage:
+    graph, decisions = problem.graph, problem.decisions
+    usage: list[dict[TickSpan, list[int]]] = [{} for _ in problem.choices]
+    for life in live_ranges(graph):
+        origin = decisions.origin[life.tensor]
+        node = decisions.node_of[origin]
+        where = problem.choices[node].tensor_placements[origin]
+        sizes = [local_bytes(graph.tensors[origin], placement, problem.mesh) for placement in where]
+        piece = (life.begin + 1, life.end + 2)
+        before = usage[node].get(piece, [0] * len(sizes))
+        usage[node][piece] = [a + b for a, b in zip(before, sizes, strict=True)]
+    return usage

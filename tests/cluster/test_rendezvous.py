@@ -1,0 +1,221 @@
+"""The scheduler's decisions, without a socket."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sporax.cluster.environment import Role
+from sporax.cluster.rendezvous import (
+    Announce,
+    Await,
+    Cluster,
+    Left,
+    Member,
+    Phase,
+    Refuse,
+    Registered,
+    TimeIsUp,
+    Waiting,
+    Watching,
+    Welcome,
+    natural_key,
+)
+
+
+def member(name: str, rank: int | None = None, *, size: int = 3, host: str = "h", role: Role = Role.WORKER) -> Member:
+    return Member(role, name, rank, size, host, 1000 + (rank or 0))
+
+
+def gathered(*members: Member, server_num: int = 0) -> tuple[Cluster, dict[str, Welcome]]:
+    """A cluster that all of `members` have joined, and what each was told."""
+    cluster = Cluster(len(members) - server_num, server_num, 60)
+    for connection, newcomer in enumerate(members):
+        instructions = cluster.handle(Registered(connection, newcomer))
+        cluster.validate()
+        assert bool(instructions) == (connection == len(members) - 1)
+    return cluster, {members[welcome.connection].node_id: welcome for welcome in instructions}
+
+
+def test_everyone_is_welcomed_when_the_last_has_come():
+    cluster, told = gathered(member("a", 2), member("b", 0), member("c", 1))
+    assert cluster.phase is Phase.RUNNING
+    assert {name: welcome.rank for name, welcome in told.items()} == {"a": 2, "b": 0, "c": 1}
+    assert {welcome.coordinator_address for welcome in told.values()} == {"h:1000"}
+
+
+@given(st.permutations([f"worker-{number}" for number in range(12)]))
+def test_numbers_follow_names_whatever_the_order_of_arrival(names: list[str]):
+    _, told = gathered(*(member(name, size=12) for name in names))
+    assert {name: welcome.rank for name, welcome in told.items()} == {f"worker-{n}": n for n in range(12)}
+
+
+def test_workers_are_awaited_when_all_of_other_machines_wait():
+    cluster, _ = gathered(
+        *(member(name, rank, size=4, host=name[0]) for rank, name in enumerate(["x0", "x1", "y2", "y3"]))
+    )
+    told = []
+    for connection, waits in ((0, True), (1, True), (3, True), (0, False), (2, True), (0, True)):
+        told.append(cluster.handle(Waiting(connection, waits)))
+        cluster.validate()
+    assert told == [
+        [],  # two machines are busy
+        [Await(2, (0, 1)), Await(3, (0, 1))],
+        [Await(2, (0, 1, 3)), Await(3, ())],
+        [Await(2, ())],
+        [Await(0, (1, 2, 3))],
+        [Await(0, ())],  # nobody is left
+    ]
+    assert cluster.handle(Left(0, None)) == []
+    cluster.validate()
+
+
+def test_those_without_a_number_fill_the_gaps():
+    _, told = gathered(member("z", 1), member("b"), member("a"))
+    assert {name: welcome.rank for name, welcome in told.items()} == {"z": 1, "a": 0, "b": 2}
+
+
+def test_local_ranks_count_along_each_host():
+    _, told = gathered(
+        member("a", 3, size=4, host="x"),
+        member("b", 1, size=4, host="x"),
+        member("c", 0, size=4, host="y"),
+        member("d", 2, size=4, host="y"),
+    )
+    assert {name: (w.local_rank, w.local_size) for name, w in told.items()} == {
+        "a": (1, 2), "b": (0, 2), "c": (0, 2), "d": (1, 2),
+    }  # fmt: skip
+    assert told["a"].coordinator_address == "y:1000"
+
+
+def test_servers_are_numbered_apart():
+    _, told = gathered(member("w0", size=2), member("s0", size=2, role=Role.SERVER), member("w1", size=2), server_num=1)
+    assert {name: welcome.rank for name, welcome in told.items()} == {"w0": 0, "w1": 1, "s0": 0}
+
+
+@pytest.mark.parametrize(
+    ("newcomer", "reason"),
+    [
+        (member("b", 1, size=4), "MS_WORKER_NUM must be the scheduler's, 3, but got 4"),
+        (member("a", 1), "MS_NODE_ID must differ between processes, but got 'a' twice"),
+        (member("b", 0), "RANK_ID must differ between processes, but got 0 twice"),
+        (member("b", 3), r"RANK_ID must be in [0, 3), but got 3"),
+        (member("b", role=Role.SERVER), "already has all of its 0 members with the role MS_PSERVER"),
+    ],
+)
+def test_who_does_not_fit_is_told_why_and_the_others_go_on_waiting(newcomer: Member, reason: str):
+    cluster = Cluster(3, 0, 60)
+    cluster.handle(Registered(0, member("a", 0)))
+    (refusal,) = cluster.handle(Registered(1, newcomer))
+    assert isinstance(refusal, Refuse)
+    assert reason in refusal.reason
+    assert cluster.phase is Phase.GATHERING
+    assert list(cluster.members) == [0]
+
+
+def test_latecomers_are_refused():
+    cluster, _ = gathered(member("a"), member("b"), member("c"))
+    assert cluster.handle(Registered(9, member("d"))) == [
+        Refuse(9, "the cluster is already running and takes no new members")
+    ]
+
+
+def test_time_up_names_who_is_missing():
+    cluster = Cluster(4, 0, 60)
+    cluster.handle(Registered(0, member("a", 0, size=4)))
+    cluster.handle(Registered(1, member("c", 2, size=4)))
+    refusals = cluster.handle(TimeIsUp())
+    assert [refusal.connection for refusal in refusals] == [0, 1]
+    assert "2 of 4 workers joined ('a', 'c'); ranks [1, 3] never did" in cluster.failure
+    cluster.validate()
+
+
+def test_time_up_without_numbers_counts_who_is_missing():
+    cluster = Cluster(2, 1, 60)
+    cluster.handle(Registered(0, member("a", size=2)))
+    cluster.handle(TimeIsUp())
+    assert "1 of 2 workers joined ('a'); 1 of them never did" in cluster.failure
+    assert "0 of 1 servers joined (none)" in cluster.failure
+
+
+def test_time_is_of_no_matter_once_all_are_there():
+    cluster, _ = gathered(member("a"), member("b"), member("c"))
+    assert cluster.handle(TimeIsUp()) == []
+
+
+def test_all_leave_in_good_order():
+    cluster, _ = gathered(member("a"), member("b"), member("c"))
+    cluster.handle(Watching(9, "node1"))
+    assert cluster.handle(Left(0, None)) == cluster.handle(Left(2, None)) == []
+    assert cluster.handle(Left(1, None)) == [Announce(9, Phase.DONE)]
+    cluster.validate()
+
+
+def test_a_lost_member_is_named_to_everyone():
+    cluster, _ = gathered(member("a"), member("b"), member("c"))
+    cluster.handle(Watching(9, "node1"))
+    said = cluster.handle(Left(1, "is gone"))
+    assert [(announce.connection, announce.phase) for announce in said] == [
+        (0, Phase.FAILED), (2, Phase.FAILED), (9, Phase.FAILED),
+    ]  # fmt: skip
+    assert cluster.failure == "rank 1 (worker 'b') on h is gone"
+
+
+def test_leaving_while_gathering_makes_room_again():
+    cluster = Cluster(2, 0, 60)
+    cluster.handle(Registered(0, member("a", 0, size=2)))
+    assert cluster.handle(Left(0, "is gone")) == []
+    cluster.handle(Registered(1, member("a", 0, size=2)))
+    assert len(cluster.handle(Registered(2, member("b", 1, size=2)))) == 2
+
+
+def test_a_launchers_failure_ends_the_job_even_before_its_ranks_joined():
+    cluster = Cluster(2, 0, 60)
+    cluster.handle(Registered(0, member("a", 0, size=2)))
+    cluster.handle(Watching(9, "node1"))
+    assert cluster.handle(Left(9, "ended its ranks: why")) == [Refuse(0, "the launcher on node1 ended its ranks: why")]
+
+
+def test_a_launcher_that_comes_too_late_hears_how_it_ended():
+    cluster = Cluster(2, 0, 60)
+    cluster.handle(TimeIsUp())
+    (said,) = cluster.handle(Watching(9, "node1"))
+    assert said == Announce(9, Phase.FAILED, cluster.failure)
+
+
+def test_a_stranger_who_hangs_up_is_no_loss():
+    cluster, _ = gathered(member("a"), member("b"), member("c"))
+    assert cluster.handle(Left(77, "is gone")) == []
+    assert cluster.phase is Phase.RUNNING
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_no_sequence_of_events_breaks_the_cluster(seed: int):
+    """Whatever comes in whatever order: the invariants hold, nobody hears of the end twice, ranks stay distinct."""
+    dice = random.Random(seed)
+    cluster = Cluster(3, 1, 60)
+    heard: set[int] = set()
+    for connection in range(25):
+        known = [*cluster.members, *cluster.watchers, 99]
+        newcomer = member(
+            f"n{dice.randrange(6)}", dice.choice([None, None, 0, 1, 2]), role=dice.choice([Role.WORKER, Role.SERVER])
+        )
+        event = dice.choice(
+            [
+                Registered(connection, newcomer),
+                Registered(connection, newcomer),
+                Watching(connection, "n"),
+                Left(dice.choice(known), dice.choice([None, "is gone"])),
+                TimeIsUp() if dice.random() < 0.1 else Registered(connection, newcomer),
+            ]
+        )
+        for instruction in cluster.handle(event):
+            if isinstance(instruction, Announce):
+                assert instruction.connection not in heard
+                heard.add(instruction.connection)
+        cluster.validate()
+
+
+def test_natural_order():
+    assert sorted(["w10", "w9", "w1", "v2", "w"], key=natural_key) == ["v2", "w", "w1", "w9", "w10"]
