@@ -24,8 +24,11 @@ def test_a_process_learns_its_place_from_the_original_variables():
         "MS_SERVER_NUM": "2",
         "MS_WORKER_NUM": "4",
         "MS_NODE_ID": {"fieldRef": {"fieldPath": "metadata.name"}},
+        "RANK_ID": "0",
+        "MS_PS_INSECURE": "1",
     }
     assert variables(job(servers=2), Role.SERVER)["MS_ROLE"] == "MS_PSERVER"
+    assert variables(job(servers=2), Role.SERVER, 1)["MS_PS_INDEX"] == "1"
 
 
 def test_the_scheduler_listens_on_its_own_address():
@@ -108,7 +111,8 @@ def test_the_job_may_be_closed_to_others_and_its_secret_given_to_its_processes()
         "NetworkPolicy",
     ]
     pod = children.pod(parsed, Role.WORKER, 0, SIZES, None)
-    assert pod["spec"]["containers"][0]["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert pod["spec"]["volumes"][0]["secret"]["secretName"] == "keys"
+    assert {"name": "MS_PS_KEYS", "value": "/etc/sporax/keys"} in pod["spec"]["containers"][0]["env"]
 
 
 def test_every_pod_has_a_name_in_the_dns_before_it_is_ready():

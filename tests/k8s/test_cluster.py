@@ -28,6 +28,8 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
     pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),  # sockets to a killed API server
+    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),  # figures in a report of pytest's newer kind
 ]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

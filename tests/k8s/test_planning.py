@@ -8,7 +8,6 @@ from sporax.k8s.actions import (
     CreatePod,
     DeletePod,
     DeletePodGroup,
-    DrainServers,
     EnsureShared,
     LimitEvictions,
     Report,
@@ -256,7 +255,6 @@ def test_suspending_deletes_the_pods_and_resuming_brings_them_back():
 def test_elastic_workers_follow_the_number_asked_for():
     simulation = running(job(enableDynamicWorker=True))
     simulation.scale("Worker", 4)
-    assert ResizeJob(4, 0) in simulation.step()
     simulation.settle()
     assert simulation.names("Worker") == [f"job-worker-{n}" for n in range(4)]
     simulation.scale("Worker", 1)
@@ -312,20 +310,20 @@ def test_an_elastic_job_fails_below_its_least_number_of_workers():
 
 
 def test_servers_leave_one_by_one_and_only_once_they_are_drained():
-    membership = Membership(is_replicated=True)
+    membership = Membership(True, 2, 3)
     simulation = running(job(servers=3, enableDynamicServer=True), membership=membership)
     simulation.scale("PS", 1)
     actions = simulation.step()
-    assert DrainServers(("job-ps-1", "job-ps-2")) in actions
+    assert ResizeJob(2, 1) in actions
     assert not any(isinstance(action, DeletePod) for action in actions)
-    simulation.extras["membership"] = Membership(is_replicated=True, drained=frozenset({"job-ps-1", "job-ps-2"}))
+    simulation.extras["membership"] = Membership(True, 2, 1, frozenset({"job-ps-1", "job-ps-2"}))
     deleted = [action.name for action in simulation.step() if isinstance(action, DeletePod)]
     assert deleted == ["job-ps-2"]
     assert not [a for a in simulation.step() if isinstance(a, DeletePod)]  # the first is still going
     simulation.advance()
-    simulation.extras["membership"] = Membership(is_replicated=False, drained=frozenset({"job-ps-1"}))
+    simulation.extras["membership"] = Membership(False, 2, 1, frozenset({"job-ps-1"}))
     assert not [a for a in simulation.step() if isinstance(a, DeletePod)]  # copies are being made
-    simulation.extras["membership"] = Membership(is_replicated=True, drained=frozenset({"job-ps-1"}))
+    simulation.extras["membership"] = Membership(True, 2, 1, frozenset({"job-ps-1"}))
     simulation.settle()
     assert simulation.names("PS") == ["job-ps-0"]
     assert simulation.status.restarts == 0
@@ -342,13 +340,13 @@ def test_no_server_is_deleted_while_the_scheduler_does_not_answer():
 
 
 def test_evictions_are_held_while_copies_are_made():
-    simulation = running(job(servers=2), membership=Membership(is_replicated=True))
-    simulation.extras["membership"] = Membership(is_replicated=False)
+    simulation = running(job(servers=2), membership=Membership(True, 2, 2))
+    simulation.extras["membership"] = Membership(False, 2, 2)
     result = simulation.plan()
     assert LimitEvictions(False) in result.actions
     assert result.wake_at is not None
     simulation.step()
-    simulation.extras["membership"] = Membership(is_replicated=True)
+    simulation.extras["membership"] = Membership(True, 2, 2)
     assert LimitEvictions(True) in simulation.step()
 
 

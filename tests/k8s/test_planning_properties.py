@@ -72,16 +72,26 @@ def happen(simulation: Simulation, what: str, number, detail) -> None:
             simulation.status = simulation.plan().status
 
 
+def leave(simulation: Simulation) -> None:
+    """The job's scheduler aims at the sizes it was told: servers beyond are drained, workers beyond end."""
+    sizes = simulation.status.sizes
+    simulation.extras["membership"] = Membership(
+        True, sizes.get("Worker", 0), sizes.get("PS", 0), frozenset(simulation.names("PS"))
+    )
+    for name, pod in list(simulation.pods.items()):
+        if pod.role.value == "Worker" and pod.index >= sizes.get("Worker", 0) and pod.phase is Phase.RUNNING:
+            simulation.end(name)
+
+
 def recover(simulation: Simulation) -> None:
     """Nothing bad happens any more: what runs is ready, all time passes, servers can always leave."""
-    leaving = frozenset(simulation.names("PS"))
-    simulation.extras["membership"] = Membership(is_replicated=True, drained=leaving)
     if simulation.body["spec"]["runPolicy"].get("suspend"):
         simulation.spec(runPolicy=simulation.body["spec"]["runPolicy"] | {"suspend": False})
     for _ in range(40):
         simulation.pods = {
             name: replace(pod, is_ready=pod.phase is Phase.RUNNING) for name, pod in simulation.pods.items()
         }
+        leave(simulation)
         simulation.step()
         simulation.advance()
         simulation.wait(400)

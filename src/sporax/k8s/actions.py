@@ -37,15 +37,8 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainServers:
-    """Ask the job's scheduler to move everything off these servers."""
-
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ResizeJob:
-    """Tell the job's scheduler how many workers and servers the job has from now on."""
+    """Tell the job's scheduler how many workers and servers the job is to have; servers beyond hand over what they hold."""
 
     workers: int
     servers: int
@@ -77,17 +70,7 @@ class Report:
     message: str
 
 
-Action = (
-    EnsureShared
-    | CreatePod
-    | DeletePod
-    | DrainServers
-    | ResizeJob
-    | LimitEvictions
-    | DeletePodGroup
-    | DeleteJob
-    | Report
-)
+Action = EnsureShared | CreatePod | DeletePod | ResizeJob | LimitEvictions | DeletePodGroup | DeleteJob | Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from sporax.k8s.spec import Job, RestartPolicy, Role, scheduler_port
 Manifest = dict[str, Any]
 
 _MS_ROLES = {Role.SCHEDULER: "MS_SCHED", Role.SERVER: "MS_PSERVER", Role.WORKER: "MS_WORKER"}
+_KEYS_PATH = "/etc/sporax/keys"
 _SERVER_GRACE_SECONDS = 60  # a server writes its log and hands its slots over before it goes
 
 
@@ -43,9 +44,8 @@ def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | N
     container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
     _add_port(container)
     if job.spec.replica_spec(Role.SCHEDULER) is not None:
-        _add_environment(container, environment(job, role, sizes))
-    if job.spec.security_policy is not None and job.spec.security_policy.secret_name:
-        container.setdefault("envFrom", []).append({"secretRef": {"name": job.spec.security_policy.secret_name}})
+        _add_environment(container, [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job)])
+    _add_keys(job, body, container)
     if role is Role.SERVER:
         body.setdefault("terminationGracePeriodSeconds", _SERVER_GRACE_SECONDS)
         _add_state_volume(job, name, body, container)
@@ -73,6 +73,30 @@ def environment(job: Job, role: Role, sizes: dict[Role, int]) -> list[Manifest]:
         {"name": "MS_WORKER_NUM", "value": str(sizes.get(Role.WORKER, 0))},
         {"name": "MS_NODE_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
+
+
+def _own_number(role: Role, index: int) -> list[Manifest]:
+    """A process has the number of its pod, so that worker 0 is rank 0 and the last pod is the last member."""
+    variable = {Role.WORKER: "RANK_ID", Role.SERVER: "MS_PS_INDEX"}.get(role)
+    return [] if variable is None else [{"name": variable, "value": str(index)}]
+
+
+def _server_settings(job: Job) -> list[Manifest]:
+    """What processes of a job with parameter servers need to know."""
+    part = job.spec.replica_spec(Role.SERVER)
+    if part is None:
+        return []
+    policy, claim = job.spec.security_policy, part.persistent_volume_claim_template
+    if policy is not None and policy.secret_name:
+        settings = [{"name": "MS_PS_KEYS", "value": _KEYS_PATH}]
+    else:  # as in the original: the cluster's network is trusted
+        settings = [{"name": "MS_PS_INSECURE", "value": "1"}]
+    if claim is not None:
+        settings += [
+            {"name": "MS_ENABLE_RECOVERY", "value": "1"},
+            {"name": "MS_RECOVERY_PATH", "value": claim.mount_path},
+        ]
+    return settings
 
 
 def shared(job: Job, budget_version: str) -> list[Manifest]:
@@ -219,6 +243,17 @@ def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
     ours = {variable["name"] for variable in variables}
     kept = [variable for variable in container.get("env") or [] if variable["name"] not in ours]
     container["env"] = [*variables, *kept]
+
+
+def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
+    """Mount the job's keys where its processes read them."""
+    policy = job.spec.security_policy
+    if policy is None or not policy.secret_name:
+        return
+    volume = {"name": "sporax-keys", "secret": {"secretName": policy.secret_name, "defaultMode": 0o400}}
+    body.setdefault("volumes", []).append(volume)
+    mount = {"name": "sporax-keys", "mountPath": _KEYS_PATH, "readOnly": True}
+    container.setdefault("volumeMounts", []).append(mount)
 
 
 def _add_state_volume(job: Job, name: str, body: Manifest, container: Manifest) -> None:

@@ -17,6 +17,7 @@ from sporax.ir.errors import SporaxImportError, SporaxValueError
 try:
     from sporax.k8s import manifests, operator, submission, view
     from sporax.k8s.client import JobClient
+    from sporax.k8s.membership import ParameterServerMembership
     from sporax.k8s.spec import Role
 except ModuleNotFoundError as error:
     raise SporaxImportError(
@@ -191,5 +192,5 @@ def _operator(arguments: argparse.Namespace) -> int:
         metrics_port=arguments.metrics_port or None,
         liveness_port=arguments.liveness_port or None,
     )
-    asyncio.run(operator.serve(options))
+    asyncio.run(operator.serve(options, membership=ParameterServerMembership()))
     return 0

@@ -8,11 +8,16 @@ another image or is being replaced, is handled without: nothing is ever deleted 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import json
 from typing import Protocol
 
 from sporax.k8s.observed import Membership
-from sporax.k8s.spec import Job
+from sporax.k8s.spec import Job, scheduler_port
+from sporax.ps.local import Asker
+from sporax.ps.messages import GetStatus, GetWanted, Scale, StatusIs, Wanted
+
+_ANSWER_SECONDS = 1.0  # a scheduler that is up answers in milliseconds; others must not hold up the job
 
 
 class MembershipClient(Protocol):
@@ -21,8 +26,50 @@ class MembershipClient(Protocol):
     async def read(self, job: Job, address: str) -> Membership | None:
         """What the scheduler of a job, at the pod address `address`, says; None if it does not answer."""
 
-    async def drain(self, job: Job, address: str, servers: Sequence[str]) -> None:
-        """Ask that these servers, named as their pods, hand over all they hold."""
+    async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
+        """Tell a new size; servers beyond it hand over what they hold."""
+
+
+class ParameterServerMembership:
+    """Asks the scheduler of Sporax's own parameter server, which listens on the port after the job's.
+
+    A job whose connections are encrypted does not answer: the operator may not read its keys.
+    """
+
+    async def read(self, job: Job, address: str) -> Membership | None:
+        """What the scheduler says; None if it does not answer."""
+        return await asyncio.to_thread(_read, _place(job, address))
 
     async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
         """Tell a new size."""
+        await asyncio.to_thread(_resize, _place(job, address), workers, servers)
+
+
+def _place(job: Job, address: str) -> str:
+    """Where the parameter server's scheduler listens."""
+    return f"{address}:{scheduler_port(job.spec) + 1}"
+
+
+def _read(place: str) -> Membership | None:
+    """Ask for the state and the sizes."""
+    asker = Asker(place)
+    try:
+        answer = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        wanted = asker.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if answer is not None else None
+    finally:
+        asker.close()
+    if answer is None or wanted is None:
+        return None
+    state = json.loads(answer.text)
+    needs_copies = state["durability"] == "replica" and wanted.servers > 1
+    is_replicated = not needs_copies or all(backup >= 0 and synced for _, backup, synced in state["slots"])
+    return Membership(is_replicated, wanted.workers, wanted.servers, frozenset(wanted.retired))
+
+
+def _resize(place: str, workers: int, servers: int) -> None:
+    """Tell the sizes; the scheduler's answer says that it has heard."""
+    asker = Asker(place)
+    try:
+        asker.ask(Scale(workers, servers), Wanted, _ANSWER_SECONDS)
+    finally:
+        asker.close()

@@ -67,10 +67,14 @@ class Membership:
 
     Attributes:
         is_replicated: whether every slot has all its copies, so that one more server may go.
+        workers: how many the scheduler aims at.
+        servers: how many the scheduler aims at; those beyond hand over what they hold.
         drained: names of servers that hold nothing any more.
     """
 
     is_replicated: bool
+    workers: int
+    servers: int
     drained: frozenset[str] = frozenset()
 
 

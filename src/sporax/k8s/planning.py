@@ -27,7 +27,6 @@ from sporax.k8s.actions import (
     DeleteJob,
     DeletePod,
     DeletePodGroup,
-    DrainServers,
     EnsureShared,
     LimitEvictions,
     Plan,
@@ -122,6 +121,7 @@ def _advance(draft: Draft) -> None:
     else:
         if late is not None:
             draft.wake_at(late)
+        _tell_sizes(draft)
         _shrink(draft)
         _grow(draft)
         _guard_servers(draft)
@@ -164,7 +164,6 @@ def _decide_sizes(draft: Draft) -> None:
     if resized:
         text = ", ".join(f"{role} {count}" for role, count in sizes.items())
         draft.report("Normal", "Resized", f"The job has a new size: {text}.")
-        draft.actions.append(ResizeJob(sizes.get(Role.WORKER.value, 0), sizes.get(Role.SERVER.value, 0)))
     if refusals:
         message = "; ".join(refusals)
         if draft.state(facts.SCALED, "False", "NotAsAsked", message):
@@ -190,14 +189,26 @@ def _deadline(draft: Draft) -> datetime | None:
     return None if seconds is None or start is None else start + timedelta(seconds=seconds)
 
 
+def _tell_sizes(draft: Draft) -> None:
+    """Tell the job's scheduler the sizes, until it says that it aims at them."""
+    told, wanted = draft.membership, (draft.status.size(Role.WORKER), draft.status.size(Role.SERVER))
+    if told is not None and (told.workers, told.servers) != wanted:
+        draft.actions.append(ResizeJob(*wanted))
+        draft.wake_after(_POLL_SECONDS)
+
+
 def _shrink(draft: Draft) -> None:
-    """Delete pods that have been replaced in the records, and pods beyond the size of their role."""
+    """Delete pods that have been replaced in the records, and pods beyond the size of their role.
+
+    In a job whose scheduler answers, workers beyond the size end by themselves between two steps; servers are drained.
+    """
+    leave_by_themselves = {Role.SERVER} if draft.membership is None else {Role.SERVER, Role.WORKER}
     beyond = {role: set(draft.pods) - set(draft.wanted(role)) for role in Role}
     for pod in draft.pods.values():
         if pod.is_deleting:
             continue
         is_settled = draft.record(pod.name).settled_uid == pod.uid
-        if is_settled or (pod.name in beyond[pod.role] and (pod.role is not Role.SERVER or not pod.is_active)):
+        if is_settled or (pod.name in beyond[pod.role] and (pod.role not in leave_by_themselves or not pod.is_active)):
             draft.remember(pod.name, settled_uid=pod.uid)
             draft.actions.append(DeletePod(pod.name, pod.uid))
     _drain(draft, [pod for pod in draft.pods_of(Role.SERVER) if pod.name in beyond[Role.SERVER] and pod.is_active])
@@ -211,7 +222,6 @@ def _drain(draft: Draft, leaving: list[Pod]) -> None:
     if not leaving:
         return
     draft.wake_after(_POLL_SECONDS)
-    draft.actions.append(DrainServers(tuple(pod.name for pod in leaving)))
     if draft.membership is None or any(pod.is_deleting for pod in leaving):
         return
     last = leaving[-1]

@@ -16,7 +16,6 @@ from sporax.k8s.actions import (
     DeleteJob,
     DeletePod,
     DeletePodGroup,
-    DrainServers,
     EnsureShared,
     LimitEvictions,
     Plan,
@@ -129,8 +128,6 @@ class Reconciler:
                 await self._cluster.delete_pod_group(job, gang)
             case LimitEvictions(allowed):
                 await self._cluster.limit_evictions(job, allowed)
-            case DrainServers(servers) if self._membership is not None and address:
-                await self._membership.drain(job, address, servers)
             case ResizeJob(workers, servers) if self._membership is not None and address:
                 await self._membership.resize(job, address, workers, servers)
 

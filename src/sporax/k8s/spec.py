@@ -148,7 +148,7 @@ class SecurityPolicy(_Spec, frozen=True):
     """Who may talk to a job's processes.
 
     Attributes:
-        secret_name: a Secret whose keys become environment variables of every pod of the job.
+        secret_name: a Secret with the `keys.json` of `sporax ps keys`, mounted into every pod of the job.
         network_policy: whether only pods of the job (and the operator) may connect to its pods.
     """
 

@@ -77,6 +77,7 @@ class ProcessKubelet:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(timeout=30)
+        self._client.close()
         for pod in self._pods.values():
             self._signal(pod, signal.SIGKILL)
 
@@ -206,6 +207,9 @@ class ProcessKubelet:
         body = pod.body
         container = next(item for item in body["spec"]["containers"] if item["name"] == "mindspore")
         environment = {"PATH": f"{_PYTHON}:{os.environ['PATH']}", "HOME": str(self.folder), "LANG": "C.UTF-8"}
+        own_folder = self.folder / "tmp" / body["metadata"]["uid"]  # what a container writes is gone with its pod
+        own_folder.mkdir(parents=True, exist_ok=True)
+        environment["TMPDIR"] = str(own_folder)
         environment |= self.environment | self._variables(pod, container)
         command = [*container.get("command", []), *container.get("args", [])]
         image = (
@@ -240,19 +244,10 @@ class ProcessKubelet:
         """The container's environment."""
         fields = {"status.podIP": pod.address, "metadata.name": pod.name, "metadata.namespace": pod.body["metadata"]["namespace"]}  # fmt: skip
         values = {}
-        for source in container.get("envFrom", []):
-            values |= self._secret(pod.body["metadata"]["namespace"], source["secretRef"]["name"])
         for variable in container.get("env", []):
             reference = variable.get("valueFrom", {}).get("fieldRef")
             values[variable["name"]] = fields[reference["fieldPath"]] if reference else variable.get("value", "")
         return values
-
-    def _secret(self, namespace: str, name: str) -> dict[str, str]:
-        import base64
-
-        answer = self._client.get(f"/api/v1/namespaces/{namespace}/secrets/{name}")
-        answer.raise_for_status()
-        return {key: base64.b64decode(value).decode() for key, value in answer.json().get("data", {}).items()}
 
     def _write_hosts(self) -> None:
         """The names of all pods, in place: bind mounts hold on to the file itself."""

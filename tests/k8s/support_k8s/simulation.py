@@ -8,7 +8,7 @@ from typing import Any
 
 from sporax.k8s.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, Report
 from sporax.k8s.names import pod_name
-from sporax.k8s.observed import Membership, Phase, Pod
+from sporax.k8s.observed import Phase, Pod
 from sporax.k8s.planning import plan
 from sporax.k8s.spec import read_job
 from sporax.k8s.status import Status
@@ -105,7 +105,3 @@ class Simulation:
                 self.is_deleted = True
             case Report(_, reason, _):
                 self.events.append(reason)
-
-
-def healthy(**drained: Any) -> Membership:
-    return Membership(is_replicated=True, drained=frozenset(drained.get("drained", ())))
