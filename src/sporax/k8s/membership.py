@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Protocol
+import time
+import uuid
+from typing import Protocol, TypeVar
 
 from sporax.k8s.observed import Membership
 from sporax.k8s.spec import Job, scheduler_port
-from sporax.ps.local import Asker
-from sporax.ps.messages import GetStatus, GetWanted, Scale, StatusIs, Wanted
+from sporax.ps.messages import GetStatus, GetWanted, Message, Scale, StatusIs, Wanted
+from sporax.ps.transport import Transport, receive, send
+from sporax.ps.wire import WireError, decode
 
 _ANSWER_SECONDS = 1.0  # a scheduler that is up answers in milliseconds; others must not hold up the job
 
@@ -52,12 +55,8 @@ def _place(job: Job, address: str) -> str:
 
 def _read(place: str) -> Membership | None:
     """Ask for the state and the sizes."""
-    asker = Asker(place)
-    try:
-        answer = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
-        wanted = asker.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if answer is not None else None
-    finally:
-        asker.close()
+    answer = _ask(place, GetStatus(), StatusIs)
+    wanted = _ask(place, GetWanted(), Wanted) if answer is not None else None
     if answer is None or wanted is None:
         return None
     state = json.loads(answer.text)
@@ -67,9 +66,28 @@ def _read(place: str) -> Membership | None:
 
 
 def _resize(place: str, workers: int, servers: int) -> None:
-    """Tell the sizes; the scheduler's answer says that it has heard."""
-    asker = Asker(place)
+    """Tell the sizes. If this is lost, the next look finds the old sizes and tells again."""
+    _ask(place, Scale(workers, servers), Wanted)
+
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+def _ask(place: str, question: Message, kind: type[Answer]) -> Answer | None:
+    """One question over a connection of its own; None when no answer came in time."""
+    transport, end = Transport(None), time.monotonic() + _ANSWER_SECONDS
     try:
-        asker.ask(Scale(workers, servers), Wanted, _ANSWER_SECONDS)
+        socket = transport.connect(f"tcp://{place}", b"operator-" + uuid.uuid4().bytes)
+        send(socket, question)
+        while (left := end - time.monotonic()) > 0:
+            socket.poll(left * 1000)
+            while (parts := receive(socket)) is not None:
+                try:
+                    message = decode(parts)[0]
+                except WireError:
+                    continue
+                if isinstance(message, kind):
+                    return message
     finally:
-        asker.close()
+        transport.close()
+    return None
