@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from support_k8s.control_plane import ADMIN_TOKEN, HOW_TO, ControlPlane, assets
+from support_k8s.control_plane import HOW_TO, assets
 from support_k8s.jobs import INVALID, job
-from support_k8s.kubelet import ProcessKubelet
-
-from sporax.k8s.status import Status, read_status
+from support_k8s.site import example, sleeping
 
 pytestmark = [
     pytest.mark.cluster,
@@ -36,101 +27,9 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "06-kubernetes"
 
 
-class Site:
-    """A control plane, a kubelet and an operator, with the calls that tests need."""
-
-    def __init__(self, folder: Path) -> None:
-        self.plane = ControlPlane(folder)
-        self.plane.start()
-        for name in ("1-crd.yaml", "2-rbac.yaml"):
-            self.plane.kubectl("apply", "-f", str(DEPLOY / name))
-        self.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
-        token = self.plane.account_token("sporax-system", "sporax-operator")
-        self.config = self.plane.kubeconfig(token, "operator")
-        environment = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
-        self.kubelet = ProcessKubelet(self.plane.url, ADMIN_TOKEN, folder / "kubelet", environment=environment)
-        self.kubelet.start()
-        self.operator: subprocess.Popen[bytes] | None = None
-        self.start_operator()
-
-    def start_operator(self) -> None:
-        command = [sys.executable, "-m", "sporax", "k8s", "operator", "--metrics_port", "0", "--liveness_port", "0"]
-        with open(self.plane.folder / "operator.log", "ab") as log:
-            environment = os.environ | {"KUBECONFIG": str(self.config)}
-            self.operator = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-    def kill_operator(self) -> None:
-        assert self.operator is not None
-        self.operator.kill()
-        self.operator.wait()
-
-    def stop(self) -> None:
-        if self.operator is not None:
-            self.operator.send_signal(signal.SIGTERM)
-            self.operator.wait(timeout=20)
-        self.kubelet.stop()
-        self.plane.stop()
-
-    def apply(self, body: dict[str, Any]) -> str:
-        body = {**body, "metadata": {"name": body["metadata"]["name"]}}
-        return self.plane.kubectl("apply", "--validate=false", "-f", "-", text=json.dumps(body), check=False)
-
-    def status(self, name: str) -> Status:
-        text = self.plane.kubectl("get", "msjob", name, "-o", "json", check=False)
-        return read_status(json.loads(text).get("status") if text.startswith("{") else None)
-
-    def pods(self, name: str) -> list[str]:
-        selector = f"mindspore.gitee.com/job-name={name}"
-        return self.plane.kubectl("get", "pods", "-l", selector, "-o", "name").split()
-
-    def until(self, holds: Callable[[], Any], seconds: float = 60.0, what: str = "") -> float:
-        start = time.monotonic()
-        while not holds():
-            assert time.monotonic() - start < seconds, f"{what} did not come true in {seconds} s"
-            time.sleep(0.1)
-        return time.monotonic() - start
-
-    def until_in(self, name: str, state: str, seconds: float = 60.0) -> Status:
-        def holds() -> bool:
-            status = self.status(name)
-            assert state == "Failed" or not status.is_true("Failed"), status.condition("Failed")
-            return status.is_true(state)
-
-        self.until(holds, seconds, f"{name} {state}")
-        return self.status(name)
-
-    def delete(self, name: str) -> None:
-        """Delete a job; nothing of it may be left."""
-        self.plane.kubectl("delete", "msjob", name, "--wait=false")
-        kinds = "pods,services,poddisruptionbudgets,persistentvolumeclaims"
-        selector = f"mindspore.gitee.com/job-name={name}"
-        left = lambda: self.plane.kubectl("get", kinds, "-l", selector, "-o", "name").split()
-        self.until(lambda: not left(), 60, f"everything of {name} gone")
-        self.until(lambda: not [pod for pod in self.kubelet.alive() if pod.startswith(f"{name}-")], 10, "no process")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Iterator[Site]:
-    site = Site(tmp_path_factory.mktemp("site"))
-    yield site
-    site.stop()
-
-
-def sleeping(body: dict[str, Any], seconds: int = 300) -> dict[str, Any]:
-    """Every pod sleeps; workers succeed after `seconds`."""
-    for name, part in body["spec"]["msReplicaSpecs"].items():
-        time_to_sleep = seconds if name == "Worker" else 300
-        part["template"]["spec"]["containers"][0]["command"] = ["sleep", str(time_to_sleep)]
-    return body
-
-
-def example(name: str) -> dict[str, Any]:
-    return yaml.safe_load((EXAMPLES / name).read_text())
-
-
 def test_a_job_runs_soon_after_it_is_applied_and_leaves_nothing_behind(site, record_property):
     site.apply(sleeping(job("quick", servers=2)))
-    record_property("apply_to_running_seconds", site.until(lambda: site.status("quick").is_true("Running")))
+    record_property("applied_to_running_seconds", site.until(lambda: site.status("quick").is_true("Running")))
     assert len(site.pods("quick")) == 5
     columns = site.plane.kubectl("get", "msj", "quick")
     assert [word in columns for word in ("STATE", "WORKERS", "SERVERS", "RESTARTS", "Running")] == [True] * 5
