@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from sporax.ps.local import BackgroundCluster, background
+from sporax.launch.ps_cluster import BackgroundCluster, background
 from sporax.ps.messages import OptimizerSpec, VariableSpec
 from sporax.ps.store import Dense, Store
 
@@ -44,7 +44,9 @@ def totals(store: Store) -> tuple[np.ndarray, np.ndarray]:
 
 
 @contextmanager
-def killing(cluster: BackgroundCluster, targets: list[tuple[str, int]], pause: float, seed: int = 0) -> Iterator[list[str]]:
+def killing(
+    cluster: BackgroundCluster, targets: list[tuple[str, int]], pause: float, seed: int = 0
+) -> Iterator[list[str]]:
     """Kill or stop one of `targets` again and again, until the end of the block."""
     done: list[str] = []
     ending = threading.Event()
@@ -180,6 +182,7 @@ def test_a_worker_killed_in_the_middle_of_its_push_changes_nothing() -> None:
     results = []
     for die_at in (-1, 4):
         with background(2, 2, MS_PS_STALENESS="0") as cluster:
+
             def start(rank: int, die_at: int) -> subprocess.Popen[str]:
                 command = [sys.executable, "-c", WORKER, cluster.cluster.address, str(rank), "9", str(die_at)]
                 return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

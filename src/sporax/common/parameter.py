@@ -361,7 +361,9 @@ def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
     elif not context.graph_mode():
         problem = "the mode must be GRAPH_MODE, but it is PYNATIVE_MODE"
     elif init_in_server and not parameter.name.endswith("embedding_table"):
-        problem = f"'init_in_server' is for embedding tables, whose names end with 'embedding_table', not '{parameter.name}'"
+        problem = (
+            f"'init_in_server' is for embedding tables, whose names end with 'embedding_table', not '{parameter.name}'"
+        )
     elif not jnp.issubdtype(parameter.dtype.np_dtype, jnp.floating):
         problem = f"parameter '{parameter.name}' must be of floats, but is {parameter.dtype}"
     elif parameter.size * parameter.itemsize > _MOST_SERVED_BYTES:

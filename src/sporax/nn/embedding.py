@@ -144,7 +144,9 @@ class EmbeddingLookup(Cell):
         """
         session = parameter_server.session()
         if session is None or not self._is_served or self.embedding_table.server_rows is None:
-            raise SporaxRuntimeError("For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not.")
+            raise SporaxRuntimeError(
+                "For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not."
+            )
         ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
         self.embedding_table.server_rows.prefetch(session, np.clip(ids, 0, self.vocab_size - 1))
 

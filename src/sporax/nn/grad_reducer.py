@@ -67,7 +67,9 @@ class DistributedGradReducer(Cell):
         self.mean = config.gradients_mean if mean is None else bool(mean)
         self.degree = degree or groups.find(None).size
         self.group = group
-        positions = [index for index, each in enumerate(parameters) if not each.layerwise_parallel and not each.is_param_ps]
+        positions = [
+            index for index, each in enumerate(parameters) if not each.layerwise_parallel and not each.is_param_ps
+        ]
         self.num_gradients = len(parameters)
         reduced = [parameters[index] for index in positions]
         ids = dict(zip(positions, fusion_ids(reduced, positions, fusion_type, config), strict=True))

@@ -14,7 +14,19 @@ from typing import Any
 import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ps.client_state import Action, Answered, AskView, ClientState, Done, Event, Failed, NewView, Send, Submit, Tick
+from sporax.ps.client_state import (
+    Action,
+    Answered,
+    AskView,
+    ClientState,
+    Done,
+    Event,
+    Failed,
+    NewView,
+    Send,
+    Submit,
+    Tick,
+)
 from sporax.ps.messages import Message
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
@@ -49,9 +61,7 @@ class Client:
         self._identity = b"client-" + uuid.uuid4().bytes
         self._epoch = -1
 
-    def submit(
-        self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0
-    ) -> int:
+    def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
         """Send a request; gives its number.
 
         Args:
@@ -101,7 +111,7 @@ class Client:
         self._look_at_view()
         if not self._sockets:
             time.sleep(min(seconds, 0.01))
-        for zmq_socket, _ in self._poller.poll(seconds * 1000) if self._sockets else ():
+        for zmq_socket, _ in self._poller.poll(int(seconds * 1000)) if self._sockets else ():
             while (parts := receive(zmq_socket)) is not None:
                 try:
                     message, frames = decode(parts)

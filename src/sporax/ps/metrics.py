@@ -28,7 +28,7 @@ class MetricsPage:
 
     def __init__(self, port: int, read: Callable[[], Mapping[str, float]], host: str = "127.0.0.1") -> None:
         class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:  # noqa: N802 (the base class names it)
+            def do_GET(self) -> None:
                 body = exposition(read()).encode() if self.path == "/metrics" else b"ok\n"
                 self.send_response(200 if self.path in ("/metrics", "/healthz") else 404)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")

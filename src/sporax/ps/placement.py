@@ -119,7 +119,9 @@ def rebalanced(
     load = Counter(holders.backup for holders in result)
     for slot, holders in enumerate(result):
         if holders.backup < 0 and holders.primary in live:
-            backup = min((server for server in usable if server != holders.primary), key=lambda server: (load[server], server))
+            backup = min(
+                (server for server in usable if server != holders.primary), key=lambda server: (load[server], server)
+            )
             load[backup] += 1
             result[slot] = Holders(holders.primary, backup)
     return result
@@ -138,7 +140,7 @@ def dated(old: Sequence[Holders], new: Sequence[Holders], epoch: int) -> list[Ho
 def _wanted_primaries(slots: Sequence[Holders], usable: Sequence[int], live: Collection[int]) -> list[int]:
     """The server each slot should have as its primary, with as few moves as possible."""
     goal = [holders.primary for holders in slots]
-    load = Counter({server: 0 for server in usable})
+    load = Counter(dict.fromkeys(usable, 0))
     load.update(primary for primary in goal if primary in load)
     least = len(slots) // len(usable)
     for slot, primary in enumerate(goal):

@@ -66,7 +66,9 @@ class SchedulerLink:
         if not self._joined.wait(timeout) or self.welcome is None:
             self.close()
             reason = self.stopped or f"it gave no answer for {timeout:.0f} s, or too few servers came"
-            raise SporaxRuntimeError(f"For 'sporax.ps', the scheduler at {address} must make this process a worker, but {reason}.")
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', the scheduler at {address} must make this process a worker, but {reason}."
+            )
 
     @property
     def rank(self) -> int:
@@ -132,7 +134,10 @@ class SchedulerLink:
                 else:
                     epoch = self.view.epoch if self.view is not None else 0
                     gauges = {"pid": float(os.getpid()), **self.gauges}
-                    send(scheduler, Heartbeat("worker", self.rank, self.incarnation, now, epoch, dict(self.clocks), {}, gauges))
+                    send(
+                        scheduler,
+                        Heartbeat("worker", self.rank, self.incarnation, now, epoch, dict(self.clocks), {}, gauges),
+                    )
                     next_beat = now + self.welcome.options.heartbeat_seconds
             while not self._outgoing.empty():
                 send(scheduler, self._outgoing.get())
@@ -168,5 +173,3 @@ class SchedulerLink:
             self.view = view
         if self.welcome is not None and view.slots:
             self._joined.set()
-
-

@@ -164,7 +164,7 @@ class Server:
         poller.register(self._scheduler, zmq.POLLIN)
         next_tick = next_beat = 0.0
         while not self._halted and not stop():
-            poller.poll(0 if self._to_write else _TICK_SECONDS * 1000)
+            poller.poll(0 if self._to_write else int(_TICK_SECONDS * 1000))
             self._take_batch()
             self._commit()
             now = time.monotonic()

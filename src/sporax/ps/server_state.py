@@ -613,8 +613,10 @@ class ServerState:
             lead.backup, lead.since, lead.backup_lsn = backup, since, -1
             lead.image_sent = lead.needs_backup = lead.synced = False
         assert self.view is not None
-        if state.lsn and state.members != self.view.members and not any(
-            flight.record.members == self.view.members for flight in lead.flights
+        if (
+            state.lsn
+            and state.members != self.view.members
+            and not any(flight.record.members == self.view.members for flight in lead.flights)
         ):
             self._launch(slot, (), [], [], (), [], self.view.members)
 
@@ -704,8 +706,6 @@ def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
     reader = EntryReader(frames)
     for entry in entries:
         reader.take(entry)
-
-
 
 
 _GET_VIEW = GetView()

@@ -267,9 +267,7 @@ class SlotState:
         )
 
 
-def combined(
-    slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]]]
-) -> tuple[list[Entry], list[Frame]]:
+def combined(slot: SlotState, pushes: list[tuple[float, list[Entry], list[Frame]]]) -> tuple[list[Entry], list[Frame]]:
     """The mean of several workers' gradients, as entries and frames; the order of `pushes` (by rank) fixes every bit.
 
     Args:
@@ -318,4 +316,3 @@ def summed_rows(ids: Ids, gradients: Floats) -> tuple[Ids, Floats]:
     ids, gradients = ids[order], gradients[order]
     starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
     return ids[starts], np.add.reduceat(gradients, starts, axis=0)
-

@@ -36,7 +36,6 @@ from sporax.ps.security import Keys
 from sporax.ps.slot import summed_rows
 from sporax.ps.wire import Floats, Frame, Ids, chunks
 
-
 KEYS_PER_PART = 64
 
 
@@ -314,7 +313,9 @@ class Store:
                 if (slot, entry.key) in plan.rows:
                     value = np.empty(entry.values, np.float32)
                     _fill(value, parts)
-                    rows[entry.key][plan.rows[(slot, entry.key)].positions] = value.reshape(-1, plan.widths[entry.key][1])
+                    rows[entry.key][plan.rows[(slot, entry.key)].positions] = value.reshape(
+                        -1, plan.widths[entry.key][1]
+                    )
                 else:
                     _scatter(segments[(slot, entry.key)], dense, entry.values, parts)
         return dense, rows
@@ -377,7 +378,7 @@ def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
 
 def _fill(target: Floats, frames: Iterator[Frame]) -> None:
     """Copy frames into an array until it is full."""
-    view = memoryview(target.view(np.uint8))
+    view = memoryview(target.view(np.uint8).data)
     start = 0
     while start < len(view):
         frame = next(frames)

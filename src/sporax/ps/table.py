@@ -114,13 +114,21 @@ class Table:
         """
         position = self._index.find(ids)
         missing = position < 0
-        rows = self._slabs[0][np.where(missing, 0, position)] if self.count else np.empty((len(ids), self.spec.width), np.float32)
+        rows = (
+            self._slabs[0][np.where(missing, 0, position)]
+            if self.count
+            else np.empty((len(ids), self.spec.width), np.float32)
+        )
         if missing.any():
             rows[missing] = self.first(ids[missing])
         if before and self._before is not None:
             old_ids, old_rows = self._before
             at = np.searchsorted(old_ids, ids)
-            changed = (at < len(old_ids)) & (old_ids[np.minimum(at, len(old_ids) - 1)] == ids) if len(old_ids) else missing & False
+            changed = (
+                (at < len(old_ids)) & (old_ids[np.minimum(at, len(old_ids) - 1)] == ids)
+                if len(old_ids)
+                else missing & False
+            )
             rows[changed] = old_rows[at[changed]]
         return rows
 
@@ -221,7 +229,14 @@ class Table:
         """Everything to keep: ids, times of use, seen ids and counts, the update before, then the slabs."""
         count = self.count
         old_ids, old_rows = self._before or (np.empty(0, np.int64), np.empty((0, self.spec.width), np.float32))
-        fixed = [self._ids[:count], self._used[:count], self._seen_ids, self._seen_counts, old_ids, old_rows]
+        fixed: list[npt.NDArray[np.generic]] = [
+            self._ids[:count],
+            self._used[:count],
+            self._seen_ids,
+            self._seen_counts,
+            old_ids,
+            old_rows,
+        ]
         return [*fixed, *(slab[:count] for slab in self._slabs)]
 
     @classmethod
@@ -246,7 +261,12 @@ class Table:
 
     def kept_scalars(self) -> dict[str, float]:
         """Numbers that go with `arrays()`."""
-        counts = {"updates": self.updates, "changed": self.changed, "refused": self.refused_rows, "evicted": self.evicted_rows}
+        counts = {
+            "updates": self.updates,
+            "changed": self.changed,
+            "refused": self.refused_rows,
+            "evicted": self.evicted_rows,
+        }
         return {**self.scalars, **counts}
 
 

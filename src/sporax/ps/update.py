@@ -118,9 +118,7 @@ def rule_of(spec: OptimizerSpec) -> Rule:
 
 def first_state(spec: OptimizerSpec) -> tuple[float, ...]:
     """What each state array is filled with at first."""
-    return tuple(
-        spec.constants[value] if isinstance(value, str) else float(value) for _, value in rule_of(spec).state
-    )
+    return tuple(spec.constants[value] if isinstance(value, str) else float(value) for _, value in rule_of(spec).state)
 
 
 def advanced(spec: OptimizerSpec, scalars: dict[str, float]) -> dict[str, float]:
@@ -133,7 +131,9 @@ def advanced(spec: OptimizerSpec, scalars: dict[str, float]) -> dict[str, float]
     }
 
 
-def move(spec: OptimizerSpec, gradient: Any, value: Any, state: Arrays, rate: float, scalars: dict[str, float]) -> Arrays:
+def move(
+    spec: OptimizerSpec, gradient: Any, value: Any, state: Arrays, rate: float, scalars: dict[str, float]
+) -> Arrays:
     """New value and state arrays; nothing is changed in place.
 
     Args:

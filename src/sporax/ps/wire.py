@@ -71,7 +71,9 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
     head = memoryview(frames[0])
     magic, version, _, count, length, checksum, body = HEADER.unpack_from(head)
     if magic != _MAGIC or version != _VERSION:
-        raise WireError(f"For 'sporax.ps', a header must begin with {_MAGIC!r} {_VERSION}, but got {magic!r} {version}.")
+        raise WireError(
+            f"For 'sporax.ps', a header must begin with {_MAGIC!r} {_VERSION}, but got {magic!r} {version}."
+        )
     packed = head[HEADER.size :]
     if length != len(packed) or length > MAX_STRUCT_BYTES or checksum != zlib.crc32(packed):
         raise WireError("For 'sporax.ps', the struct of a message does not fit its header.")
@@ -86,7 +88,7 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
 
 def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     """The bytes of an array in frames of at most `CHUNK_BYTES`, without a copy when it is contiguous."""
-    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
 
 

@@ -86,7 +86,9 @@ class RowCache:
         self._step += 1
         self._used[places] = self._step
         self._in_step.update(int(place) for place in places)
-        return places[inverse].astype(np.int32).reshape(ids.shape), self._rows[places[inverse]].reshape(*ids.shape, self.width)
+        return places[inverse].astype(np.int32).reshape(ids.shape), self._rows[places[inverse]].reshape(
+            *ids.shape, self.width
+        )
 
     def _allocate(self) -> None:
         """Take the memory at the first lookup: tables that are served as a whole need none."""
@@ -314,7 +316,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
             "with `sporax run --server_num=S --worker_num=W`, or set the variables yourself."
         )
     if role == "MS_SCHED" and with_ranks:
-        from sporax.ps.launch import serve_ranks
+        from sporax.ps.rendezvous import serve_ranks
 
         serve_ranks(environ)
     if role != "MS_WORKER":
@@ -372,7 +374,9 @@ def _check_agrees(config: PsConfig, store: Store) -> None:
             )
 
 
-def exchange_in_program(session: Session, part: Part, rates: jax.Array, gradients: Sequence[jax.Array]) -> list[jax.Array]:
+def exchange_in_program(
+    session: Session, part: Part, rates: jax.Array, gradients: Sequence[jax.Array]
+) -> list[jax.Array]:
     """`Session.exchange` as part of a compiled program; gives the new dense values, and a number that grows.
 
     The calls of one process keep the order of the program where it runs alone; over several processes XLA cannot keep
@@ -424,4 +428,3 @@ def lookup_in_program(session: Session, cache: RowCache, table: jax.Array, ids: 
 
     look_up.defvjp(forward, backward)
     return look_up(table, ids)
-

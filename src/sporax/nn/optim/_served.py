@@ -45,7 +45,8 @@ class ServedParameters:
         self._table_parameters = [optimizer.parameters[index] for index in self.tables]
         groups = [kinds.index(_kind(optimizer, index)) for index in self.dense]
         caches = [
-            (_cache_of(optimizer.parameters[index]), specs[kinds.index(_kind(optimizer, index))]) for index in self.tables
+            (_cache_of(optimizer.parameters[index]), specs[kinds.index(_kind(optimizer, index))])
+            for index in self.tables
         ]
         values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
@@ -100,5 +101,3 @@ def _spec(optimizer: Optimizer, decay: float) -> Any:
 
     rule, constants = optimizer.server_rule()
     return OptimizerSpec(rule, constants, decay, float(np.float32(1.0 / optimizer.loss_scale)))
-
-

@@ -42,9 +42,7 @@ class Adagrad(Optimizer):
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
-        return update_rules.adagrad(
-            jnp, gradient, parameter, slots[0], rate=at.rate, update_slots=self.update_slots
-        )
+        return update_rules.adagrad(jnp, gradient, parameter, slots[0], rate=at.rate, update_slots=self.update_slots)
 
     def server_rule(self) -> tuple[str, dict[str, float]]:
         """See `Optimizer`."""

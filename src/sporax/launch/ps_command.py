@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.ps.local import Asker
+from sporax.ps.asker import Asker
 from sporax.ps.messages import GetStatus, Scale, StatusIs, Wanted
 from sporax.ps.metrics import exposition
 from sporax.ps.security import keys_for, write_keys
@@ -68,7 +68,9 @@ def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
         raise SporaxValueError("For 'sporax ps scale', --workers or --servers must be given, but neither was.")
     for name in ("workers", "servers"):
         if getattr(arguments, name) == 0 or getattr(arguments, name) < -1:
-            raise SporaxValueError(f"For 'sporax ps scale', --{name} must be at least 1, but got {getattr(arguments, name)}.")
+            raise SporaxValueError(
+                f"For 'sporax ps scale', --{name} must be at least 1, but got {getattr(arguments, name)}."
+            )
     wanted = asker.ask(Scale(arguments.workers, arguments.servers), Wanted, _ANSWER_SECONDS)
     if wanted is None:
         raise _silent(address)
@@ -94,7 +96,9 @@ def _status(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
 
 def table(status: dict[str, Any]) -> str:
     """The state of a job as text."""
-    staleness = {0: "synchronous", -1: "asynchronous"}.get(status["staleness"], f"at most {status['staleness']} steps apart")
+    staleness = {0: "synchronous", -1: "asynchronous"}.get(
+        status["staleness"], f"at most {status['staleness']} steps apart"
+    )
     lines = [f"job {status['job']}  epoch {status['epoch']}  {staleness}  durability {status['durability']}"]
     if status["note"]:
         lines.append(status["note"])
@@ -126,4 +130,6 @@ def _metrics(status: dict[str, Any]) -> str:
 
 
 def _silent(address: str) -> SporaxRuntimeError:
-    return SporaxRuntimeError(f"For 'sporax ps', the scheduler at {address} must answer, but did not in {_ANSWER_SECONDS:.0f} s.")
+    return SporaxRuntimeError(
+        f"For 'sporax ps', the scheduler at {address} must answer, but did not in {_ANSWER_SECONDS:.0f} s."
+    )
