@@ -40,4 +40,4 @@ def test_formulas_equal_those_of_nn(name: str) -> None:
         gradient = rng.standard_normal(50).astype(np.float32)
         optimizer.construct((ms.Tensor(gradient),))  # operation by operation: a compiled step may fuse
         server.update(gradient, rate)
-        np.testing.assert_array_max_ulp(parameter.asnumpy(), server.value, 0 if name != "ftrl" else 4)
+        np.testing.assert_array_max_ulp(parameter.asnumpy(), server.value, 0 if name != "ftrl" else 16)

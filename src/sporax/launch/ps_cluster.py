@@ -23,6 +23,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.rank import rank_command
 from sporax.launch.target import Target
 from sporax.ps.asker import Asker
+from sporax.ps.main import REPLACED
 from sporax.ps.messages import Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
 from sporax.ps.security import Keys
 
@@ -149,7 +150,7 @@ class LocalCluster:
         elif child.role == "scheduler" and self.wanted is not None and self.wanted.error:
             self._fail(self.wanted.error)
         elif child.starts > self._max_restarts or (
-            status > 0 and now - child.started < _QUIET_SECONDS and child.starts > 3
+            status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS and child.starts > 3
         ):
             self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
         elif status > 0 and child.role in ("worker", "scheduler"):

@@ -16,6 +16,10 @@ from sporax.ps.environment import PsEnvironment
 from sporax.ps.security import keys_for
 
 
+REPLACED = 75
+"""Exit code of a server that a supervisor should start again."""
+
+
 def main(role: str, environ: Mapping[str, str] = os.environ) -> int:
     """Run one role until the job ends; gives the exit code."""
     place = PsEnvironment.read(environ)
@@ -61,3 +65,5 @@ def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
         metrics_port=place.metrics_port,
     )
     server.run()
+    if server.ends_for_another:
+        raise SystemExit(REPLACED)

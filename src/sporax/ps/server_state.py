@@ -129,9 +129,10 @@ class DropSlot:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """End this process."""
+    """End this process; `again`: a new one shall take its place."""
 
     reason: str
+    again: bool = False
 
 
 Action = Reply | ToServer | ToScheduler | Store | StoreSlot | DropSlot | Halt
@@ -214,6 +215,7 @@ class ServerState:
         self.leads: dict[int, _Lead] = {}
         self.follows: dict[int, _Follow] = {}
         self.lease_until = -1e9
+        self.is_known = False
         self.counts: Counter[str] = Counter()
         self._wanting: dict[int, tuple[bytes, ServerAddress]] = {}
         self._now = 0.0
@@ -570,10 +572,11 @@ class ServerState:
 
     def _heartbeat_reply(self, sender: bytes, message: HeartbeatReply, frames: tuple[Frame, ...]) -> None:
         if message.unknown:
-            self._actions.append(Halt("the scheduler has replaced this server"))
+            self._actions.append(Halt("the scheduler has replaced this server", again=True))
             return
         if message.view is not None:
             self._install(message.view)
+        self.is_known = True
         self.lease_until = max(self.lease_until, message.sent + self.options.lease_seconds)
 
     def _install(self, view: View) -> None:
@@ -584,7 +587,7 @@ class ServerState:
         servers = {server.index: server for server in view.servers}
         me = servers.get(self.index)
         if me is not None and me.incarnation > self.incarnation:
-            self._actions.append(Halt("the scheduler has replaced this server"))
+            self._actions.append(Halt("the scheduler has replaced this server", again=True))
             return
         for slot, holders in enumerate(view.slots):
             leads, follows = holders.primary == self.index, holders.backup == self.index
