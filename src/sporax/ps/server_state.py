@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from sporax.ps.messages import (
     Accepted,
     Acked,
@@ -553,6 +555,9 @@ class ServerState:
     def _send_image(self, slot: int, lead: _Lead) -> None:
         assert lead.backup is not None
         image, frames = self.states[slot].image()
+        # Replay passes over records before the image's epoch: those that a former leader wrote and this one overruled.
+        # All that this leader sends from now on is of this epoch or a later one.
+        image = msgspec.structs.replace(image, epoch=self.view.epoch if self.view is not None else 0)
         lead.image_sent, lead.backup_lsn = True, -1
         self._actions.append(ToServer(lead.backup, image, tuple(frames)))
         for flight in lead.flights:
@@ -564,7 +569,6 @@ class ServerState:
             self.counts["fenced_records"] += 1
             return
         state = SlotState.from_image(message, list(frames), self.options.staleness)
-        state.epoch = self.view.epoch if self.view is not None else state.epoch
         self.states[message.slot] = state
         follow.fresh, follow.unstored = True, 0
         if self.stores:
