@@ -568,6 +568,8 @@ class ServerState:
         if follow is None or not self._sender_is(sender, follow.leader):
             self.counts["fenced_records"] += 1
             return
+        if follow.fresh and message.lsn <= self.states[message.slot].lsn:
+            return  # it was asked for twice; what came since then has been confirmed and must stay
         state = SlotState.from_image(message, list(frames), self.options.staleness)
         self.states[message.slot] = state
         follow.fresh, follow.unstored = True, 0
