@@ -139,7 +139,9 @@ class Simulation:
             simulated = self.servers[int(to.split("-")[1])]
             if to == f"server-{simulated.index}-{simulated.start}":
                 if simulated.paused:
-                    heapq.heappush(self.queue, (self.now + 0.05, next(self.order), to, sender, wire_of(message, frames)))
+                    heapq.heappush(
+                        self.queue, (self.now + 0.05, next(self.order), to, sender, wire_of(message, frames))
+                    )
                 else:
                     self.to_server(simulated, sender, message, frames)
         else:
@@ -179,7 +181,11 @@ class Simulation:
             if simulated.paused:
                 continue
             if simulated.machine is None:
-                self.send("scheduler", identity, Register("server", f"s{simulated.index}", simulated.index, "h", str(simulated.start)))
+                self.send(
+                    "scheduler",
+                    identity,
+                    Register("server", f"s{simulated.index}", simulated.index, "h", str(simulated.start)),
+                )
                 continue
             self.do_server(simulated, simulated.machine.handle(server.Tick(), self.now))
             if simulated.machine is None:
@@ -228,7 +234,9 @@ class Simulation:
                     queue += machine.handle(server.Stored(record.slot, record.lsn), self.now)
                 case server.StoreSlot(slot):
                     image, frames = machine.states[slot].image()
-                    simulated.images[slot] = SlotState.from_image(image, [bytes(frame) for frame in frames], self.options.staleness)
+                    simulated.images[slot] = SlotState.from_image(
+                        image, [bytes(frame) for frame in frames], self.options.staleness
+                    )
                 case server.DropSlot(slot):
                     simulated.images.pop(slot, None)
                 case server.Halt():

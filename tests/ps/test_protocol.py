@@ -21,7 +21,9 @@ BAD = Faults(drop=0.1, repeat=0.2, delay=0.2)
 SLOTS = 3
 
 
-def job(seed: int, *, staleness: int = -1, durability: str = "replica", servers: int = 3, faults: Faults = BAD) -> Simulation:
+def job(
+    seed: int, *, staleness: int = -1, durability: str = "replica", servers: int = 3, faults: Faults = BAD
+) -> Simulation:
     options = Options(staleness, durability, SLOTS, lease_seconds=1.0, heartbeat_seconds=0.1)
     simulation = Simulation(seed, servers, 2, options, faults)
     simulation.initialise()
@@ -32,7 +34,9 @@ def job(seed: int, *, staleness: int = -1, durability: str = "replica", servers:
 @pytest.mark.parametrize("seed", range(4))
 def test_each_push_counts_once_over_a_bad_network(durability: str, seed: int) -> None:
     simulation = job(seed, durability=durability)
-    keys = [simulation.push(rank, slot, seq, seq - 1) for seq in range(1, 9) for slot in range(SLOTS) for rank in (0, 1)]
+    keys = [
+        simulation.push(rank, slot, seq, seq - 1) for seq in range(1, 9) for slot in range(SLOTS) for rank in (0, 1)
+    ]
     simulation.run_until(lambda: all(key in simulation.answers for key in keys))
     for slot in range(SLOTS):
         assert simulation.value_of(0, slot).tolist() == [16.0] * 4
@@ -123,7 +127,11 @@ def test_bounded_staleness_stops_the_fast_worker() -> None:
 
 def test_a_lease_of_samples_counts_once_whoever_pushes_it() -> None:
     simulation = job(0, faults=Faults())
-    keys = [simulation.push(0, 0, 1, 0, lease=7), simulation.push(1, 0, 1, 0, lease=7), simulation.push(1, 0, 2, 1, lease=8)]
+    keys = [
+        simulation.push(0, 0, 1, 0, lease=7),
+        simulation.push(1, 0, 1, 0, lease=7),
+        simulation.push(1, 0, 2, 1, lease=8),
+    ]
     simulation.run_until(lambda: all(key in simulation.answers for key in keys))
     assert simulation.value_of(0, 0).tolist() == [2.0] * 4
 
@@ -214,3 +222,9 @@ def test_members_change_at_one_clock_for_all_slots() -> None:
         simulation.run(0.2)
     assert [entry.ranks for entry in simulation.scheduler.view.members] == [[0, 1], [0]]
     assert {tuple(simulation.value_of(0, slot).tolist()) for slot in range(SLOTS)} == {(30.0,) * 4}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 300))
+def test_crashes_on_a_bad_network_many_seeds(seed: int) -> None:
+    test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash(seed, "replica" if seed % 2 else "process")

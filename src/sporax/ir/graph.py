@@ -1,11 +1,10 @@
 """A whole step as a graph of operators, without JAX.
 
-The lowering makes it from a step's jaxpr: calls are written out in their callers' place, control flow keeps its bodies as
-graphs of their own. Tensors are numbers; `OperatorGraph.tensors` says what each is. Operators stand in an order in
-which they can run.
+The lowering makes it from the jaxpr of a step: calls are inlined, control flow keeps its bodies as graphs. Tensors are
+numbers; `OperatorGraph.tensors` describes each. Operators are in an order in which they can run.
 
-The boundaries of the facade's operators are operators too: a *mark*, which passes its tensors through and carries a value
-that says where they are (`sporax.ir.marks`).
+The boundaries of the facade's operators are operators too: a *mark* passes its tensors through and carries a value that
+says where they are (`sporax.ir.marks`).
 """
 
 from __future__ import annotations
@@ -27,6 +26,12 @@ MARK = "mark"
 
 IDENTITIES = frozenset({MARK, "optimization_barrier"})
 """Operations that hand on every tensor by itself. Their plans have no assignment, and results lie as operands do."""
+
+MICRO_LOOP = "micro_batches"
+"""Name scope of the loop over micro batches: the scan forward and the one backward that a pipeline is cut from."""
+
+STAGE, SEGMENT = "stage", "segment"
+"""Name scopes ``stage:1`` and ``segment:0`` say where in a pipeline the operators inside them belong."""
 
 
 class Role(Enum):
@@ -68,6 +73,7 @@ class Operator:
         backward: whether it belongs to a derivative.
         bodies: of control flow, in the order of the primitive's own parameters.
         times: how often it runs per step; more than once where a loop has been written out (`sporax.planner.loops.inline`).
+        stage, segment: of the pipeline, where the user's Cells say so.
     """
 
     operation: Operation
@@ -77,6 +83,8 @@ class Operator:
     backward: bool = False
     bodies: tuple[OperatorGraph, ...] = ()
     times: int = 1
+    stage: int | None = None
+    segment: int | None = None
 
     @property
     def name(self) -> str:
@@ -125,7 +133,7 @@ class OperatorGraph:
 
     def producers(self) -> dict[int, int]:
         """For every tensor that an operator makes, the position of that operator."""
-        return {tensor: number for number, each in enumerate(self.operators) for tensor in each.results}
+        return {tensor: number for number, operator in enumerate(self.operators) for tensor in operator.results}
 
     def consumers(self) -> dict[int, list[int]]:
         """For every tensor the positions of the operators that read it, in order, once each."""

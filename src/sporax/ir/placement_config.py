@@ -1,4 +1,4 @@
-"""Where values live besides the devices: parameter servers, and host memory or disk."""
+"""Where values are stored besides the devices: parameter servers, host memory, or disk."""
 
 from __future__ import annotations
 
