@@ -1,4 +1,4 @@
-"""Parameters that several pipeline stages use."""
+"""Beside MindSpore's names for pipelines: a step's timeline, and Parameters that several stages use."""
 
 from __future__ import annotations
 

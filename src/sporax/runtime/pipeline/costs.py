@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import median
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.hardware import HardwareProfile
@@ -15,6 +16,7 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.pipeline.generators import SCHEDULES, generate
 from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
+from sporax.planner.pipeline.timeline import Times
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.runtime.pipeline.planning import PlannedChunk, PlannedPipeline
 
@@ -43,6 +45,18 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
 def simulated(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> Outcome:
     """One step of the pipeline in simulated time."""
     return simulate(pipeline.schedule, pipeline_costs(pipeline, model, profile))
+
+
+def with_measured(costs: PipelineCosts, times: Times) -> PipelineCosts:
+    """The costs with measured seconds: of every chunk and kind of task the median."""
+    found: dict[tuple[int, int], dict[TaskKind, list[float]]] = {}
+    for task, (start, end) in times.items():
+        found.setdefault((task.stage, task.chunk), {}).setdefault(task.kind, []).append(end - start)
+    chunks = {
+        place: replace(chunk, seconds={kind: median(all_) for kind, all_ in found.get(place, {}).items()} or chunk.seconds)
+        for place, chunk in costs.chunks.items()
+    }
+    return replace(costs, chunks=chunks)
 
 
 def summarize_pipeline(

@@ -20,13 +20,13 @@ from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import SCHEDULE, PlanSettings
 from sporax.planner.auto import price_list
 from sporax.planner.cost.model import CostModel
-from sporax.planner.pipeline.simulate import Outcome
+from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
-from sporax.planner.pipeline.timeline import svg, times_of
+from sporax.planner.pipeline.timeline import Times, svg, times_of
 from sporax.planner.report.listeners import conduct
 from sporax.runtime import joint
 from sporax.runtime.global_view import fitting_hardware, sharding_of
-from sporax.runtime.pipeline.costs import simulated, summarize_pipeline
+from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.planning import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 
@@ -87,6 +87,11 @@ class PipelinedStep:
     def simulate(self) -> Outcome:
         """One step in simulated time."""
         return simulated(self.pipeline, self.model, self._profile)
+
+    def replayed(self, times: Times) -> Outcome:
+        """One step in simulated time, with the times that tasks took when they were measured (`CompiledPipeline.timed`)."""
+        costs = pipeline_costs(self.pipeline, self.model, self._profile)
+        return simulate(self.pipeline.schedule, with_measured(costs, times))
 
     def report(self, path: str | Path) -> None:
         """Write a page for a browser: the table per stage and the timeline."""
