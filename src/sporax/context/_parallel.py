@@ -22,7 +22,6 @@ from sporax.context._nested import (
 )
 from sporax.context._settings import Reader, Setter, Settings, kind, number, one_of, read, stored
 from sporax.ir.errors import SporaxValueError
-from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.parallel_config import (
     COMMUNI_PARALLEL_MODES,
     MAX_RANKS,
@@ -30,6 +29,7 @@ from sporax.ir.parallel_config import (
     ParallelConfig,
     ParallelMode,
 )
+from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.runtime import distributed, state
 
 _SET = "set_auto_parallel_context"

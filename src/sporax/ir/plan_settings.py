@@ -55,7 +55,8 @@ class PlanSettings:
         """The settings with what the environment says instead, so that plans can be tried without touching a script.
 
         ``SPORAX_HARDWARE`` is a profile or ``"symbolic"``, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and
-        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``, and ``SPORAX_PLAN_STAGES=auto`` switches on ``auto_pipeline``.
+        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``; ``SPORAX_PLAN_STAGES=auto`` switches on
+        ``auto_pipeline``.
 
         Raises:
             SporaxValueError: an unknown mode, or a size that cannot be read.

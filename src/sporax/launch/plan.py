@@ -29,7 +29,20 @@ from sporax.launch.simulation import simulated_devices
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
-_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--html", "--hardware", "--mode", "--memory", "--schedule", "--stages", "--steps")}
+_FLAGS = {
+    flag: flag[2:]
+    for flag in (
+        "--devices",
+        "--json",
+        "--html",
+        "--hardware",
+        "--mode",
+        "--memory",
+        "--schedule",
+        "--stages",
+        "--steps",
+    )
+}
 _NUMBERS = ("--devices", "--steps")
 _VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
 
@@ -53,7 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
     add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
     add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
-    add("--schedule", metavar="NAME", help="of pipelines: also simulate this schedule, or all of them, and say which is best")
+    add(
+        "--schedule",
+        metavar="NAME",
+        help="of pipelines: also simulate this schedule, or all of them, and say which is best",
+    )
     add("--stages", choices=("auto",), help="of pipelines: let the planner choose the stage of every operator")
     add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
     add(

@@ -116,7 +116,6 @@ class PipelineCell(MicroBatched):
         """
         raise SporaxValueError("For 'PipelineCell', 'shard' must be called on the network it wraps, not on itself.")
 
-
     def construct(self, *inputs: Any) -> Tensor:
         """As `MicroBatched`; with several pipeline stages as one loop, which the stages are cut from."""
         if context.snapshot().pipeline_stages == 1 or not state.compiling():

@@ -54,9 +54,7 @@ class Partition:
         return sum(start <= block for start in self.starts) - 1
 
 
-def partition(
-    blocks: Sequence[Block], num_stages: int, num_micro: int, memory_bytes: float | None = None
-) -> Partition:
+def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_bytes: float | None = None) -> Partition:
     """The best cut of a chain into stages of at least one block each.
 
     Args:
@@ -80,13 +78,15 @@ def partition(
 
     def peak(stage: int, first: int, end: int) -> float:
         micros = min(num_micro, num_stages - stage)
-        return state[end] - state[first] + micros * (kept[end] - kept[first])
+        return float(state[end] - state[first] + micros * (kept[end] - kept[first]))
 
     best: list[dict[int, tuple[float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, ())}]
     for stage in range(num_stages):
         following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
         for first, (slowest, sent, starts) in best[-1].items():
-            ends = [count] if stage == num_stages - 1 else range(first + 1, count - (num_stages - stage - 1) + 1)
+            ends: Sequence[int] = (
+                [count] if stage == num_stages - 1 else range(first + 1, count - (num_stages - stage - 1) + 1)
+            )
             for end in ends:
                 if memory_bytes is not None and peak(stage, first, end) > memory_bytes:
                     continue
@@ -101,10 +101,10 @@ def partition(
             f"{memory_bytes:.3g} bytes, but none does."
         )
     _, sent, starts = best[-1][count]
-    ends = (*starts[1:], count)
+    last = (*starts[1:], count)
     return Partition(
         starts,
-        tuple(time[end] - time[first] for first, end in zip(starts, ends, strict=True)),
+        tuple(time[end] - time[first] for first, end in zip(starts, last, strict=True)),
         sent,
-        tuple(peak(stage, first, end) for stage, (first, end) in enumerate(zip(starts, ends, strict=True))),
+        tuple(peak(stage, first, end) for stage, (first, end) in enumerate(zip(starts, last, strict=True))),
     )

@@ -16,8 +16,8 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.pipeline.generators import SCHEDULES, generate
 from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
-from sporax.planner.pipeline.timeline import Times
 from sporax.planner.pipeline.summary import PipelineSummary
+from sporax.planner.pipeline.timeline import Times
 from sporax.runtime.pipeline.planning import PlannedChunk, PlannedPipeline
 
 
@@ -30,8 +30,7 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
         profile: has the link between stages.
     """
     chunks = {
-        place: _chunk_costs(chunk, model)
-        for place, chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True)
+        place: _chunk_costs(chunk, model) for place, chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True)
     }
     base: dict[int, float] = {}
     for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
@@ -53,7 +52,9 @@ def with_measured(costs: PipelineCosts, times: Times) -> PipelineCosts:
     for task, (start, end) in times.items():
         found.setdefault((task.stage, task.chunk), {}).setdefault(task.kind, []).append(end - start)
     chunks = {
-        place: replace(chunk, seconds={kind: median(all_) for kind, all_ in found.get(place, {}).items()} or chunk.seconds)
+        place: replace(
+            chunk, seconds={kind: median(all_) for kind, all_ in found.get(place, {}).items()} or chunk.seconds
+        )
         for place, chunk in costs.chunks.items()
     }
     return replace(costs, chunks=chunks)
@@ -105,7 +106,9 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
     def size(entries: Iterable[tuple[Slot, Placement]], *kinds: str) -> float:
         return float(
             sum(
-                replace(tensors[slot.number], shape=Placement(place.dims).local_shape(tensors[slot.number].shape, mesh)).num_bytes
+                replace(
+                    tensors[slot.number], shape=Placement(place.dims).local_shape(tensors[slot.number].shape, mesh)
+                ).num_bytes
                 for slot, place in dict(entries).items()
                 if slot.kind in kinds
             )

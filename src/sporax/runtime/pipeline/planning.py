@@ -199,8 +199,8 @@ def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments:
     found = (schedule.num_stages, len(schedule.route), schedule.num_micro)
     if wanted != found:
         raise SporaxRuntimeError(
-            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {wanted}, but '{schedule.name}' is "
-            f"for {found}."
+            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {wanted}, but '{schedule.name}' "
+            f"is for {found}."
         )
 
 
@@ -240,8 +240,8 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
         segments.add(segment)
     if len(stages) != config.pipeline_stages:
         raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are in "
-            f"{len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
+            f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are "
+            f"in {len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
         )
     return 1 + max(segments)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
-from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.hardware import HardwareProfile
+from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
 from sporax.ir.placement import prime_mesh
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.pipeline.assign import StageOf
@@ -104,10 +104,7 @@ def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: Ha
         if phase is Phase.FORWARD:
             made.update(dict.fromkeys(operator.results, number))
     crossing = _crossing_bytes(graph, made, last, count)
-    return [
-        Block(name, *values)
-        for name, *values in zip(chain.names, seconds, crossing, state, kept, strict=True)
-    ]
+    return [Block(name, *values) for name, *values in zip(chain.names, seconds, crossing, state, kept, strict=True)]
 
 
 def _crossing_bytes(
