@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sporax.ir.layout import Layout
+from sporax.ir.pipeline_schedule import PipelineSchedule
 
 
 class ParallelMode:
@@ -124,6 +125,7 @@ class ParallelConfig:
     pipeline_scheduler: str = "1f1b"
     pipeline_result_broadcast: bool = False
     auto_pipeline: bool = False
+    pipeline_schedule: PipelineSchedule | None = None
     # Communication.
     comm_fusion: CommFusion = field(default_factory=CommFusion)
     all_reduce_fusion_config: tuple[int, ...] = ()
