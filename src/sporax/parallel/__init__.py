@@ -51,5 +51,7 @@ def __getattr__(name: str) -> Any:
     if name in _PLANS:
         return getattr(importlib.import_module("sporax.parallel._plans"), name)
     if name == "shard":
-        return importlib.import_module("sporax.ops").shard
+        from sporax import ops
+
+        return ops.shard
     raise missing_name(__name__, name)
