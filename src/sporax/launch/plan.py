@@ -174,10 +174,10 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _plan(program: target.Target, show: Show) -> int:
-    from sporax.planner.report import listeners as watch  # here: other commands stay without the planner
+    from sporax.planner.report import listeners  # here: other commands stay without the planner
 
-    watch.watchers.append(show)
-    watch.conduct.only_plans = show.steps > 1
+    listeners.plan_listeners.append(show)
+    listeners.step_execution.plan_only = show.steps > 1
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)
