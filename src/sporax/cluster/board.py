@@ -13,6 +13,7 @@ A rank that computes is never idle, whether it evaluates, compiles or goes round
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import socket
@@ -74,7 +75,9 @@ class Board:
                 "where one of them does not come, only time-outs will tell",
                 file=sys.stderr,
             )
-            return Board(place, Path(tempfile.mkdtemp(prefix="sporax-board-")))
+            directory = Path(tempfile.mkdtemp(prefix="sporax-board-"))
+            atexit.register(private.remove, directory)
+            return Board(place, directory)
 
     def begin(self) -> None:
         """Count an exchange."""

@@ -45,7 +45,7 @@ _HELLO_SECONDS = 10.0
 _SEND_SECONDS = 2.0
 """How long a peer may take to accept a message; messages are small, so this is one that does not read."""
 _MAX_STRANGERS = 256
-"""Peers that have not proved anything yet; more are not accepted, so that they cannot use up this process's descriptors."""
+"""Peers that have not proved anything yet. When another comes, the oldest goes: members answer at once, and must get in."""
 UNPROTECTED = (
     "the job has no token: every process that reaches {0}:{1} can take part in it or end it "
     "(`sporax run --token-file FILE`, or SPORAX_TOKEN on every process)"
@@ -141,10 +141,9 @@ class Scheduler:
             stream, address = self._listener.accept()
         except OSError:
             return  # it was gone again before we came to it
-        strangers = sum(connection.deadline is not None for connection in self._connections.values())
-        if strangers >= _MAX_STRANGERS:
-            stream.close()
-            return
+        strangers = [known for known in self._connections.values() if known.deadline is not None]
+        if len(strangers) >= _MAX_STRANGERS:
+            self._refuse_stranger(strangers[0], "too many have said nothing, and it has waited the longest")
         stream.settimeout(_SEND_SECONDS)
         deadline = time.monotonic() + _HELLO_SECONDS
         connection = _Connection(self._next_number, stream, str(address[0]), token.new_nonce(), deadline)

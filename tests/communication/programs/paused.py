@@ -13,7 +13,7 @@ from sporax.communication import get_rank, init
 SECONDS = 12.0
 
 init()
-ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_context(mode=ms.GRAPH_MODE, device_id=int(os.environ["DEVICE_ID"]))
 ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
 net = nn.Dense(4, 4)
 step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), nn.SGD(net.trainable_params(), 0.1))
