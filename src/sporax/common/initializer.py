@@ -8,9 +8,9 @@ a Parameter created in slices the same as a whole one: threefry bits depend on t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -74,13 +74,15 @@ class BoundInitializer:
             self.recipe._initialize(array)
             arranged = array if arrange is None else arrange(jnp.asarray(array))
             return jnp.asarray(arranged) if sharding is None else place(arranged, sharding)
-        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange)
+        maker = _maker(
+            cast("Any", type(self.recipe)), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange
+        )
         return maker(self.recipe, self.ticket)
 
 
 @lru_cache(maxsize=512)
 def _maker(
-    kind: type[Initializer],
+    kind: Hashable,
     settings: tuple[Any, ...],
     shape: Shape,
     dtype: Any,

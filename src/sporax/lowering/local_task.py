@@ -17,7 +17,7 @@ from sporax.ir.placement import Axes, Placement
 from sporax.lowering.permute import permute
 from sporax.planner.rules import Assignment, Kind, Operation, Rule, placements
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 

@@ -51,7 +51,7 @@ def __getattr__(name: str) -> Any:
     if name in _PLANS:
         return getattr(importlib.import_module("sporax.parallel._plans"), name)
     if name == "shard":
-        from sporax import ops
+        from sporax.ops._core.shard import shard
 
-        return ops.shard
+        return shard
     raise missing_name(__name__, name)

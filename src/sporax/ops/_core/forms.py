@@ -7,7 +7,6 @@ state what it needs without importing the others.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sporax.ops._core.parameters import Parameters
@@ -39,4 +38,4 @@ class ClassForm(Protocol):
     """A `primitive.Primitive`."""
 
     attrs: dict[str, Any]
-    _attributes: Mapping[str, Any]
+    _attributes: dict[str, Any]
