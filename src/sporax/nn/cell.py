@@ -24,7 +24,6 @@ from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError,
 from sporax.ir.graph import SEGMENT, STAGE
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
-from sporax.nn._tree import CellTree
 from sporax.ops._core.marking import kept_batch_parallel
 from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
@@ -35,7 +34,7 @@ from sporax.runtime.program import Program
 _PLAIN = (bool, int, float, str, type(None), DType)
 
 
-class Cell(CellTree, PlacementMarks, CellHooks):
+class Cell(PlacementMarks["Cell"], CellHooks):
     """Base class of all networks and layers. Subclasses define ``construct``.
 
     In GRAPH_MODE calling a Cell runs one compiled program; in PYNATIVE_MODE, or inside another compiled program,
