@@ -19,7 +19,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import joint
+from sporax.runtime import joint, state
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
 # JAX users of it never import this module.
@@ -200,6 +200,8 @@ class Tensor:
 
     def __str__(self) -> str:
         if isinstance(self.array, jax.core.Tracer):
+            for meet in _when_unknown:
+                meet("str")
             return repr(self)
         return str(_printable(self.array))
 
@@ -224,11 +226,13 @@ class Tensor:
         return self.asnumpy()
 
     def item(self) -> Any:
-        """The only element as a Python number.
+        """The only element as a Python number; in a step that is being compiled, where it is not known, as a Tensor.
 
         Raises:
             SporaxValueError: there is more than one element.
         """
+        if isinstance(self.array, jax.core.Tracer) and self.size == 1 and state.compiling():
+            return wrap(jnp.reshape(self.array, ()))
         return self._scalar("item").item()
 
     def tolist(self) -> Any:
@@ -444,11 +448,21 @@ def _listing(array: jax.Array) -> str:
     return np.array2string(values, separator=", ", formatter=formats).replace(", ...,", " ...")
 
 
+_when_unknown: list[Callable[[str], None]] = []
+
+
+def when_unknown(meet: Callable[[str], None]) -> None:
+    """Have `meet` called with what was asked for, whenever a value is wanted that is not known while a step is compiled."""
+    _when_unknown.append(meet)
+
+
 def _concrete(array: jax.Array, what: str) -> Any:
     if isinstance(array, jax.core.Tracer):
         try:  # an eager gradient's tracer knows its value
             return np.asarray(array)
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+            for meet in _when_unknown:
+                meet(what)
             raise SporaxTypeError(_TRACED_VALUE.format(what=what)) from None
     return array if array.is_fully_addressable else joint.whole(array)
 

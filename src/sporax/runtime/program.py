@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
-from sporax.runtime import distributed, dry_run, global_view, joint, state
+from sporax.runtime import checks, distributed, dry_run, global_view, joint, state
 
 if TYPE_CHECKING:
     from sporax.runtime.planned import PlannedStep
@@ -86,6 +86,7 @@ class _Variant:
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
     communicates: bool = False
+    checks: bool = False
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
@@ -166,6 +167,8 @@ def _run_planned(variant: _Variant, planned: PlannedStep, data: list[jax.Array])
         planned.bring((*variant.written, *variant.read))
     outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)
     planned.keep(variant.written, outputs)
+    if variant.checks:
+        checks.raise_noted(outputs)
     return _assemble(variant, outputs[len(variant.written) :])
 
 
@@ -214,6 +217,8 @@ class Program:
         new_values, outputs = variant.run(*_values(variant, arrays))
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.raw = value
+        if variant.checks:
+            checks.raise_noted((new_values, outputs))
         return _assemble(variant, outputs)
 
     def _run_jointly(self, variant: _Variant, arrays: list[jax.Array]) -> Any:
@@ -224,6 +229,8 @@ class Program:
         new_values, outputs = joint.run(variant.run, self.name, devices, *values)
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.joint = value
+        if variant.checks:
+            checks.raise_noted((new_values, outputs))
         return _assemble(variant, list(map(joint.to_local, outputs)))
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
@@ -359,18 +366,23 @@ def _discover(
         arrays: those among them that are arrays, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
     """
-    frame = state.DiscoveryFrame()
+    while True:
+        frame = state.DiscoveryFrame()
 
-    def trace(arrays: list[jax.Array]) -> None:
-        args, kwargs = _inputs(signature, arrays)
-        with frame:
-            function(*args, **kwargs)
+        def trace(arrays: list[jax.Array], frame: state.Frame = frame) -> None:
+            args, kwargs = _inputs(signature, arrays)
+            with frame:
+                function(*args, **kwargs)
 
-    inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
-    if distributed.has_peers() and by_rank:
-        jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
-    else:
-        jax.eval_shape(trace, inputs)
+        inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
+        try:
+            if distributed.has_peers() and by_rank:
+                jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
+            else:
+                jax.eval_shape(trace, inputs)
+        except state.Retrace:
+            continue
+        break
     return _Variant(
         signature,
         name,
@@ -379,6 +391,7 @@ def _discover(
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
+        checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
 
