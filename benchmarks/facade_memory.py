@@ -22,7 +22,7 @@ from _memory_table import arguments, show
 
 import sporax as ms
 from sporax import Tensor, context, nn
-from sporax.planner.memory import memory_of
+from sporax.planner.memory.peak import memory_of
 
 RNG = np.random.default_rng(0)
 

@@ -27,7 +27,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest import Ingested
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.memory import memory_of
+from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, search
 from sporax.runtime.device_program import device_program
 from sporax.runtime.plain import plan as plan_function

@@ -149,8 +149,8 @@ def main() -> None:
     from rich.table import Table
 
     import sporax
-    from sporax.planner.memory import memory_of
-    from sporax.planner.transfers import schedule
+    from sporax.planner.communication.transfers import schedule
+    from sporax.planner.memory.peak import memory_of
 
     step, params, data = network(options.width, options.batch)
     rows: list[dict[str, Any]] = []

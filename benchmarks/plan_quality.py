@@ -21,9 +21,9 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.memory import memory_of
+from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, SearchResult, ilp, search
-from sporax.planner.search.limit import smallest
+from sporax.planner.search.memory_limit import smallest
 from sporax.planner.search.problem import ProblemBuilder
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "planner" / "search"))

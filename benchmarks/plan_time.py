@@ -21,8 +21,8 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import placed, prime_mesh
+from sporax.planner.communication.resharding import redistribute
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.redistribution import redistribute
 from sporax.planner.rules import unregister
 from sporax.planner.search import MODES, SearchOptions, search
 

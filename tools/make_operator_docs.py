@@ -18,8 +18,8 @@ from _generated import GOLDEN, ROOT, run, table
 import sporax.mint
 import sporax.ops  # noqa: F401  (casts the operators)
 from sporax.common.tensor import Tensor
-from sporax.ops._operator import FUNCTIONS, MINT, PRIMITIVES, Operator
-from sporax.planner.operator_dims import _DIMS
+from sporax.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, Operator
+from sporax.planner.operators.dimensions import _DIMS
 
 RECORDS = (GOLDEN / "facts.json", ROOT / "tests" / "ops" / "recorded.json")
 #: A name behind `ops.` or `mint.`, or that of a method.

@@ -24,8 +24,8 @@ from sporax.ir.graph import MARK
 from sporax.ir.layout import Layout
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.placement import Placement
-from sporax.planner.semi_auto import FOLLOW
-from sporax.planner.transfers import schedule
+from sporax.planner.communication.transfers import schedule
+from sporax.planner.propagation.semi_auto import FOLLOW
 
 RECORDED = json.loads((Path(__file__).parent / "operator_plans.json").read_text())["plans"]
 KINDS = {

@@ -13,8 +13,8 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import ingest
-from sporax.planner.propagation import plan_by_propagation
-from sporax.planner.transfers import schedule
+from sporax.planner.communication.transfers import schedule
+from sporax.planner.propagation.propagate import plan_by_propagation
 
 MESH = DeviceMatrix((2, 2, 2))
 RNG = np.random.default_rng(0)

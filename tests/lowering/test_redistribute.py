@@ -12,7 +12,7 @@ import pytest
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Placement, axes_index, every_placement, num_parts
 from sporax.lowering.redistribute import apply_redistribution
-from sporax.planner.redistribution import redistribute
+from sporax.planner.communication.resharding import redistribute
 
 SHAPE = (8, 16)
 X = np.arange(SHAPE[0] * SHAPE[1], dtype=np.float32).reshape(SHAPE)

@@ -15,7 +15,7 @@ from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import ingest
 from sporax.lowering.part_lookup import part_lookup
 from sporax.lowering.uneven import in_blocks
-from sporax.planner.propagation import plan_by_propagation
+from sporax.planner.propagation.propagate import plan_by_propagation
 
 ROWS = (5, 1, 3, 4)
 NUM_ROWS, COLUMNS = sum(ROWS), 2

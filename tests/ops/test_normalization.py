@@ -6,7 +6,7 @@ from against_numpy import check, numbers
 
 import sporax as ms
 from sporax import ops
-from sporax.ops.normalization import batch_norm_eval, batch_norm_train
+from sporax.ops.nn.normalization import batch_norm_eval, batch_norm_train
 
 
 def normed(x, axes, epsilon):

@@ -10,8 +10,8 @@ import pytest
 
 import sporax as ms
 from sporax import mint, nn, ops
-from sporax.ops._operator import FUNCTIONS, OPERATORS, PRIMITIVES, Array, Operator, operator
-from sporax.ops._parameters import describe_hint, fits
+from sporax.ops._core.operator import FUNCTIONS, OPERATORS, PRIMITIVES, Array, Operator, operator
+from sporax.ops._core.parameters import describe_hint, fits
 
 X = ms.Tensor([[1.0, 4.0], [9.0, 16.0]])
 FORMS = [

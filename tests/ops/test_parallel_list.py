@@ -13,7 +13,7 @@ import pytest
 
 import sporax as ms
 from sporax import Tensor, ops
-from sporax.ops._operator import PRIMITIVES
+from sporax.ops._core.operator import PRIMITIVES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NAMES = json.loads((GOLDEN / "names.json").read_text())["names"]

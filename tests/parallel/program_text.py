@@ -4,9 +4,9 @@ import re
 from collections import Counter
 
 from sporax.ir.graph import MARK
+from sporax.planner.communication.transfers import collective_bytes as bytes_of
+from sporax.planner.communication.transfers import schedule
 from sporax.planner.rules import exchanged_bytes, rule_for
-from sporax.planner.transfers import collective_bytes as bytes_of
-from sporax.planner.transfers import schedule
 
 _KINDS = "all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute"
 _LINE = re.compile(rf"= (?P<result>.*?) (?P<kind>{_KINDS})(?:-start)?\((?P<operands>[^)]*)\)")

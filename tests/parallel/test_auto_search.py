@@ -12,7 +12,7 @@ from sporax.ir.hardware import load_profile
 from sporax.parallel import Layout
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, Symbolic, cost_of
-from sporax.planner.memory import memory_of
+from sporax.planner.memory.peak import memory_of
 
 RNG = np.random.default_rng(0)
 SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")

@@ -12,7 +12,7 @@ from sporax.common.initializer import initializer
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.utils import no_init_parameters
 from sporax.parallel import plan_of, shard
-from sporax.planner.lookup_cuts import READERS
+from sporax.planner.operators.manual_split import READERS
 
 RNG = np.random.default_rng(0)
 ROWS = (5, 9, 4, 6, 8, 4, 7, 5)

@@ -21,7 +21,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import prime_mesh
-from sporax.planner.operator_cuts import placements_for
+from sporax.planner.operators.strategies import placements_for
 
 PER_STEP = 30
 MESH = prime_mesh(DeviceMatrix((NUM_DEVICES,)))

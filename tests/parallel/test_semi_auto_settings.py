@@ -15,8 +15,8 @@ from sporax.ir.graph import Role
 from sporax.parallel import Layout
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.planner.check import check_plan
-from sporax.planner.moves import MoveKind
-from sporax.planner.transfers import schedule
+from sporax.planner.communication.moves import MoveKind
+from sporax.planner.communication.transfers import schedule
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(16, 16)).astype(np.float32), RNG.integers(0, 8, 16).astype(np.int32)

@@ -2,7 +2,7 @@
 
 Parameters stay in float32. A Cell in half precision casts its floating inputs on entry, and layers cast their weights to
 match (`Cell.to_float`); what leaves a Cell that stays behind is cast back. Level ``"auto"`` decides operator by operator
-instead (`sporax.ops._precision`).
+instead (`sporax.ops._core.precision`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.ops import Primitive
-from sporax.ops._precision import Precision, ruled_by
+from sporax.ops._core.precision import Precision, ruled_by
 
 _WHITE_CELLS = (
     nn.Conv1d,

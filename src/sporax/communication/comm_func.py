@@ -11,11 +11,10 @@ from typing import Any
 
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops import _collectives as primitives
-from sporax.ops import _messages as messages
-from sporax.ops._collectives import check_int, check_tensor
-from sporax.ops._requests import CommHandle, P2POp, check_operations
-from sporax.ops._requests import exchange as _exchange
+from sporax.ops._collectives import messages, primitives
+from sporax.ops._collectives.primitives import check_int, check_tensor
+from sporax.ops._collectives.requests import CommHandle, P2POp, check_operations
+from sporax.ops._collectives.requests import exchange as _exchange
 from sporax.runtime import collectives, groups
 
 WORLD = groups.WORLD_GROUPS[0]

@@ -67,7 +67,7 @@ class Operator:
         path: where in the user's program it stands, ``"net.dense1.matmul"``.
         backward: whether it belongs to a derivative.
         bodies: of control flow, in the order of the primitive's own parameters.
-        times: how often it runs per step; more than once where a loop has been written out (`sporax.planner.loops`).
+        times: how often it runs per step; more than once where a loop has been written out (`sporax.planner.loops.inline`).
     """
 
     operation: Operation

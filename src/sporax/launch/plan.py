@@ -38,7 +38,7 @@ class PlanMade(SystemExit):
     """Ends the script.
 
     Attributes:
-        planned: the step, a `sporax.planner.planned.PlannedGraph`.
+        planned: the step, a `sporax.planner.report.questions.PlannedGraph`.
     """
 
     def __init__(self, planned: Any) -> None:
@@ -175,7 +175,9 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _plan(program: target.Target, show: Show) -> int:
-    watch = importlib.import_module("sporax.planner.watch")  # by name: other commands stay without the planner
+    watch = importlib.import_module(
+        "sporax.planner.report.listeners"
+    )  # by name: other commands stay without the planner
     watch.watchers.append(show)
     watch.conduct.only_plans = show.steps > 1
     sys.excepthook = _tell
@@ -235,7 +237,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
 
 
 def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
-    progress = importlib.import_module("sporax.planner.progress")
+    progress = importlib.import_module("sporax.planner.report.progress")
     with progress.shown(), progress.doing("summing up the plan"):
         summary = planned.summary()
     if title:

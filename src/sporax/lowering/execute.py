@@ -18,15 +18,15 @@ from sporax.ir.graph import IDENTITIES, LITERAL
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.lowering.again import late_copy
+from sporax.lowering.fused_transfers import redistribute_together
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.local import DevicePosition, Task
+from sporax.lowering.local_equations import DevicePosition, Task
 from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.marks import mark_p
 from sporax.lowering.redistribute import apply_redistribution
-from sporax.lowering.together import redistribute_together
+from sporax.lowering.regather import late_copy
+from sporax.planner.communication.transfers import Schedule, Together, Transfer, schedule
 from sporax.planner.rules import rule_for
-from sporax.planner.transfers import Schedule, Together, Transfer, schedule
 
 Array = Any
 """A jax.Array or a tracer."""

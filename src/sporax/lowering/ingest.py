@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 
 from sporax.ir.graph import LITERAL, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
-from sporax.lowering.local import describe
+from sporax.lowering.local_equations import describe
 from sporax.planner.rules import Behaviour, entry_for
 
 _BODIES: Mapping[str, tuple[str, ...]] = {

@@ -24,7 +24,7 @@ from sporax.ir.operation import Operation
 from sporax.ir.uneven import UnevenRows
 
 if TYPE_CHECKING:
-    from sporax.lowering.local import Position, Task
+    from sporax.lowering.local_equations import Position, Task
 
 Array = Any
 """A jax.Array or a tracer."""

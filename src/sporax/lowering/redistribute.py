@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.lowering.permuting import permute
-from sporax.planner.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
+from sporax.lowering.permute import permute
+from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
 
 Array = Any
 """A jax.Array or a tracer."""

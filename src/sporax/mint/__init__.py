@@ -4,7 +4,7 @@ import sporax.ops  # casts the operators, which registers their mint forms
 from sporax.ir.missing import missing_names
 from sporax.mint import _creation, _random, _selection, _statistics, linalg, nn, optim, special
 from sporax.mint.nn import functional
-from sporax.ops._operator import MINT
+from sporax.ops._core.operator import MINT
 
 globals().update({name: function for name, function in MINT.items() if "." not in name})
 

@@ -12,7 +12,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.mint._creation import one_shape
 from sporax.mint._registry import offer, same_device
-from sporax.ops import sampling
+from sporax.ops.random import distributions
 
 
 def rand(*size: Any, generator: None = None, dtype: DType | None = None, device: str | None = None) -> Tensor:
@@ -62,7 +62,9 @@ def randint(*args: Any, generator: None = None, dtype: DType | None = None, devi
     if len(args) not in (2, 3):
         raise SporaxTypeError(f"For 'randint', the arguments must be (low=0, high, size), but got {len(args)}.")
     low, high = args[:2] if len(args) == 3 else (0, args[0])
-    return sampling.drawn(sampling._integers, seeds.operators, one_shape((args[-1],)), low, high, dtype or dtypes.int64)
+    return distributions.drawn(
+        distributions._integers, seeds.operators, one_shape((args[-1],)), low, high, dtype or dtypes.int64
+    )
 
 
 def randint_like(*args: Any, dtype: DType | None = None, device: str | None = None) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sporax.ir.errors import SporaxNotImplementedError
-from sporax.ops._operator import MINT
+from sporax.ops._core.operator import MINT
 
 
 def offer(*functions: Callable[..., Any], place: str = "") -> None:

@@ -12,9 +12,9 @@ from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor, wrap_numpy
 from sporax.ir.errors import SporaxTypeError
 from sporax.mint._registry import offer
-from sporax.ops import _check as check
-from sporax.ops._operator import MINT, Array, operator, renamed
-from sporax.ops.sorting import known
+from sporax.ops._core import check
+from sporax.ops._core.operator import MINT, Array, operator, renamed
+from sporax.ops.array.sorting import known
 
 
 def max(input: Tensor, dim: Any = None, keepdim: bool = False, *, other: Tensor | None = None) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from sporax.ops import _check as check
-from sporax.ops._operator import Array, operator
+from sporax.ops._core import check
+from sporax.ops._core.operator import Array, operator
 
 
 @operator(function="", mint="batch_norm_stats")

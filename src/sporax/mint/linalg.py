@@ -2,7 +2,7 @@
 
 from sporax import ops
 from sporax.ir.missing import missing_names
-from sporax.ops._operator import renamed
+from sporax.ops._core.operator import renamed
 
 inv = ops.inverse
 norm = ops.norm

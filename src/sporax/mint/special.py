@@ -1,7 +1,7 @@
 """Special functions under the names of `mindspore.mint.special`."""
 
 from sporax.ir.missing import missing_names
-from sporax.ops._operator import MINT
+from sporax.ops._core.operator import MINT
 
 _PLACES = {name: name for name in ("erfc", "exp2", "expm1", "log1p", "round", "sinc")}
 _PLACES["log_softmax"] = "nn.functional.log_softmax"

@@ -7,7 +7,7 @@ from typing import Any
 from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._primitive import Primitive
+from sporax.ops._core.primitive import Primitive
 
 
 def positive_int(layer: str, name: str, value: Any) -> int:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ops._primitive import Primitive, strategy_form
-from sporax.ops._sharded import check_options, checked_plan
+from sporax.ops._core.primitive import Primitive, strategy_form
+from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.ir.errors import SporaxValueError
-from sporax.ops._operator import Array, operator
+from sporax.ops._core.operator import Array, operator
 
 Sizes = tuple[int, ...]
 Padding = str | tuple[tuple[int, int], ...]

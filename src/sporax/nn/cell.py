@@ -24,10 +24,10 @@ from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError,
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
 from sporax.nn._tree import CellTree
-from sporax.ops._marked import kept_batch_parallel
-from sporax.ops._operator import Primitive
-from sporax.ops._precision import Precision, ruled_by
-from sporax.ops._sharded import parameters_by_plan, sharded_call
+from sporax.ops._core.marking import kept_batch_parallel
+from sporax.ops._core.operator import Primitive
+from sporax.ops._core.precision import Precision, ruled_by
+from sporax.ops._core.sharded_call import parameters_by_plan, sharded_call
 from sporax.runtime import state
 from sporax.runtime.program import Program
 

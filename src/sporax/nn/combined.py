@@ -13,7 +13,7 @@ from sporax.nn.basic import Dense
 from sporax.nn.cell import Cell
 from sporax.nn.convolution import Conv2d
 from sporax.nn.normalization import BatchNorm1d, BatchNorm2d
-from sporax.ops._operator import Primitive
+from sporax.ops._core.operator import Primitive
 
 
 def _activation(layer: str, activation: Any, alpha: float) -> Any:

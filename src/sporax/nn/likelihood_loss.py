@@ -16,7 +16,7 @@ from sporax.nn import _arguments as argument
 from sporax.nn.activation import get_activation
 from sporax.nn.cell import Cell
 from sporax.nn.loss import LossBase, argument_is_tensor, same_shape
-from sporax.ops._operator import Array, operator
+from sporax.ops._core.operator import Array, operator
 
 
 class NLLLoss(LossBase):

@@ -11,7 +11,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.ops._operator import MINT
+from sporax.ops._core.operator import MINT
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 

@@ -16,7 +16,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
 from sporax.nn.wrap import TrainOneStepCell
-from sporax.ops._operator import Array, operator
+from sporax.ops._core.operator import Array, operator
 
 
 @operator(function="")

@@ -15,9 +15,9 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.ops import _check as check
-from sporax.ops._operator import Array, operator
-from sporax.ops.normalization import (
+from sporax.ops._core import check
+from sporax.ops._core.operator import Array, operator
+from sporax.ops.nn.normalization import (
     batch_moments,
     batch_norm_eval,
     batch_norm_shared,

@@ -24,7 +24,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.basic import Dropout
 from sporax.nn.cell import Cell
-from sporax.ops._operator import Array, operator
+from sporax.ops._core.operator import Array, operator
 
 State = tuple[Array, ...]
 

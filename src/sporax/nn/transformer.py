@@ -22,7 +22,7 @@ from sporax.nn.basic import Dense, Dropout
 from sporax.nn.cell import Cell
 from sporax.nn.container import CellList
 from sporax.nn.normalization import LayerNorm
-from sporax.ops._operator import Array, operator
+from sporax.ops._core.operator import Array, operator
 
 
 @operator(function="")

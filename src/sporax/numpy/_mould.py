@@ -21,7 +21,7 @@ import numpy as np
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
-from sporax.ops._operator import Composition, Operator
+from sporax.ops._core.operator import Composition, Operator
 
 Function = Callable[..., Any]
 

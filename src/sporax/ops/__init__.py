@@ -8,61 +8,14 @@ import sporax.autograph  # tensors in Python's control flow
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
-from sporax.ops import (
-    _collectives,
-    _messages,
-    _tensor,
-    activation,
-    aliases,
-    arithmetic,
-    array,
-    assign,
-    banded,
-    bessel,
-    boxes,
-    candidates,
-    colours,
-    composing,
-    control,
-    conversions,
-    convolution,
-    counting,
-    criteria,
-    debug,
-    elementwise,
-    factors,
-    filling,
-    fractional_pooling,
-    gathering,
-    image,
-    linalg,
-    linear_algebra,
-    loss,
-    methods,
-    nonlinear,
-    normalization,
-    normalizing,
-    norms,
-    pooling,
-    products,
-    random,
-    rearranging,
-    reduction,
-    resizing,
-    sampling,
-    scattering,
-    segment,
-    sequences,
-    shaping,
-    signal,
-    sorting,
-    spatial,
-    special,
-    statistics,
-    updates,
-)
-from sporax.ops._operator import FUNCTIONS, PRIMITIVES, Primitive
-from sporax.ops._shard import shard
+
+# Importing a family registers its operators.
+from sporax.ops import _collectives, array, control, image, linalg, math, nn, random
+from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Primitive
+from sporax.ops._core.shard import shard
+
+# Names and methods made of what the families registered.
+from sporax.ops import aliases, tensor_methods, tensor_operators  # isort: skip
 
 # Made of the registers that the modules above have filled.
 from sporax.ops import composite, functional, operations  # isort: skip

@@ -10,29 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sporax.common.tensor import Tensor
-from sporax.ops import (
-    arithmetic,
-    array,
-    elementwise,
-    gathering,
-    linear_algebra,
-    nonlinear,
-    products,
-    random,
-    reduction,
-    scattering,
-    shaping,
-    sorting,
-    special,
-    statistics,
-)
-from sporax.ops._operator import FUNCTIONS, MINT, PRIMITIVES, renamed
-
-# The modules above are imported for what they register.
-_SOURCES = (
-    arithmetic, array, elementwise, gathering, linear_algebra, nonlinear, products, random, reduction, scattering, shaping,
-    sorting, special, statistics,
-)  # fmt: skip
+from sporax.ops._core.operator import FUNCTIONS, MINT, PRIMITIVES, renamed
+from sporax.ops.linalg import decompositions
+from sporax.ops.math import reduction
 
 _FUNCTION_ALIASES = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
@@ -157,8 +137,8 @@ for _method in (
 ):  # fmt: skip
     setattr(Tensor, _method.__name__.removeprefix("_"), _method)
 for _name, _operator in (
-    ("mT", linear_algebra.transposed),
-    ("mH", linear_algebra.adjoint),
-    ("H", linear_algebra.adjoint),
+    ("mT", decompositions.transposed),
+    ("mH", decompositions.adjoint),
+    ("H", decompositions.adjoint),
 ):
     setattr(Tensor, _name, property(_operator, doc=_operator.__doc__))

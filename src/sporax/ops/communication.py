@@ -18,10 +18,9 @@ import numpy as np
 from sporax import context
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ops import _collectives as primitives
-from sporax.ops import _messages as messages
-from sporax.ops._collectives import check_int, check_member, check_tensor
-from sporax.ops._requests import CommHandle, P2POp, check_operations, exchange
+from sporax.ops._collectives import messages, primitives
+from sporax.ops._collectives.primitives import check_int, check_member, check_tensor
+from sporax.ops._collectives.requests import CommHandle, P2POp, check_operations, exchange
 from sporax.runtime import collectives, distributed, groups
 
 _numbers = itertools.count()

@@ -2,7 +2,7 @@
 
 from sporax.common.transforms import GradOperation
 from sporax.ir.missing import missing_names
-from sporax.ops._operator import FUNCTIONS, PRIMITIVES
+from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 

@@ -3,7 +3,7 @@
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
-from sporax.ops._operator import FUNCTIONS
+from sporax.ops._core.operator import FUNCTIONS
 
 globals().update(FUNCTIONS)
 

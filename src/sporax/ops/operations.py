@@ -1,7 +1,7 @@
 """`mindspore.ops.operations`, which scripts import as ``P``: the primitive classes of `sporax.ops`."""
 
 from sporax.ir.missing import missing_names
-from sporax.ops._operator import PRIMITIVES
+from sporax.ops._core.operator import PRIMITIVES
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 

@@ -15,9 +15,9 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.layout import HasLayout
 from sporax.ir.layout import Layout as LayoutValue
-from sporax.planner.picture import picture
-from sporax.planner.summary import Summary
-from sporax.planner.summary_text import Section, heading, sections
+from sporax.planner.report.placement_picture import picture
+from sporax.planner.report.summary import Summary
+from sporax.planner.report.summary_text import Section, heading, sections
 from sporax.runtime.planned import PlannedStep
 from sporax.runtime.program import Program
 

@@ -11,7 +11,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.parallel._layout import Layout
-from sporax.planner.operator_cuts import on_devices
+from sporax.planner.operators.strategies import on_devices
 from sporax.runtime import global_view, joint, state
 
 __all__ = ["reshard"]

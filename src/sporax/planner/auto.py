@@ -20,19 +20,19 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Settlement
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.search_config import PRICES, CostModelConfig
-from sporax.planner.bodies import Given
-from sporax.planner.buffers import Buffers, buffers_for
+from sporax.planner.communication.fusion import Buffers, buffers_for
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
-from sporax.planner.lookup_cuts import is_split
-from sporax.planner.loops import written_out
-from sporax.planner.policy import Known
-from sporax.planner.propagation import plan_by_propagation
+from sporax.planner.loops.inline import written_out
+from sporax.planner.operators.manual_split import is_split
+from sporax.planner.operators.strategy_files import FROM_FILE
+from sporax.planner.propagation.loop_bodies import Given
+from sporax.planner.propagation.policy import Known
+from sporax.planner.propagation.propagate import plan_by_propagation
+from sporax.planner.propagation.semi_auto import SemiAuto, asks_for_results
 from sporax.planner.rules import Assignment
 from sporax.planner.search import SearchOptions, SearchResult, search
-from sporax.planner.semi_auto import SemiAuto, asks_for_results
-from sporax.planner.strategy_files import FROM_FILE
 
 _FEW_AXES = 3
 """Mesh axes that the published cost model hands out one by one; more of them go in two runs."""

@@ -13,7 +13,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.planner.loops import written_out
+from sporax.planner.loops.inline import written_out
 from sporax.planner.rules import placements, problem, rule_for
 from sporax.planner.rules.loops import RULES
 

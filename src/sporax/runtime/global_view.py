@@ -19,7 +19,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.layout import Layout
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Placement, axes_index, prime_mesh
-from sporax.planner.operator_cuts import layout_placement
+from sporax.planner.operators.strategies import layout_placement
 from sporax.runtime import distributed, joint
 
 

@@ -29,14 +29,14 @@ from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, SEMI_AUTO, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.check import check_plan
-from sporax.planner.cost.compiled import compiled_seconds
 from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.kernel_cost import compiled_seconds
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
-from sporax.planner.planned import Answers
-from sporax.planner.progress import doing, shown
+from sporax.planner.report.listeners import announce
+from sporax.planner.report.progress import doing, shown
+from sporax.planner.report.questions import Answers
 from sporax.planner.search import SearchOptions, SearchResult, search
-from sporax.planner.watch import announce
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 

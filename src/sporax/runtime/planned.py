@@ -25,20 +25,20 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
-from sporax.lowering.again import gathered_again
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
-from sporax.lowering.strategies import with_strategies
+from sporax.lowering.regather import gathered_again
+from sporax.lowering.strategy_overrides import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
-from sporax.planner.dataset_cuts import check_dataset_strategy
-from sporax.planner.lookup_cuts import check_splits
-from sporax.planner.planned import Answers, PlannedGraph
-from sporax.planner.progress import doing, shown
+from sporax.planner.operators.dataset_strategy import check_dataset_strategy
+from sporax.planner.operators.manual_split import check_splits
+from sporax.planner.propagation.semi_auto import semi_auto_plan
+from sporax.planner.report.listeners import announce, conduct
+from sporax.planner.report.progress import doing, shown
+from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
-from sporax.planner.semi_auto import semi_auto_plan
-from sporax.planner.watch import announce, conduct
 from sporax.runtime import collectives, groups, joint, strategy_files, uneven
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (

@@ -26,7 +26,13 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import Cuts, OperatorMark
 from sporax.ir.parallel_config import ParallelConfig
-from sporax.planner.strategy_files import chosen, entrances, planned_strategy, strategy_from_json, strategy_to_json
+from sporax.planner.operators.strategy_files import (
+    chosen,
+    entrances,
+    planned_strategy,
+    strategy_from_json,
+    strategy_to_json,
+)
 from sporax.runtime import strategy_protobuf
 from sporax.runtime.parameter_layouts import ParameterLayout
 

@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend import core
 
 from sporax.ir.placement import axes_index, num_parts
-from sporax.lowering.local import Task, describe
+from sporax.lowering.local_equations import Task, describe
 from sporax.planner.rules import Kind, placements, rule_for
 
 

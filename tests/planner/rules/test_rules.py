@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import SAMPLES
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.lowering.local import describe
+from sporax.lowering.local_equations import describe
 from sporax.planner.rules import TABLE, Behaviour, assignments, placements, propagate, rule_for
 
 MESHES = (DeviceMatrix((2, 2)), DeviceMatrix((2, 3)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from sporax.planner.moves import LinkCosts
+from sporax.planner.communication.moves import LinkCosts
 
 
 @dataclass(frozen=True)

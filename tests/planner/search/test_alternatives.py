@@ -15,13 +15,13 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.memory import memory_of
-from sporax.planner.planned import PlannedGraph
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.report.questions import PlannedGraph
 from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
 from sporax.planner.search.alternatives import _choice_of, _Parts
-from sporax.planner.search.measuring import measured
+from sporax.planner.search.local_search import measured
 from sporax.planner.search.problem import ProblemBuilder
-from sporax.planner.search.seeds import heaviest_first
+from sporax.planner.search.sharding_propagation import heaviest_first
 from sporax.planner.solver import solve
 
 MESH = DeviceMatrix((2, 2))

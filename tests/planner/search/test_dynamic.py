@@ -11,16 +11,16 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.deciding import choose
+from sporax.planner.search.bucket_elimination import eliminate
 from sporax.planner.search.dynamic import dynamic
-from sporax.planner.search.elimination import eliminate
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.limit import limited_graph
-from sporax.planner.search.measuring import measured
+from sporax.planner.search.local_search import measured
+from sporax.planner.search.memory_limit import limited_graph
+from sporax.planner.search.message_passing import choose
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.solver import CostGraph, evaluate, solve
-from sporax.planner.solver.by_labels import ByLabels
 from sporax.planner.solver.core import Core
+from sporax.planner.solver.label_rounds import ByLabels
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.timeline import Timeline
 

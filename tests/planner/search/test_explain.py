@@ -10,10 +10,10 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.difference import diff
-from sporax.planner.explain import explain
+from sporax.planner.report.diff import diff
+from sporax.planner.report.explain import explain
+from sporax.planner.report.summary import summarize
 from sporax.planner.search import SearchOptions, ilp, whole_plan
-from sporax.planner.summary import summarize
 
 MESH = DeviceMatrix((2, 4), ("dp", "mp"))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), MESH))

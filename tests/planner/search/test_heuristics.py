@@ -18,7 +18,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.recursive import recursive
-from sporax.planner.search.seeds import propagation
+from sporax.planner.search.sharding_propagation import propagation
 
 EIGHT = DeviceMatrix((2, 2, 2))
 SEARCHES = [recursive, propagation]

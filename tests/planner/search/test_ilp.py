@@ -13,10 +13,10 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
+from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import CommunicationOnly, Roofline, link_costs
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.problem import SearchOptions
-from sporax.planner.transfers import schedule
 
 EIGHT = DeviceMatrix((2, 2, 2))
 

@@ -21,12 +21,12 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
+from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.explain import explain
-from sporax.planner.loops import written_out
-from sporax.planner.memory import memory_of
+from sporax.planner.loops.inline import written_out
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.report.explain import explain
 from sporax.planner.search import MODES, SearchOptions, ilp, search, whole_plan
-from sporax.planner.transfers import collective_bytes, schedule
 
 EIGHT = DeviceMatrix((2, 2, 2))
 PROFILE = load_profile("h200")

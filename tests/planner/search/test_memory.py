@@ -10,12 +10,12 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.memory import Use, memory_of
-from sporax.planner.search.assemble import whole_plan
+from sporax.planner.memory.peak import Use, memory_of
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.limit import _kilobytes
+from sporax.planner.search.memory_limit import _kilobytes
+from sporax.planner.search.plan_assembly import whole_plan
 from sporax.planner.search.problem import SearchOptions
-from sporax.planner.search.seeds import propagation
+from sporax.planner.search.sharding_propagation import propagation
 
 MESH = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))

@@ -12,9 +12,9 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import known_profiles, load_profile
 from sporax.ir.placement import prime_mesh
 from sporax.planner.check import check_plan
+from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.search import MODES, SearchOptions, search
-from sporax.planner.transfers import schedule
 
 MIB = 1 << 20
 

@@ -11,7 +11,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.memory import memory_of
+from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, dynamic, ilp, propagation, recursive, repeated
 
 MESHES = [DeviceMatrix((8,)), DeviceMatrix((2, 4))]

@@ -9,14 +9,14 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.kernels import copied_arguments, kernels_of
-from sporax.planner.memory import memory_of, memory_over_time
-from sporax.planner.merging import merged
-from sporax.planner.pieces import Pieces
-from sporax.planner.search.assemble import whole_plan
+from sporax.planner.memory.all_reduce_combiner import merged
+from sporax.planner.memory.events import Timeline
+from sporax.planner.memory.instructions import Pieces
+from sporax.planner.memory.kernel_fusion import copied_arguments, kernels_of
+from sporax.planner.memory.peak import memory_of, memory_over_time
 from sporax.planner.search.dynamic import dynamic
+from sporax.planner.search.plan_assembly import whole_plan
 from sporax.planner.search.problem import SearchOptions
-from sporax.planner.transfer_memory import Timeline
 
 LAYERS, BATCH, WIDTH = 4, 64, 256
 PARAMETER = WIDTH * WIDTH * 4

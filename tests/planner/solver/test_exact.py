@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sporax.planner.solver import evaluate
-from sporax.planner.solver.by_labels import ByLabels
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.exact import ByProgram, peaks, solve_exactly
-from sporax.planner.solver.milp import build_program, compress
+from sporax.planner.solver.integer_program import build_program, compress
+from sporax.planner.solver.label_rounds import ByLabels
 from sporax.planner.solver.network import Network
 from sporax.planner.solver.timeline import Timeline
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.network import Network
-from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.reductions import reduce
 from sporax.planner.solver.roles import Board, Bounder, Searcher
 from sporax.planner.solver.synthetic import training_step
 from sporax.planner.solver.timeline import Timeline

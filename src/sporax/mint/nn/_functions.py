@@ -17,8 +17,8 @@ from sporax.common import dtype as dtypes
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.mint._registry import offer
-from sporax.ops import _check as check
-from sporax.ops._operator import Array, operator
+from sporax.ops._core import check
+from sporax.ops._core.operator import Array, operator
 
 
 def _placed(input: Tensor, result: Tensor, inplace: bool) -> Tensor:

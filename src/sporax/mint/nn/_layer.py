@@ -9,7 +9,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
-from sporax.ops._operator import Operator
+from sporax.ops._core.operator import Operator
 
 
 class FunctionLayer(Cell):

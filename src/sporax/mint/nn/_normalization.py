@@ -14,7 +14,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.mint.nn import functional as F
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.ops.normalization import batch_moments, batch_norm_shared, batch_norm_train
+from sporax.ops.nn.normalization import batch_moments, batch_norm_shared, batch_norm_train
 from sporax.runtime import collectives, groups
 
 

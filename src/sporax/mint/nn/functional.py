@@ -2,7 +2,7 @@
 
 from sporax.ir.missing import missing_names
 from sporax.mint.nn import _functions  # noqa: F401  (registers its functions)
-from sporax.ops._operator import MINT
+from sporax.ops._core.operator import MINT
 
 _PREFIX = "nn.functional."
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from sporax.ir.graph import IDENTITIES, OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner.cost.lateness import late_operators, late_tensors, rounds
+from sporax.planner.communication.resharding import redistribute
+from sporax.planner.communication.transfers import schedule
+from sporax.planner.cost.combined_collectives import num_sharing
 from sporax.planner.cost.model import CostModel
-from sporax.planner.cost.sharing import num_sharing
-from sporax.planner.loops import written_out
-from sporax.planner.redistribution import redistribute
+from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
+from sporax.planner.loops.inline import written_out
 from sporax.planner.rules import rule_for
-from sporax.planner.transfers import schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import HardwareProfile
-from sporax.planner.moves import LinkCosts
+from sporax.planner.communication.moves import LinkCosts
 
 
 def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = True) -> LinkCosts:

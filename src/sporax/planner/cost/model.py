@@ -15,7 +15,7 @@ from sporax.ir.graph import MARK
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement, num_parts
-from sporax.planner.moves import LinkCosts
+from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.rules import Assignment, Rule, entry_for, exchanged_bytes, local_flops, placements
 from sporax.planner.rules.language import Kind
 

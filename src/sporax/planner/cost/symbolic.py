@@ -18,8 +18,8 @@ from sporax.ir.graph import MARK
 from sporax.ir.operation import Operation
 from sporax.ir.placement import Axes, Placement, num_parts
 from sporax.ir.search_config import CostModelConfig
+from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.moves import LinkCosts
 from sporax.planner.rules import Assignment, Kind, Rule, entry_for, placements
 
 _FREE = ("2 dimensions", "9 creation", "12 annotations and opaque")

@@ -14,7 +14,7 @@ from sporax.planner.rules.derive import (
     propagate,
 )
 from sporax.planner.rules.language import Border, Factor, Kind, Operation, Rule, TensorSpec, Window, replicate
-from sporax.planner.rules.statement import Statement
+from sporax.planner.rules.notation import Statement
 from sporax.planner.rules.table import TABLE, Behaviour, Entry, entry_for, known, register, rule_for, unregister
 
 __all__ = [

@@ -167,8 +167,8 @@ class Rule:
     Attributes:
         factors: all indices.
         operands, results: per tensor, per dimension, the factors that index it.
-        recipe: how slices are computed; ``"plain"`` binds the primitive itself (`sporax.lowering.local` has the others).
-        adapt: parameters that depend on shapes, for the slices; None when there are none.
+        recipe: how slices are computed; ``"plain"`` binds the primitive itself (`sporax.lowering.local_equations` has
+        the others). adapt: parameters that depend on shapes, for the slices; None when there are none.
         flops_per_point: work at each point of the index space spanned by `points`.
         points: the factors that span the index space; all factors when None.
         opaque: why nothing may be cut; "" for a rule that says something.

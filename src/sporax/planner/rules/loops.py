@@ -1,4 +1,5 @@
-"""Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops`); none of them ever runs.
+"""Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops.inline`); none of
+them ever runs.
 
 What all rounds give may be stacked in parts and combined once, and what is summed up in rounds may be carried in parts. Branches'
 results are complete, since one branch knows nothing of the parts of another.

@@ -25,12 +25,12 @@ from sporax.planner.rules import (
     indexing,
     loops,
     order,
-    parts,
     reduction,
+    uneven,
     window,
 )
 from sporax.planner.rules.language import Adapt, Operation, Rule, Shape, replicate
-from sporax.planner.rules.statement import Statement
+from sporax.planner.rules.notation import Statement
 
 RuleFunction = Callable[[Operation], Rule]
 
@@ -140,9 +140,9 @@ _OTHER_RULES: dict[str, Entry] = {
             "gather": indexing.gather,
             "dynamic_slice": indexing.dynamic_slice,
             "dynamic_update_slice": indexing.dynamic_update_slice,
-            "part_lookup": parts.part_lookup,
-            "part_update": parts.part_update,
-            "fill_spare_rows": parts.fill_spare_rows,
+            "part_lookup": uneven.part_lookup,
+            "part_update": uneven.part_update,
+            "fill_spare_rows": uneven.fill_spare_rows,
         },
     ),
     **_rules("7 order", {"sort": order.sort, "top_k": order.top_k, "approx_top_k": order.approx_top_k}),
@@ -275,7 +275,7 @@ def register(
 
     Args:
         name: the primitive's name; for foreign code ``"ffi_call:<target>"`` or ``"pallas_call:<name>"``.
-        rule: a statement such as ``"b i k, k j -> b i j"`` (`sporax.planner.rules.statement`), or a function from an
+        rule: a statement such as ``"b i k, k j -> b i j"`` (`sporax.planner.rules.notation`), or a function from an
             `Operation` to a `Rule`.
         reduce: how parts combine for indices that no result has; "sum" where nothing is said.
         blocked: indices that must stay whole.

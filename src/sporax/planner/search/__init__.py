@@ -17,16 +17,16 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.progress import doing
+from sporax.planner.report.progress import doing
 from sporax.planner.search.alternatives import alternatives, trade_offs
-from sporax.planner.search.assemble import whole_plan
-from sporax.planner.search.blocks import repeated
+from sporax.planner.search.block_search import repeated
 from sporax.planner.search.dynamic import dynamic
 from sporax.planner.search.ilp import ilp
+from sporax.planner.search.plan_assembly import whole_plan
 from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult
-from sporax.planner.search.seeds import propagation
+from sporax.planner.search.sharding_propagation import propagation
 
 __all__ = [
     "MODES",

@@ -26,28 +26,28 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.loops import written_out
-from sporax.planner.progress import doing
-from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.deciding import Improver, choose, choose_within, settle
+from sporax.planner.loops.inline import written_out
+from sporax.planner.report.progress import doing
 from sporax.planner.search.dynamic import decided
-from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import beside, fit, smallest, solve_within
-from sporax.planner.search.measuring import Fitted, cheapened, measured, shrunk
-from sporax.planner.search.nested import inside_loops
+from sporax.planner.search.local_search import Fitted, cheapened, measured, shrunk
+from sporax.planner.search.loop_bodies import inside_loops
+from sporax.planner.search.memory_heuristic import cheapest
+from sporax.planner.search.memory_limit import beside, fit, smallest, solve_within
+from sporax.planner.search.message_passing import Improver, choose, choose_within, settle
+from sporax.planner.search.plan_assembly import plan_of
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.resident_memory import usage
 from sporax.planner.search.result import SearchResult
-from sporax.planner.search.seeds import heaviest_first
-from sporax.planner.search.transients import brought
-from sporax.planner.search.usage import usage
+from sporax.planner.search.sharding_propagation import heaviest_first
+from sporax.planner.search.transient_memory import brought
+from sporax.planner.solver.coordinate_descent import descend
 from sporax.planner.solver.core import Core
-from sporax.planner.solver.descent import descend
-from sporax.planner.solver.dual import MessagePassing
 from sporax.planner.solver.graph import Booleans, Floats
 from sporax.planner.solver.network import Network
-from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.reductions import reduce
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 from sporax.planner.solver.timeline import Timeline
+from sporax.planner.solver.trws import MessagePassing
 
 SECONDS = 30.0
 """Time for a question."""

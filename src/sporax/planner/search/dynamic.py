@@ -19,20 +19,20 @@ import numpy as np
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.deciding import bounded
-from sporax.planner.search.elimination import eliminate
-from sporax.planner.search.limit import bound_below, solve_within
-from sporax.planner.search.measuring import measured
-from sporax.planner.search.nested import inside_loops
+from sporax.planner.search.bucket_elimination import eliminate
+from sporax.planner.search.local_search import measured
+from sporax.planner.search.loop_bodies import inside_loops
+from sporax.planner.search.memory_limit import bound_below, solve_within
+from sporax.planner.search.message_passing import bounded
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 from sporax.planner.solver import CostGraph, solve
-from sporax.planner.solver.by_labels import MOST_JOINS, ByLabels
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.exact import solve_exactly
 from sporax.planner.solver.graph import Ints
+from sporax.planner.solver.label_rounds import MOST_JOINS, ByLabels
 from sporax.planner.solver.network import Network
-from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.reductions import reduce
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 from sporax.planner.solver.timeline import Timeline
 

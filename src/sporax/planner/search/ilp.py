@@ -14,10 +14,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.memory import memory_of
-from sporax.planner.search.limit import bound_below, solve_within
-from sporax.planner.search.measuring import Fitted, measured
-from sporax.planner.search.nested import inside_loops
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.loop_bodies import inside_loops
+from sporax.planner.search.memory_limit import bound_below, solve_within
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.result import SearchResult

@@ -20,11 +20,11 @@ from sporax.ir.placement import Placement
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import SECONDS, unit_of
 from sporax.planner.rules import Assignment, Rule
-from sporax.planner.search.bundles import Bundles, find_bundles
-from sporax.planner.search.choices import Base, Catalogue, Choices
-from sporax.planner.search.menu import Units, check_units, natural_units, restricted
-from sporax.planner.search.moving import Floats, Mover
-from sporax.planner.search.operators import is_identity
+from sporax.planner.search.candidates import Base, Catalogue, Choices
+from sporax.planner.search.decisions import Bundles, find_bundles
+from sporax.planner.search.operator_rules import is_identity
+from sporax.planner.search.resharding_cost import Floats, Mover
+from sporax.planner.search.search_space import Units, check_units, natural_units, restricted
 from sporax.planner.solver import CostGraph
 
 NANOSECONDS = 1e9

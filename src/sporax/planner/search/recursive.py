@@ -24,17 +24,17 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.assemble import plan_of
-from sporax.planner.search.choices import Base
-from sporax.planner.search.deciding import choose_within
-from sporax.planner.search.fitting import cheapest
-from sporax.planner.search.limit import fit, is_large
-from sporax.planner.search.measuring import Fitted, measured
-from sporax.planner.search.menu import Units, natural_units
-from sporax.planner.search.nested import inside_loops
+from sporax.planner.search.block_tying import choose_alike
+from sporax.planner.search.candidates import Base
+from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.loop_bodies import inside_loops
+from sporax.planner.search.memory_heuristic import cheapest
+from sporax.planner.search.memory_limit import fit, is_large
+from sporax.planner.search.message_passing import choose_within
+from sporax.planner.search.plan_assembly import plan_of
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
-from sporax.planner.search.tying import choose_alike
+from sporax.planner.search.search_space import Units, natural_units
 
 Order = tuple[Units, ...]
 """What each round hands out."""

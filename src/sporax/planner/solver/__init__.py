@@ -7,7 +7,7 @@ it; `roles`, `worker` and `team` run these side by side; `solution` ties it toge
 `synthetic` makes look-alikes of real graphs for tests and benchmarks.
 """
 
-from sporax.planner.solver.evaluate import Evaluation, evaluate
+from sporax.planner.solver.checker import Evaluation, evaluate
 from sporax.planner.solver.graph import CostGraph
 from sporax.planner.solver.reader import read_graph
 from sporax.planner.solver.solution import Solution, solve

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxValueError
-from sporax.planner.solver.evaluate import evaluate
+from sporax.planner.solver.checker import evaluate
 from sporax.planner.solver.graph import CostGraph
 from sporax.planner.solver.reader import read_choices, read_graph
 from sporax.planner.solver.solution import Solution, solve

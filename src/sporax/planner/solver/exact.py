@@ -17,9 +17,9 @@ import numpy as np
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Floats, Ints
-from sporax.planner.solver.milp import Answer, build_program, solve_program
+from sporax.planner.solver.integer_program import Answer, build_program, solve_program
 from sporax.planner.solver.network import Network
-from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.reductions import reduce
 
 
 class Rounds(Protocol):

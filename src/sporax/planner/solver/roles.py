@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sporax.planner.solver.coordinate_descent import descend
 from sporax.planner.solver.core import Core
-from sporax.planner.solver.descent import descend
 from sporax.planner.solver.exact import solve_exactly
 from sporax.planner.solver.graph import Floats, Ints
-from sporax.planner.solver.prices import PriceAscent
-from sporax.planner.solver.reduce import reduce
-from sporax.planner.solver.search import Neighbourhoods
+from sporax.planner.solver.lagrangian import PriceAscent
+from sporax.planner.solver.large_neighborhood_search import Neighbourhoods
+from sporax.planner.solver.reductions import reduce
 
 _SWEEPS_PER_STEP = 24
 _SLOW_GAIN = 2e-4

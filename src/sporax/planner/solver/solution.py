@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.planner.solver.checker import evaluate
 from sporax.planner.solver.core import Core
-from sporax.planner.solver.evaluate import evaluate
 from sporax.planner.solver.exact import BY_PROGRAM, Rounds, solve_exactly
 from sporax.planner.solver.graph import CostGraph, Ints
 from sporax.planner.solver.network import Network
-from sporax.planner.solver.reduce import reduce
+from sporax.planner.solver.reductions import reduce
 from sporax.planner.solver.roles import Board, first_positions
 from sporax.planner.solver.team import run_team
 from sporax.planner.solver.timeline import Timeline

@@ -1,0 +1,85 @@
+"""Several tensors that take the same way as one: every collective on it moves one flat buffer.
+
+A buffer has one row for every rank that keeps, or brings, a part of the tensors; tensors lie in it one behind the other.
+Moves without communication are made tensor by tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.lowering.redistribute import apply_move
+from sporax.planner.communication.moves import Move, MoveKind, Redistribution
+from sporax.planner.communication.transfers import IN_BUFFERS
+
+Array = Any
+"""A jax.Array or a tracer."""
+
+
+def redistribute_together(
+    arrays: Sequence[Array], ways: Sequence[Redistribution], axis_names: tuple[str, ...]
+) -> list[Array]:
+    """Bring slices of several tensors of one dtype from their sources to their targets.
+
+    Args:
+        arrays: one rank's slices.
+        ways: of each; all have the same kinds of moves along the same axes.
+        axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
+    """
+    arrays = [array.reshape(way.stretched) for array, way in zip(arrays, ways, strict=True)]
+    for moves in zip(*(way.moves for way in ways), strict=True):
+        if moves[0].kind in IN_BUFFERS:
+            arrays = _in_one_buffer(arrays, moves, tuple(axis_names[axis] for axis in moves[0].axes))
+        else:
+            arrays = [apply_move(array, move, axis_names) for array, move in zip(arrays, moves, strict=True)]
+    return [array.reshape(way.local_target) for array, way in zip(arrays, ways, strict=True)]
+
+
+def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[str, ...]) -> list[Array]:
+    members = jax.lax.axis_size(names)
+    scatters = moves[0].kind is MoveKind.REDUCE_SCATTER
+    rows = [
+        _as_rows(array, move.target, members) if scatters else array.reshape(1, -1)
+        for array, move in zip(arrays, moves, strict=True)
+    ]
+    buffer = _COLLECTIVES[moves[0].kind](jnp.concatenate(rows, axis=1), names)
+    pieces, start = [], 0
+    for array, move, row in zip(arrays, moves, rows, strict=True):
+        piece = jax.lax.slice_in_dim(buffer, start, start + row.shape[1], axis=1)
+        pieces.append(_from_rows(piece, array.shape, move, members))
+        start += row.shape[1]
+    return pieces
+
+
+_COLLECTIVES = {
+    MoveKind.ALL_REDUCE: jax.lax.psum,
+    MoveKind.REDUCE_SCATTER: lambda buffer, names: jax.lax.psum_scatter(buffer, names, scatter_dimension=0, tiled=True),
+    MoveKind.ALL_GATHER: lambda buffer, names: jax.lax.all_gather(buffer, names, axis=0, tiled=True),
+}
+
+
+def _as_rows(array: Array, dim: int, rows: int) -> Array:
+    """A tensor as a matrix with one row per rank that keeps a part of dimension `dim`."""
+    return jnp.moveaxis(array, dim, 0).reshape(rows, -1)
+
+
+def _from_rows(rows: Array, shape: tuple[int, ...], move: Move, members: int) -> Array:
+    """The slice that a rank has after a move, of the rows that it has then.
+
+    Args:
+        rows: one row, or after an all-gather one from every member.
+        shape: of the slice before the move.
+        move: what happened.
+        members: ranks that took part.
+    """
+    if move.kind is MoveKind.ALL_REDUCE:
+        return rows.reshape(shape)
+    if move.kind is MoveKind.ALL_GATHER:
+        gathered = (*shape[: move.source], members * shape[move.source], *shape[move.source + 1 :])
+        return jnp.moveaxis(rows.reshape(members, *shape), 0, move.source).reshape(gathered)
+    kept = (shape[move.target] // members, *shape[: move.target], *shape[move.target + 1 :])
+    return jnp.moveaxis(rows.reshape(kept), 0, move.target)

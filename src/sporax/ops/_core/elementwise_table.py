@@ -1,0 +1,92 @@
+"""How a table of operators that work element by element becomes operators.
+
+A row of such a table gives the name, the function on arrays and what the parameters are called; the checks, the dtype
+conversion and the broadcasting are the same for all.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+
+from sporax.common.dtype import from_numpy
+from sporax.ir.errors import SporaxTypeError
+from sporax.ops._core import check
+from sporax.ops._core import promotion as promote
+from sporax.ops._core.operator import Array, Operator, operator
+
+Convert = Callable[[str, Any], Array]
+
+
+def same(_: str, value: Any) -> Array:
+    """The value in its own dtype."""
+    return value  # type: ignore[no-any-return]  # an array by then
+
+
+def inexact(_: str, value: Any) -> Array:
+    """The value in a floating dtype: integers and bools become float32."""
+    return promote.inexact(value)
+
+
+def integral(name: str, value: Any) -> Array:
+    """The value, which has to be of an integer or bool dtype.
+
+    Raises:
+        SporaxTypeError: it is not.
+    """
+    if jnp.issubdtype(value.dtype, jnp.inexact):
+        raise SporaxTypeError(f"For '{name}', the input must be integers or bools, but got {from_numpy(value.dtype)}.")
+    return value  # type: ignore[no-any-return]  # an array by then
+
+
+def pointwise(
+    primitive: str | None,
+    compute: Callable[..., Array],
+    doc: str,
+    *,
+    function: str,
+    parameters: tuple[str, ...] = ("input",),
+    convert: Convert = inexact,
+    method: str | None = None,
+    mint: str | None = None,
+) -> Operator:
+    """Make an operator of a function on one array, or on several that are broadcast and brought to one dtype.
+
+    Args:
+        primitive: name of the class form, None for none.
+        compute: the function on arrays of equal dtype.
+        doc: what it computes.
+        function: name in `sporax.ops`, "" for none.
+        parameters: names of the operands.
+        convert: applied to each operand, with the operator's name for messages.
+        method, mint: as for `operator`.
+    """
+    name = primitive or function
+    signature = inspect.Signature(
+        inspect.Parameter(
+            each,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation="Array" if len(parameters) == 1 else "Operand",
+        )
+        for each in parameters
+    )
+
+    def kernel(*args: Any, **kwargs: Any) -> Array:
+        operands = signature.bind(*args, **kwargs).args
+        return compute(*(convert(name, each) for each in _agreed(name, operands)))
+
+    kernel.__name__, kernel.__doc__, kernel.__module__ = function or name, doc, compute.__module__ or __name__
+    kernel.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for
+    return operator(primitive, function=function, method=method, mint=mint)(kernel)
+
+
+def _agreed(name: str, operands: tuple[Any, ...]) -> tuple[Array, ...]:
+    """Operands that broadcast, in one dtype; a single operand has to be a tensor."""
+    if len(operands) == 1:
+        check.tensor(name, input=operands[0])
+        return operands
+    check.broadcast(name, *operands)
+    return promote.pair(name, *operands)

@@ -1,0 +1,382 @@
+"""The mould every operator is cast in.
+
+An operator is one plain function on `jax.Array`s, decorated with `operator`:
+
+    @operator("Softmax", method="softmax", mint="nn.functional.softmax(dim=axis)")
+    def softmax(input: Array, axis: int = -1) -> Array:
+        \"\"\"Exponentials along `axis`, divided by their sum.\"\"\"
+        check.floating("Softmax", input=input)
+        return jax.nn.softmax(input, axis)
+
+From this one definition come four forms:
+
+* ``ops.softmax(x, axis=1)``: the function, an `Operator`;
+* ``ops.Softmax(axis=1)(x)``: a `Primitive` class, whose constructor takes the attributes and whose call takes the rest;
+* ``x.softmax(axis=1)``: a Tensor method;
+* ``mint.nn.functional.softmax(x, dim=1)``: with the parameter names of that namespace.
+
+The annotation of a parameter says what it is. `Array` and `Operand` (a tensor or a number) are values; ``tuple[Array, ...]``
+is one value that holds several tensors; everything else is an attribute: a constant of the program. The annotation is also
+the check (`_parameters`): whatever does not fit it is a SporaxTypeError, for an attribute as soon as a primitive is made;
+``Literal["mean", "sum"]`` makes other strings a SporaxValueError. What is left for the kernel is to see that shapes, dtypes
+and numbers fit together, with the helpers in `_check`.
+
+Each combination of attributes becomes one inner `jax.jit` named after the operator. Eagerly that is the fast path of JAX's
+own functions; inside a step it marks the operator's boundary in the jaxpr, where plans look for it. It also means that the
+body, checks included, runs once per combination of shapes, dtypes and attributes, so checks cost nothing after the first
+call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ops._core.marking import between_marks
+from sporax.ops._core.parameters import Array, Operand, Parameters, static
+from sporax.ops._core.primitive import Primitive
+from sporax.runtime import state
+
+__all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
+
+OPERATORS: dict[str, Operator] = {}
+"""All operators by the name of their primitive form (or of their function, where there is no primitive)."""
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""`sporax.ops` functions by name."""
+
+PRIMITIVES: dict[str, type[Any]] = {}
+"""`sporax.ops` classes by name."""
+
+MINT: dict[str, Callable[..., Any]] = {}
+"""`sporax.mint` functions by dotted name."""
+
+
+class _Hole:
+    """Stands for an array in the key of a specialisation."""
+
+    def __repr__(self) -> str:
+        return "·"
+
+
+_ONE = _Hole()
+_MANY = _Hole()
+_NUMBER_TYPES = (float, int, bool, complex)
+
+
+class Operator:
+    """Functional form of an operator. Called with Tensors, numbers and attributes; returns Tensors.
+
+    Attributes:
+        name: name of the primitive form; opens error messages and names the operator in compiled programs.
+        kernel: the function on arrays.
+        composed: whether the kernel calls other operators.
+    """
+
+    composed = False
+
+    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
+        self.name = name
+        self.kernel = kernel
+        self.__name__ = kernel.__name__
+        self.__doc__ = kernel.__doc__
+        self.__module__ = kernel.__module__
+        self.parameters = Parameters(name, kernel)
+        self.__signature__ = self.parameters.signature
+        self.operands = self.parameters.operands
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}{self.__signature__}>"
+
+    @property
+    def usage(self) -> str:
+        """How it is called, without annotations."""
+        bare = [each.replace(annotation=inspect.Parameter.empty) for each in self.__signature__.parameters.values()]
+        return (
+            f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
+        )
+
+    def place_of(self, name: str) -> int:
+        """Position of a parameter, or that behind the last one for a name that is none."""
+        names = list(self.__signature__.parameters)
+        return names.index(name) if name in names else len(names)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator.
+
+        Raises:
+            SporaxTypeError, SporaxValueError: the arguments do not fit; the message says which and why.
+        """
+        return self.run(args, kwargs)
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
+        """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+        if state.planning():
+            return between_marks(self, args, kwargs, constants)
+        return self.run_unmarked(args, kwargs, constants)
+
+    def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
+        """As `run`, without saying anything to a plan."""
+        arrays: list[Any] = []
+        key: list[Any] = []
+        for position, arg in enumerate(args):
+            kind = type(arg)
+            if kind is Tensor:
+                arrays.append(arg.raw)
+                key.append(_ONE)
+            elif kind in _STATIC_TYPES and not (kind in _NUMBER_TYPES and position in self.operands):
+                key.append((kind, arg))
+            else:
+                key.append(self._sort(position, arg, arrays))
+        if kwargs:
+            for name, arg in kwargs.items():
+                key.append((name, self._sort(name, arg, arrays)))
+        try:
+            whole = (*key, *constants)
+            compiled = self._compiled.get(whole) or self._specialise(len(args), whole)
+            result = compiled(*arrays)
+        except SporaxError as error:
+            raise error.with_traceback(None) from None
+        except (TypeError, ValueError, IndexError, NotImplementedError) as error:
+            raise self._explain(error, args, {**kwargs, **{name: part[1] for name, part in constants}}) from None
+        kind = type(result)
+        return tuple(map(wrap, result)) if kind is tuple or kind is list else wrap(result)
+
+    def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
+        """Put `arg` among the arrays, or return it as part of the key."""
+        if isinstance(arg, Tensor):
+            arrays.append(arg.array)
+            return _ONE
+        if isinstance(arg, jax.Array) or (isinstance(arg, _NUMBER_TYPES) and where in self.operands):
+            arrays.append(arg)
+            return _ONE
+        if isinstance(arg, tuple | list):
+            if any(isinstance(item, Tensor) for item in arg):
+                arrays.append(tuple(item.array if isinstance(item, Tensor) else item for item in arg))
+                return _MANY
+            if where in self.operands and arg:
+                arrays.append(Tensor(arg).raw)
+                return _ONE
+        return static(arg)
+
+    def _specialise(self, num_args: int, key: tuple[Any, ...]) -> Callable[..., Any]:
+        """Compile the kernel for one pattern of values and attributes."""
+        kernel, parameters = self.kernel, self.parameters
+        names = [name for name, _ in key[num_args:]]
+        if len(set(names)) < len(names):
+            raise TypeError(f"got an argument twice: {', '.join(names)}")
+
+        def call(*arrays: Any) -> Any:
+            remaining = iter(arrays)
+
+            def fill(part: Any) -> Any:
+                return next(remaining) if part is _ONE or part is _MANY else part[1]
+
+            args = [fill(part) for part in key[:num_args]]
+            kwargs = {name: fill(part) for name, part in key[num_args:]}
+            parameters.check_call(args, kwargs)
+            return kernel(*args, **kwargs)
+
+        call.__name__ = call.__qualname__ = self.name
+        compiled = self._compiled[key] = jax.jit(call)
+        return compiled
+
+    def _explain(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SporaxError:
+        """What JAX, numpy or Python refused, in the words of the operator's caller."""
+        try:
+            self.__signature__.bind(*args, **kwargs)
+        except TypeError as mismatch:
+            return SporaxTypeError(f"For '{self.name}', {mismatch}; the signature is {self.usage}.")
+        try:
+            self.parameters.check_call(
+                tuple(map(_unwrapped, args)), {name: _unwrapped(arg) for name, arg in kwargs.items()}
+            )
+        except SporaxError as mismatch:
+            return mismatch
+        given = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
+        kind = SporaxValueError if isinstance(error, ValueError | IndexError) else SporaxTypeError
+        reason = str(error).split("\n")[0].rstrip(".")
+        return kind(f"For '{self.name}', the arguments ({', '.join(given)}) do not fit: {reason}.")
+
+
+class Composition(Operator):
+    """An operator whose kernel is a Python function of Tensors, made of other operators.
+
+    For what is not one compiled program: results whose shape depends on values, random draws, writes to Parameters.
+    """
+
+    composed = True
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
+        """Call the kernel."""
+        settings = {**kwargs, **{name: part[1] for name, part in constants}}
+        try:
+            self.__signature__.bind(*args, **settings)
+        except TypeError as mismatch:
+            raise self._explain(mismatch, args, settings) from None
+        return self.kernel(*args, **settings)
+
+
+_STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))
+
+
+def _unwrapped(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return tuple(map(_unwrapped, value))
+    return value.array if isinstance(value, Tensor) else value
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, tuple | list) and any(isinstance(item, Tensor) for item in value):
+        return f"({', '.join(map(_describe, value))})"
+    return repr(value)
+
+
+class _Registrar(Protocol):
+    def __call__(self, kernel: Callable[..., Any]) -> Operator: ...
+
+
+_FORM = re.compile(r"^(?P<name>[\w.]+)(?:\((?P<params>.*)\))?$")
+_COMMA = re.compile(r",(?![^()]*\))")  # outside parentheses
+
+
+def operator(
+    primitive: str | None = None,
+    *,
+    function: str | None = None,
+    method: str | None = None,
+    mint: str | None = None,
+    composed: bool = False,
+) -> _Registrar:
+    """Make an operator of a kernel and register its forms.
+
+    Args:
+        primitive: name of the class form, with the attributes its constructor takes in order: ``"MatMul(transpose_a,
+            transpose_b)"``. Without parentheses all attributes belong to the constructor; ``"Name()"``: none does.
+        function: name in `sporax.ops`; the kernel's by default, "" for none.
+        method: names of Tensor methods, separated by commas; parameters that have another name there as for `mint`.
+        mint: dotted names in `sporax.mint`, separated by semicolons, with parameters that have another name there:
+            ``"nn.functional.softmax(dim=axis)"``.
+        composed: the kernel works on Tensors and calls other operators; see `Composition`.
+    """
+
+    def register(kernel: Callable[..., Any]) -> Operator:
+        class_name, constructor = _parse(primitive or "")
+        result = (Composition if composed else Operator)(class_name or kernel.__name__, kernel)
+        OPERATORS[result.name] = result
+        name = kernel.__name__ if function is None else function
+        if name:
+            FUNCTIONS[name] = result
+        if class_name:
+            PRIMITIVES[class_name] = _class_form(class_name, constructor, result)
+        for each in filter(None, _COMMA.split(method or "")):
+            own, renames = _parse(each.strip())
+            setattr(Tensor, own, as_method(result, own, _pairs(renames)))
+        for each in filter(None, (mint or "").split(";")):
+            dotted, renames = _parse(each.strip())
+            MINT[dotted] = renamed(result, _pairs(renames))
+        return result
+
+    return register
+
+
+def _parse(form: str) -> tuple[str, tuple[str, ...] | None]:
+    if not form:
+        return "", None
+    match = _FORM.match(form)
+    assert match is not None, form
+    params = match["params"]
+    return match["name"], None if params is None else tuple(part.strip() for part in params.split(",") if part.strip())
+
+
+def _pairs(renames: tuple[str, ...] | None) -> dict[str, str]:
+    return dict(pair.split("=", 1) for pair in renames or ())  # type: ignore[misc]  # each is "new=old"
+
+
+def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator) -> type[Primitive]:
+    parameters = target.__signature__.parameters
+    attributes = target.parameters.attributes if constructor is None else constructor
+    body = {
+        "operator": target,
+        "attribute_names": attributes,
+        "defaults": {each: parameters[each].default for each in attributes if parameters[each].default is not _NOTHING},
+        "__init__": _with_parameters(Primitive.__init__, [parameters[each] for each in attributes]),
+        "__call__": _with_parameters(
+            Primitive.__call__, [each for each in parameters.values() if each.name not in attributes]
+        ),
+        "__doc__": target.__doc__,
+        "__module__": "sporax.ops",
+    }
+    return type(name, (Primitive,), body)
+
+
+_NOTHING = inspect.Parameter.empty
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
+    """The same method once more, which tells `inspect` and `help` the parameters it really takes."""
+    twin = types.FunctionType(
+        method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
+    )
+    functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
+    del twin.__wrapped__
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    named = [each.replace(kind=kind) for each in parameters]
+    twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]
+    return twin
+
+
+def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """`function` as a method whose first argument is the Tensor; `names` as for `renamed`."""
+    target = function
+    if names:
+        target = renamed(function, names)
+        target.__name__ = f"_{name}"
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return target(self, *args, **kwargs)
+
+    method.__name__, method.__doc__ = name, function.__doc__
+    _, *others = inspect.signature(target).parameters.values()
+    method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]
+    return method
+
+
+def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
+    """`function` with parameters that are called differently; `names` maps the new name to the old one."""
+    if not names:
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **{names.get(name, name): value for name, value in kwargs.items()})
+
+    call.__name__ = getattr(function, "__name__", "call")
+    call.__doc__ = function.__doc__
+    signature = inspect.signature(function)
+    new = {old: name for name, old in names.items()}
+    parameters = [each.replace(name=new.get(each.name, each.name)) for each in signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
+
+
+def export(*functions: Callable[..., Any], mint: str = "", method: bool = False) -> None:
+    """Register functions composed of operators under their own names in `sporax.ops` (and Tensor, and `sporax.mint`)."""
+    for function in functions:
+        name = function.__name__
+        FUNCTIONS[name] = function
+        if method:
+            setattr(Tensor, name, as_method(function, name))
+        if mint:
+            MINT[mint if mint.split(".")[-1] == name else f"{mint}{name}"] = function

@@ -1,0 +1,193 @@
+"""`Primitive`: the class form of an operator, and the marks that plans read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ops._core.marking import between_marks
+from sporax.ops._core.parameters import static
+from sporax.runtime import state
+
+if TYPE_CHECKING:
+    from sporax.ops._core.operator import Operator
+
+
+class Primitive:
+    """Class form of an operator: attributes at construction, values at the call.
+
+    As an attribute of a Cell it has a place in the program, ``net.dense1.matmul``, by which plans look up its marks.
+
+    Raises:
+        SporaxTypeError: too many or unknown attributes, or one of a wrong type.
+        SporaxValueError: an attribute that is none of the choices.
+    """
+
+    operator: Operator
+    attribute_names: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = {}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.name = type(self).__name__
+        self.instance_name = ""
+        self.attrs: dict[str, Any] = {}
+        self._attributes = self._bind(args, kwargs)
+        self._constants = tuple((name, static(value)) for name, value in self._attributes.items())
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names = self.attribute_names
+        if len(args) > len(names):
+            raise SporaxTypeError(
+                f"For '{self.name}', the constructor takes {len(names)} arguments {names}, but got {len(args)}."
+            )
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names or name in given:
+                problem = "is given twice" if name in given else f"is not one of {names}"
+                raise SporaxTypeError(f"For '{self.name}', the argument '{name}' {problem}.")
+            given[name] = value
+        attributes = {**self.defaults, **given}
+        missing = [name for name in names if name not in attributes]
+        if missing:
+            raise SporaxTypeError(f"For '{self.name}', the constructor lacks the arguments {missing}.")
+        for name, value in given.items():
+            self._check(name, value)
+        return attributes
+
+    def _check(self, name: str, value: Any) -> None:
+        self.operator.parameters.check(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        attributes = self.__dict__.get("_attributes", {})
+        if name in attributes:
+            return attributes[name]
+        attrs = self.__dict__.get("attrs", {})
+        if name in attrs:
+            return attrs[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the operator on these values."""
+        try:
+            if state.current_frame() is None:
+                return self.operator.run(args, kwargs, self._constants)
+            with jax.named_scope(self.instance_name or self.name):
+                if state.planning():
+                    return between_marks(self.operator, args, kwargs, self._constants, self)
+                return self.operator.run(args, kwargs, self._constants)
+        except SporaxError as error:
+            error.within(self.instance_name)
+            raise
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
+        return f"Prim[{self.name}]<{settings}>" if settings else f"Prim[{self.name}]"
+
+    # ------------------------------------------------------------------------------------------- marks, read by plans
+
+    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Any:
+        """Say how inputs (and output) are cut; read by semi-automatic and automatic parallelism, ignored elsewhere.
+
+        Args:
+            in_strategy: one tuple of ints per input (number of slices of each dim), or one Layout per input.
+            out_strategy: likewise for the outputs.
+
+        Raises:
+            SporaxTypeError: not a tuple, or its elements are neither tuples of ints nor Layouts.
+            SporaxValueError: `out_strategy` alone, or a mixture of both forms.
+        """
+        if in_strategy is None and out_strategy is None:
+            return self
+        if in_strategy is None:
+            raise SporaxValueError(f"For '{self.name}', 'out_strategy' needs an 'in_strategy', but that is None.")
+        form = strategy_form(self.name, "in_strategy", in_strategy)
+        if out_strategy is not None and strategy_form(self.name, "out_strategy", out_strategy) != form:
+            raise SporaxValueError(
+                f"For '{self.name}', 'in_strategy' and 'out_strategy' must both be tuples or both Layouts."
+            )
+        self.attrs["in_strategy"] = in_strategy
+        self.attrs["out_strategy"] = out_strategy
+        state.touch()
+        return self
+
+    def recompute(self, mode: bool = True) -> Primitive:
+        """Mark the outputs to be computed again in the backward pass.
+
+        Raises:
+            SporaxTypeError: `mode` is not a bool.
+        """
+        if not isinstance(mode, bool):
+            raise SporaxTypeError(f"For '{self.name}', 'mode' must be a bool, but got {type(mode).__name__}.")
+        return self.add_prim_attr("recompute", mode)
+
+    def add_prim_attr(self, name: str, value: Any) -> Primitive:
+        """Attach a named mark."""
+        self.attrs[name] = value
+        state.touch()
+        return self
+
+    def del_prim_attr(self, name: str) -> Primitive:
+        """Take a named mark away."""
+        self.attrs.pop(name, None)
+        state.touch()
+        return self
+
+    def set_prim_instance_name(self, instance_name: str) -> Primitive:
+        """Name this instance; a Cell does it with the attribute's name."""
+        self.instance_name = instance_name
+        return self
+
+    def set_stage(self, stage: int) -> Primitive:
+        """Mark the pipeline stage."""
+        return self.add_prim_attr("stage", stage)
+
+    def set_device(self, device_target: str) -> Primitive:
+        """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
+
+        Raises:
+            SporaxRuntimeError: another name.
+        """
+        if device_target not in ("CPU", "GPU", "Ascend"):
+            raise SporaxRuntimeError(
+                f"For '{self.name}', 'device_target' must be 'CPU', 'GPU' or 'Ascend', but got {device_target!r}."
+            )
+        return self.add_prim_attr("primitive_target", device_target)
+
+    def place(self, role: str, rank_id: int) -> None:
+        """Mark the process this operator runs on.
+
+        Raises:
+            SporaxTypeError: `rank_id` is not an int.
+            SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
+        """
+        if role != "MS_WORKER":
+            raise SporaxValueError(f"For '{self.name}', 'role' must be 'MS_WORKER', but got {role!r}.")
+        if not isinstance(rank_id, int) or isinstance(rank_id, bool):
+            raise SporaxTypeError(f"For '{self.name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
+        if rank_id < 0:
+            raise SporaxValueError(f"For '{self.name}', 'rank_id' must be >= 0, but got {rank_id}.")
+        self.add_prim_attr("place", (role, rank_id))
+
+
+def strategy_form(name: str, what: str, strategy: Any) -> str:
+    """``"tuple"`` or ``"layout"``: what a strategy is written in.
+
+    Raises:
+        SporaxTypeError: neither.
+    """
+    if not isinstance(strategy, tuple):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a tuple, but got {type(strategy).__name__}.")
+    form = "tuple"
+    for entry in strategy:
+        if hasattr(entry, "tensor_map") or hasattr(entry, "to_dict"):
+            form = "layout"
+        elif not isinstance(entry, tuple):
+            raise SporaxTypeError(
+                f"For '{name}', the entries of '{what}' must be tuples or Layouts, but got {entry!r}."
+            )
+        elif any(not isinstance(cut, int | tuple) or isinstance(cut, bool) for cut in entry):
+            raise SporaxTypeError(f"For '{name}', the cuts in '{what}' must be ints, but got {entry!r}.")
+    return form

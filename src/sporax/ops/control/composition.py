@@ -1,0 +1,188 @@
+"""Functions made of functions: maps over nested tuples, functions that choose by type, fixed arguments, and order."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ops._core.operator import PRIMITIVES, Array, export, operator
+
+_PYTHON_TYPES = {"Tensor": Tensor, "Number": (bool, int, float), "Tuple": tuple, "List": list, "String": str}
+
+
+class MultitypeFuncGraph:
+    """A function with several implementations, of which the types of the arguments choose one.
+
+    Args:
+        name: what it is called in messages.
+        read_value: accepted for compatibility; Parameters are Tensors here.
+
+    Example:
+        >>> scale = ops.MultitypeFuncGraph("scale")
+        >>> @scale.register("Tensor", "Number")
+        ... def scale_tensor(x, factor):
+        ...     return x * factor
+        >>> scale(Tensor([1.0, 2.0]), 3)
+    """
+
+    def __init__(self, name: str, read_value: bool = False) -> None:
+        if not isinstance(name, str):
+            raise SporaxTypeError(f"For 'MultitypeFuncGraph', 'name' must be a str, but got {type(name).__name__}.")
+        self.name = name
+        self._entries: list[tuple[tuple[Any, ...], Callable[..., Any]]] = []
+
+    def register(self, *type_names: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorator: use the function for arguments of these types.
+
+        Args:
+            type_names: ``"Tensor"``, ``"Number"``, ``"Tuple"``, ``"List"``, ``"String"``, a Python type, or a dtype.
+        """
+        kinds = tuple(map(_kind, type_names))
+
+        def add(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._entries.append((kinds, function))
+            return function
+
+        return add
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the first implementation whose types fit.
+
+        Raises:
+            SporaxTypeError: none does.
+        """
+        for kinds, function in self._entries:
+            if len(kinds) == len(args) and all(_fits(arg, kind) for arg, kind in zip(args, kinds, strict=True)):
+                return function(*args)
+        given = ", ".join(type(arg).__name__ for arg in args)
+        raise SporaxTypeError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({given}).")
+
+
+def _kind(name: Any) -> Any:
+    if isinstance(name, str):
+        if name not in _PYTHON_TYPES:
+            raise SporaxValueError(
+                f"For 'MultitypeFuncGraph', a type must be one of {tuple(_PYTHON_TYPES)}, but got {name!r}."
+            )
+        return _PYTHON_TYPES[name]
+    return _PYTHON_TYPES["Number"] if isinstance(name, DType) else name
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not (kind is _PYTHON_TYPES["Number"] and isinstance(value, Tensor))
+
+
+class HyperMap:
+    """Applies a function to the elements of sequences, however deeply they are nested.
+
+    Args:
+        ops: the function; None: the first argument of the call is.
+        reverse: accepted for compatibility; the order of the calls makes no difference to functions of Tensors.
+    """
+
+    nested = True
+
+    def __init__(self, ops: Callable[..., Any] | None = None, reverse: bool = False) -> None:
+        if ops is not None and not callable(ops):
+            raise SporaxTypeError(f"For '{type(self).__name__}', 'ops' must be callable, but got {type(ops).__name__}.")
+        self.ops = ops
+
+    def __call__(self, *args: Any) -> Any:
+        """Map over sequences of one length; returns a tuple (a list for lists)."""
+        function, sequences = (args[0], args[1:]) if self.ops is None else (self.ops, args)
+        if not sequences or not isinstance(sequences[0], tuple | list):
+            raise SporaxTypeError(f"For '{type(self).__name__}', the arguments must be tuples or lists of one length.")
+        return self._apply(function, sequences)
+
+    def _apply(self, function: Callable[..., Any], sequences: Sequence[Any]) -> Any:
+        first = sequences[0]
+        lengths = {len(each) for each in sequences if isinstance(each, tuple | list)}
+        if len(lengths) != 1 or not all(isinstance(each, tuple | list) for each in sequences):
+            raise SporaxValueError(
+                f"For '{type(self).__name__}', all sequences must have one length, but got lengths {sorted(lengths)}."
+            )
+        rows = zip(*sequences, strict=True)
+        results = [
+            self._apply(function, row) if self.nested and isinstance(row[0], tuple | list) else function(*row)
+            for row in rows
+        ]
+        return results if isinstance(first, list) else tuple(results)
+
+
+class Map(HyperMap):
+    """Applies a function to the elements of sequences; nested sequences are elements."""
+
+    nested = False
+
+
+class Partial:
+    """Fixes the first arguments of a function: ``ops.Partial()(fn, a)(b)`` is ``fn(a, b)``."""
+
+    def __call__(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+        """The function with these arguments fixed.
+
+        Raises:
+            SporaxTypeError: `func` is not callable.
+        """
+        if not callable(func):
+            raise SporaxTypeError(f"For 'Partial', 'func' must be callable, but got {type(func).__name__}.")
+        return functools.partial(func, *args, **kwargs)
+
+
+def partial(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """The function with these arguments fixed."""
+    return Partial()(func, *args, **kwargs)
+
+
+@operator(function="")
+def _after(value: Array, expr: Array) -> Array:
+    """`value`, computed after `expr`."""
+    return jax.lax.optimization_barrier((value, expr))[0]
+
+
+@operator("Depend()", function="depend", composed=True)
+def depend(value: Any, expr: Any) -> Any:
+    """`value`, with the promise that `expr` has been computed before it is used.
+
+    Args:
+        value: Tensor, or anything else, which is returned as it is.
+        expr: Tensor, or tuple or list of Tensors; anything else has happened by now.
+    """
+    tensors = tuple(each for each in (expr if isinstance(expr, tuple | list) else (expr,)) if isinstance(each, Tensor))
+    return _after(value, tensors) if isinstance(value, Tensor) and tensors else value
+
+
+def constexpr(
+    fn: Callable[..., Any] | None = None,
+    get_instance: bool = True,
+    name: str | None = None,
+    reuse_result: bool = True,
+    check: bool = True,
+) -> Any:
+    """Decorator for functions of constants that MindSpore's compiler runs while it compiles; the function itself.
+
+    Here all Python runs while a step is being compiled, so there is nothing to mark, and the settings have no meaning.
+
+    Args:
+        fn: the function; without it the decorator is returned.
+        get_instance, name, reuse_result, check: see above.
+
+    Raises:
+        SporaxTypeError: `fn` is not callable.
+    """
+    if fn is None:
+        return constexpr
+    if not callable(fn):
+        raise SporaxTypeError(f"For 'constexpr', 'fn' must be callable, but got {type(fn).__name__}.")
+    return fn
+
+
+for _class in (MultitypeFuncGraph, HyperMap, Map, Partial):
+    PRIMITIVES[_class.__name__] = _class
+export(partial, constexpr)

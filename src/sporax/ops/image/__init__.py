@@ -1,0 +1,3 @@
+"""Image operators: resizing, sampling, boxes, colors."""
+
+from sporax.ops.image import boxes, color, resize, sampling

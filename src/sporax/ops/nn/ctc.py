@@ -1,0 +1,128 @@
+"""Sequences without alignment (CTC): the class forms of the loss, and decoding. `ctc_loss` itself is in `criteria`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.tensor import Tensor, wrap_numpy
+from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.ops._core import check
+from sporax.ops._core.operator import Array, operator
+from sporax.ops.array.sorting import known
+from sporax.ops.nn.distance_loss import Reduction, ctc_loss
+
+
+@operator("CTCLossV2(blank, reduction, zero_infinity)", function="")
+def _ctc_loss_v2(
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    blank: int = 0,
+    reduction: Reduction = "none",
+    zero_infinity: bool = False,
+) -> tuple[Array, Array]:
+    """As `ops.ctc_loss`; the reduction is ``"none"`` unless another is given."""
+    result: tuple[Array, Array] = ctc_loss.kernel(
+        log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
+    )
+    return result
+
+
+@operator("CTCLoss(preprocess_collapse_repeated, ctc_merge_repeated, ignore_longer_outputs_than_inputs)", function="")
+def _ctc_loss(
+    x: Array,
+    labels_indices: Array,
+    labels_values: Array,
+    sequence_length: Array,
+    preprocess_collapse_repeated: bool = False,
+    ctc_merge_repeated: bool = True,
+    ignore_longer_outputs_than_inputs: bool = False,
+) -> tuple[Array, Array]:
+    """Connectionist temporal classification of logits, with labels as a sparse matrix; the last class is the blank.
+
+    Args:
+        x: (time, n, classes), logits: their softmax is taken here.
+        labels_indices: (labels, 2), row (sample) and column of each label.
+        labels_values: (labels,), int32.
+        sequence_length: (n,), how many of the time steps count, int32.
+        preprocess_collapse_repeated: True is not offered.
+        ctc_merge_repeated: False is not offered.
+        ignore_longer_outputs_than_inputs: samples with more labels than time steps cost 0; otherwise they cost infinity.
+
+    Returns:
+        The loss of each sample (n,) and its gradient with respect to `x`.
+    """
+    name = "CTCLoss"
+    check.floating(name, x=x)
+    check.rank(name, 3, x=x)
+    check.integral(name, labels_indices=labels_indices, labels_values=labels_values, sequence_length=sequence_length)
+    if preprocess_collapse_repeated or not ctc_merge_repeated:
+        raise SporaxNotImplementedError(
+            "For 'CTCLoss', only 'preprocess_collapse_repeated' False and 'ctc_merge_repeated' True are offered, but got "
+            f"{preprocess_collapse_repeated} and {ctc_merge_repeated}."
+        )
+    if labels_indices.shape != (*labels_values.shape, 2) or sequence_length.shape != x.shape[1:2]:
+        raise SporaxValueError(
+            f"For '{name}', 'labels_indices' must be (labels, 2), 'labels_values' (labels,) and 'sequence_length' (n,), but "
+            f"got {labels_indices.shape}, {labels_values.shape} and {sequence_length.shape} for 'x' of shape {x.shape}."
+        )
+    rows, columns = labels_indices[:, 0], labels_indices[:, 1]
+    targets = jnp.zeros((x.shape[1], labels_values.shape[0]), labels_values.dtype).at[rows, columns].set(labels_values)
+    counts = jnp.zeros(x.shape[1], jnp.int32).at[rows].add(1)
+
+    def losses(logits: Array) -> Array:
+        log_probs = jax.nn.log_softmax(logits, -1)
+        settings = (x.shape[2] - 1, "none", ignore_longer_outputs_than_inputs)
+        loss: Array = ctc_loss.kernel(log_probs, targets, sequence_length, counts, *settings)[0]
+        return loss
+
+    loss, pullback = jax.vjp(losses, x)
+    return loss, jax.lax.stop_gradient(pullback(jnp.ones_like(loss))[0])
+
+
+def _decoded(inputs: Any, sequence_length: Any, merge_repeated: bool) -> tuple[Tensor, ...]:
+    logits = known("CTCGreedyDecoder", "inputs", inputs)
+    lengths = known("CTCGreedyDecoder", "sequence_length", sequence_length)
+    if logits.ndim != 3 or lengths.shape != logits.shape[1:2] or not np.issubdtype(lengths.dtype, np.integer):
+        raise SporaxValueError(
+            "For 'CTCGreedyDecoder', 'inputs' must be (time, n, classes) and 'sequence_length' n integers, but got shapes "
+            f"{logits.shape} and {lengths.shape}."
+        )
+    time, n, classes = logits.shape
+    best = logits.argmax(2)
+    before = np.vstack([np.full((1, n), -1), best[:-1]])
+    kept = (best != classes - 1) & (np.arange(time)[:, None] < lengths)
+    if merge_repeated:
+        kept &= best != before
+    rows, times = np.nonzero(kept.T)
+    columns = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    longest = int(kept.sum(0).max(initial=0))
+    counted = np.where(np.arange(time)[:, None] < lengths, logits.max(2), 0)
+    return (
+        wrap_numpy(np.stack([rows, columns], 1).astype(np.int64)),
+        wrap_numpy(best.T[rows, times].astype(np.int64)),
+        wrap_numpy(np.array([n, longest], np.int64)),
+        wrap_numpy(-counted.sum(0, keepdims=True).T.astype(logits.dtype)),
+    )
+
+
+@operator("CTCGreedyDecoder(merge_repeated)", composed=True)
+def ctc_greedy_decoder(inputs: Array, sequence_length: Array, merge_repeated: bool = True) -> tuple[Array, ...]:
+    """The most probable class at every time step, without blanks (the last class).
+
+    Args:
+        inputs: (time, n, classes), logits.
+        sequence_length: (n,), how many of the time steps count, int32.
+        merge_repeated: of equal classes in a row only the first stays.
+
+    Returns:
+        Sample and position of each label (labels, 2), the labels (labels,), the shape (n, longest) and the negative sum of
+        the greatest logits (n, 1).
+    """
+    result: Any = _decoded(inputs, sequence_length, merge_repeated)
+    return result  # type: ignore[no-any-return]  # Tensors: the kernel is composed

@@ -1,0 +1,244 @@
+"""Loss functions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ops._core import check
+from sporax.ops._core.operator import Array, operator
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def _reduced(loss: Array, reduction: str, count: Array | int | None = None) -> Array:
+    if reduction == "none":
+        return loss
+    total = jnp.sum(loss)
+    return total if reduction == "sum" else total / (loss.size if count is None else count)
+
+
+@operator(function="cross_entropy", mint="nn.functional.cross_entropy")
+def cross_entropy(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """Negative log-likelihood of the classes in `target` under softmax(`input`).
+
+    Args:
+        input: logits (N, C), (C,) or (N, C, d1, …).
+        target: class indices, the shape of `input` without C; or probabilities, the shape of `input`.
+        weight: (C,), weight of each class; the mean divides by the weights of the targets.
+        ignore_index: targets with this index count for nothing.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        label_smoothing: share of the target spread over all classes, in [0, 1].
+    """
+    name = "cross_entropy"
+    check.floating(name, input=input)
+    if not input.ndim:
+        raise SporaxValueError(f"For '{name}', 'input' must have a dimension of classes, but its shape is ().")
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise SporaxValueError(f"For '{name}', 'label_smoothing' must be in [0, 1], but got {label_smoothing}.")
+    channel = 0 if input.ndim == 1 else 1
+    _check_weight(name, weight, input.shape[channel])
+    log_probs = jax.nn.log_softmax(input, channel)
+    if target.shape == input.shape and jnp.issubdtype(target.dtype, jnp.floating):
+        return _soft_cross_entropy(log_probs, target, weight, channel, reduction, label_smoothing)
+    expected = input.shape[:channel] + input.shape[channel + 1 :]
+    if target.shape != expected:
+        raise SporaxValueError(
+            f"For '{name}', 'target' must have shape {expected} (class indices) or {input.shape} (probabilities), "
+            f"but got {target.shape}."
+        )
+    if not jnp.issubdtype(target.dtype, jnp.integer):
+        raise SporaxTypeError(
+            f"For '{name}', class indices in 'target' must be integers, but got {check.describe(target)}."
+        )
+    return _hard_cross_entropy(log_probs, target, weight, channel, ignore_index, reduction, label_smoothing)
+
+
+def _check_weight(name: str, weight: Array | None, num_classes: int) -> None:
+    if weight is not None and weight.shape != (num_classes,):
+        raise SporaxValueError(
+            f"For '{name}', 'weight' must have one element for each of the {num_classes} classes, but got {weight.shape}."
+        )
+
+
+def _hard_cross_entropy(
+    log_probs: Array, target: Array, weight: Array | None, channel: int, ignore: int, reduction: str, smoothing: float
+) -> Array:
+    num_classes = log_probs.shape[channel]
+    kept = target != ignore
+    index = jnp.where(kept, target, 0)
+    picked = jnp.squeeze(jnp.take_along_axis(log_probs, jnp.expand_dims(index, channel), channel), channel)
+    class_weight = jnp.ones((num_classes,), log_probs.dtype) if weight is None else weight
+    sample_weight = jnp.where(kept, class_weight[index], 0)
+    loss = -picked * sample_weight
+    if smoothing:
+        spread = [-1 if dim == channel else 1 for dim in range(log_probs.ndim)]
+        smooth = jnp.where(kept, -jnp.sum(log_probs * class_weight.reshape(spread), channel), 0)
+        loss = (1 - smoothing) * loss + smoothing / num_classes * smooth
+    return _reduced(loss, reduction, jnp.sum(sample_weight))
+
+
+def _soft_cross_entropy(
+    log_probs: Array, target: Array, weight: Array | None, channel: int, reduction: str, smoothing: float
+) -> Array:
+    if smoothing:
+        target = target * (1 - smoothing) + smoothing / log_probs.shape[channel]
+    weighted = log_probs * target
+    if weight is not None:
+        weighted = weighted * weight.reshape([-1 if dim == channel else 1 for dim in range(log_probs.ndim)])
+    loss = -jnp.sum(weighted, channel)
+    return _reduced(loss, reduction)
+
+
+@operator("SoftmaxCrossEntropyWithLogits", function="")
+def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Array, Array]:
+    """Loss per sample (N,), and ``softmax(logits) - labels`` (N, C). `labels` are probabilities, (N, C) as `logits`.
+
+    The second result is, by definition, the gradient of the first, also where labels do not add up to 1; labels get
+    no gradient.
+
+    Raises:
+        SporaxTypeError: the dtypes differ.
+        SporaxValueError: the shapes differ, or are not two-dimensional.
+    """
+    name = "SoftmaxCrossEntropyWithLogits"
+    check.same_dtype(name, logits=logits, labels=labels)
+    check.floating(name, logits=logits, labels=labels)
+    check.rank(name, 2, logits=logits, labels=labels)
+    if logits.shape != labels.shape:
+        raise SporaxValueError(
+            f"For '{name}', 'logits' and 'labels' must have one shape, but got {logits.shape} and {labels.shape}."
+        )
+    labels = jax.lax.stop_gradient(labels)
+    log_probs = jax.nn.log_softmax(logits, -1)
+    loss = -jnp.sum(log_probs * labels, -1)
+    # This has the gradient that is wanted; it differs from the loss only where labels do not add up to 1.
+    slope = jax.nn.logsumexp(logits, -1) - jnp.sum(logits * labels, -1)
+    return slope + jax.lax.stop_gradient(loss - slope), jnp.exp(log_probs) - labels
+
+
+@operator("SparseSoftmaxCrossEntropyWithLogits", function="")
+def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_grad: bool = False) -> Array:
+    """Mean loss over the samples for class indices `labels` (N,); with `is_grad` its gradient, (N, C) as `logits`.
+
+    Raises:
+        SporaxTypeError: `logits` are not floats, or `labels` not integers.
+        SporaxValueError: not one label per sample.
+    """
+    name = "SparseSoftmaxCrossEntropyWithLogits"
+    check.floating(name, logits=logits)
+    check.integral(name, labels=labels)
+    check.rank(name, 2, logits=logits)
+    if labels.shape != logits.shape[:1]:
+        raise SporaxValueError(
+            f"For '{name}', 'labels' must have shape {logits.shape[:1]}, one for each sample, but got {labels.shape}."
+        )
+    log_probs = jax.nn.log_softmax(logits, -1)
+    if is_grad:
+        return (jnp.exp(log_probs) - jax.nn.one_hot(labels, logits.shape[-1], dtype=logits.dtype)) / logits.shape[0]
+    return -jnp.mean(jnp.take_along_axis(log_probs, labels[:, None], -1))
+
+
+def _check_pair(name: str, left: Array, right: Array) -> None:
+    check.floating(name, input=left, target=right)
+    check.broadcast(name, left, right)
+
+
+@operator(function="mse_loss")
+def mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """Squared difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
+    _check_pair("mse_loss", input, target)
+    return _reduced(jnp.square(input - target), reduction)
+
+
+@operator(function="l1_loss")
+def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
+    _check_pair("l1_loss", input, target)
+    return _reduced(jnp.abs(input - target), reduction)
+
+
+@operator(function="", mint="nn.functional.mse_loss")
+def _mint_mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """As `ops.mse_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
+    loss: Array = mse_loss.kernel(input, target, reduction)
+    return loss
+
+
+@operator(function="", mint="nn.functional.l1_loss")
+def _mint_l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
+    """As `ops.l1_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
+    loss: Array = l1_loss.kernel(input, target, reduction)
+    return loss
+
+
+@operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)")
+def nll_loss(
+    inputs: Array,
+    target: Array,
+    weight: Array | None = None,
+    ignore_index: int = -100,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """Negative of the log-probabilities `inputs` at the classes `target`. Shapes and arguments as `cross_entropy`."""
+    check.floating("nll_loss", inputs=inputs)
+    check.integral("nll_loss", target=target)
+    check.rank("nll_loss", range(1, 9), inputs=inputs)
+    channel = 0 if inputs.ndim == 1 else 1
+    expected = inputs.shape[:channel] + inputs.shape[channel + 1 :]
+    if target.shape != expected:
+        raise SporaxValueError(f"For 'nll_loss', 'target' must have shape {expected}, but got {target.shape}.")
+    _check_weight("nll_loss", weight, inputs.shape[channel])
+    return _hard_cross_entropy(inputs, target, weight, channel, ignore_index, reduction, label_smoothing)
+
+
+def _with_logits(
+    name: str, logits: Array, label: Array, weight: Array | None, pos_weight: Array | None, reduction: str
+) -> Array:
+    _check_pair(name, logits, label)
+    positive = jax.nn.log_sigmoid(logits) * (1 if pos_weight is None else pos_weight)
+    loss = -(label * positive + (1 - label) * jax.nn.log_sigmoid(-logits))
+    return _reduced(loss if weight is None else loss * weight, reduction)
+
+
+@operator(function="binary_cross_entropy_with_logits")
+def binary_cross_entropy_with_logits(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    pos_weight: Array | None = None,
+    reduction: Reduction = "mean",
+) -> Array:
+    """Cross entropy of sigmoid(`input`) with the probabilities `target`, computed without overflow.
+
+    Args:
+        input: logits.
+        target: probabilities; everything is broadcast.
+        weight: of each element.
+        pos_weight: of the positive part of each element.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+    """
+    return _with_logits("binary_cross_entropy_with_logits", input, target, weight, pos_weight, reduction)
+
+
+@operator(function="", mint="nn.functional.binary_cross_entropy_with_logits")
+def _mint_binary_cross_entropy_with_logits(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    reduction: Reduction = "mean",
+    pos_weight: Array | None = None,
+) -> Array:
+    """As `ops.binary_cross_entropy_with_logits`, with `reduction` before `pos_weight`."""
+    return _with_logits("binary_cross_entropy_with_logits", input, target, weight, pos_weight, reduction)

@@ -1,0 +1,3 @@
+"""Random operators: dropout, distributions, candidate sampling."""
+
+from sporax.ops.random import candidate_sampling, distributions, dropout

@@ -1,0 +1,181 @@
+"""Tensor methods without a function of the same name: shapes and types, and random numbers in place.
+
+Those that end in ``_`` give the Tensor new values and return it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sporax.common import dtype as dtypes
+from sporax.common import seed as seeds
+from sporax.common.dtype import DType
+from sporax.common.tensor import Tensor
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ops._core import check
+from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES, Array, operator
+
+# ------------------------------------------------------------------------------------------------------- shapes and types
+
+
+def _short(self: Tensor) -> Tensor:
+    """The elements as Int16."""
+    return self.astype(dtypes.int16)
+
+
+def _type(self: Tensor, dtype: DType | None = None) -> Any:
+    """The name of the dtype, or the elements in another one."""
+    return str(self.dtype) if dtype is None else self.astype(dtype)
+
+
+def _stride(self: Tensor, dim: int | None = None) -> Any:
+    """How many elements further the next element of each dim (or of `dim`) lies, in a list."""
+    steps = [step // self.itemsize for step in self.strides]
+    return steps if dim is None else steps[check.axis("stride", dim, self.ndim, "dim")]
+
+
+def _resize(self: Tensor, *new_shape: Any) -> Tensor:
+    """The elements in another shape; further ones are left out, missing ones are zero."""
+    given = new_shape[0] if len(new_shape) == 1 and isinstance(new_shape[0], tuple | list) else new_shape
+    shape = check.shape("resize", tuple(given), "new_shape")
+    flat = self.reshape((-1,)).array
+    count = 1
+    for size in shape:
+        count *= size
+    filled = jnp.pad(flat[:count], (0, max(count - flat.size, 0)))
+    return Tensor(filled.reshape(shape))
+
+
+def _sum_to_size(self: Tensor, *size: Any) -> Tensor:
+    """Summed over the dims in which `size` has 1, or which it lacks at the left.
+
+    Raises:
+        SporaxValueError: this shape does not come of broadcasting `size`.
+    """
+    given = size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size
+    wanted = check.shape("sum_to_size", tuple(given), "size")
+    lead = self.ndim - len(wanted)
+    if lead < 0 or any(want not in (1, have) for want, have in zip(wanted, self.shape[lead:], strict=True)):
+        raise SporaxValueError(f"For 'sum_to_size', a Tensor of shape {self.shape} cannot be summed to {wanted}.")
+    ones = tuple(lead + dim for dim, want in enumerate(wanted) if want == 1 != self.shape[lead + dim])
+    axes = (*range(lead), *ones)
+    return FUNCTIONS["sum"](self, axes).reshape(wanted) if axes else self.reshape(wanted)
+
+
+def _new_empty(self: Tensor, size: Any, *, dtype: DType | None = None, device: Any = None) -> Tensor:
+    """A Tensor of `size` in this dtype, or in `dtype`; its elements are zero. There is no choice of `device`."""
+    if device is not None:
+        raise SporaxValueError(f"For 'new_empty', 'device' must be None, but got {device!r}.")
+    return FUNCTIONS["zeros"](size, dtype or self.dtype)
+
+
+def _choose(self: Tensor, choices: Any, mode: str = "clip") -> Tensor:
+    """For each element the number of the tensor among `choices` that gives the result there; all are broadcast.
+
+    Args:
+        choices: tensors or numbers, in a tuple or list.
+        mode: must be ``"clip"``: numbers out of range stand for the first or the last tensor.
+    """
+    check.one_of("choose", mode, ("clip",), "mode")
+    return _chosen(self, tuple(each if isinstance(each, Tensor) else Tensor(each) for each in choices))
+
+
+@operator(function="")
+def _chosen(numbers: Array, choices: tuple[Array, ...]) -> Array:
+    """Of each place, the element of the tensor whose number is there."""
+    return jnp.choose(numbers, choices, mode="clip")
+
+
+def _fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """This Tensor with one value on its diagonal; `wrap` goes on in tall matrices, a row below each corner."""
+    return PRIMITIVES["FillDiagonal"](float(fill_value), wrap)(self)  # type: ignore[no-any-return]
+
+
+def _fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
+    """`fill_diagonal`, in place."""
+    self._replace(_fill_diagonal(self, fill_value, wrap).array)
+    return self
+
+
+# -------------------------------------------------------------------------------------------------------- random numbers
+
+
+def _next_key(name: str, generator: Any) -> jax.Array:
+    if generator is not None:
+        raise SporaxTypeError(f"For '{name}', 'generator' must be None: there is one stream for all operators.")
+    return seeds.operators.next_key()
+
+
+def _drawn(self: Tensor, values: jax.Array) -> Tensor:
+    """Give the Tensor these values, in its dtype."""
+    self._replace(values.astype(self.dtype.np_dtype))
+    return self
+
+
+def _normal_(self: Tensor, mean: float = 0, std: float = 1, *, generator: Any = None) -> Tensor:
+    """Normally distributed numbers, in place."""
+    return _drawn(self, mean + std * jax.random.normal(_next_key("normal_", generator), self.shape, jnp.float32))
+
+
+def _uniform_(self: Tensor, from_: float = 0, to: float = 1, *, generator: Any = None) -> Tensor:
+    """Uniform numbers in [from_, to), in place."""
+    key = _next_key("uniform_", generator)
+    return _drawn(self, jax.random.uniform(key, self.shape, jnp.float32, from_, to))
+
+
+def _uniform(self: Tensor, from_: float = 0.0, to: float = 1.0, generator: Any = None) -> Tensor:
+    """Uniform numbers in [from_, to), in the shape and dtype of this Tensor."""
+    return _uniform_(self.copy(), from_, to, generator=generator)
+
+
+def _random_(self: Tensor, from_: int = 0, to: int | None = None, *, generator: Any = None) -> Tensor:
+    """Uniform integers in [from_, to), or in [0, from_) without `to` (up to the largest of the dtype without both)."""
+    low, high = (from_, to) if to is not None else (0, from_ or _largest(self.dtype))
+    if low >= high:
+        raise SporaxValueError(f"For 'random_', 'from_' must be below 'to', but got {low} and {high}.")
+    return _drawn(self, jax.random.randint(_next_key("random_", generator), self.shape, low, high, jnp.int64))
+
+
+def _largest(dtype: DType) -> int:
+    """The largest integer up to which all integers have a number of the dtype."""
+    kind = dtype.np_dtype
+    return int(jnp.iinfo(kind).max) if jnp.issubdtype(kind, jnp.integer) else 2 ** (jnp.finfo(kind).nmant + 1)
+
+
+def _exponential_(self: Tensor, lambd: float = 1, *, generator: Any = None) -> Tensor:
+    """Exponentially distributed numbers with the rate `lambd`, in place."""
+    if lambd <= 0:
+        raise SporaxValueError(f"For 'exponential_', 'lambd' must be > 0, but got {lambd}.")
+    return _drawn(self, jax.random.exponential(_next_key("exponential_", generator), self.shape, jnp.float32) / lambd)
+
+
+def _bernoulli(self: Tensor, *, generator: Any = None) -> Tensor:
+    """1 with the probability that each element says, else 0."""
+    draws = jax.random.bernoulli(_next_key("bernoulli", generator), self.array)
+    return _drawn(self.copy(), draws)
+
+
+def _bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
+    """1 with probability `p` (a number or a Tensor), else 0, in place."""
+    chance = p.array if isinstance(p, Tensor) else p
+    return _drawn(self, jax.random.bernoulli(_next_key("bernoulli_", generator), chance, self.shape))
+
+
+def _cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
+    """Numbers of the Cauchy distribution around `median` with the scale `sigma`, in this shape and dtype."""
+    return PRIMITIVES["Cauchy"](self.shape, median, sigma)().astype(self.dtype)  # type: ignore[no-any-return]
+
+
+def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
+    """Numbers whose logarithms are normally distributed, in this shape and dtype."""
+    return PRIMITIVES["LogNormalReverse"](mean, std)(self)  # type: ignore[no-any-return]
+
+
+for _method in (
+    _short, _type, _stride, _resize, _sum_to_size, _new_empty, _choose, _fill_diagonal, _fill_diagonal_, _normal_,
+    _uniform_, _uniform, _random_, _exponential_, _bernoulli, _bernoulli_, _cauchy, _log_normal,
+):  # fmt: skip
+    setattr(Tensor, _method.__name__.removeprefix("_"), _method)

@@ -1,0 +1,198 @@
+"""The shape on which a redistribution is planned.
+
+Take a 64 x 32 tensor on a mesh (2, 2, 2, 2) that goes from rows by (0, 1), columns by (2, 3) to rows by (0, 1, 2), columns
+by (3,). Rows stay cut by (0, 1): that is left aside. Split at all places where either placement cuts, the rest is
+
+    rows 16 -> 2 x 8          columns 32 -> 2 x 2 x 8
+    source:  -                         2   3   -
+    target:  2                         3   -   -
+
+and now axis 2 can move to the rows by itself, and axis 3 into the place that it left. Axes that start next to each other
+and end next to each other travel as one *unit*.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.planner.communication.moves import Shape
+
+_DIM, _FREE, _PARTIAL = "dim", "free", "partial"
+
+
+class State(NamedTuple):
+    """Where the units are: per stretched dimension those that cut it, and those along which the tensor is partial.
+
+    `parts` are partial in the way of the source, `masked` in the way of the target. All others are free.
+    """
+
+    dims: tuple[tuple[int, ...], ...]
+    parts: tuple[int, ...]
+    masked: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretched:
+    """The task on the stretched shape.
+
+    Attributes:
+        units: mesh axes that travel together; a unit's number is its position here.
+        sizes: ranks along each unit.
+        shape: the stretched shape, of what the axes that stay leave to each rank.
+        start, goal: source and target.
+    """
+
+    units: tuple[Axes, ...]
+    sizes: tuple[int, ...]
+    shape: Shape
+    start: State
+    goal: State
+
+    def local_shape(self, state: State) -> Shape:
+        """Stretched shape of one rank's slice."""
+        return tuple(
+            size // math.prod(self.sizes[unit] for unit in units)
+            for size, units in zip(self.shape, state.dims, strict=True)
+        )
+
+
+def stretch(shape: Shape, source: Placement, target: Placement, mesh: DeviceMatrix) -> Stretched:
+    """Set up the task for a tensor of `shape`."""
+    fixed = [_common_prefix(old, new) for old, new in zip(source.dims, target.dims, strict=True)]
+    shape = tuple(size // num_parts(mesh, axes) for size, axes in zip(shape, fixed, strict=True))
+    old = tuple(axes[len(stay) :] for axes, stay in zip(source.dims, fixed, strict=True))
+    new = tuple(axes[len(stay) :] for axes, stay in zip(target.dims, fixed, strict=True))
+    kept = set(source.partial) & set(target.partial) if source.reduction == target.reduction else set()
+    parts = tuple(axis for axis in source.partial if axis not in kept)
+    masked = tuple(axis for axis in target.partial if axis not in kept)
+    runs = _runs(old, new, parts, masked)
+    while True:
+        sizes = {run[0]: num_parts(mesh, run) for run in runs}
+        found = _split_dims(shape, _by_unit(old, runs), _by_unit(new, runs), sizes)
+        broken = [run for run in runs if len(run) > 1 and run[0] in found.misfits]
+        if not broken:
+            break
+        runs = [piece for run in runs for piece in ([(axis,) for axis in run] if run in broken else [run])]
+    return _assemble(runs, mesh, found, parts, masked)
+
+
+class _Split(NamedTuple):
+    """The stretched dimensions with the units in each, before and after; `misfits` lie across several of them."""
+
+    shape: Shape
+    old: tuple[tuple[int, ...], ...]
+    new: tuple[tuple[int, ...], ...]
+    misfits: frozenset[int]
+
+
+def _common_prefix(first: Axes, second: Axes) -> Axes:
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return tuple(axis for axis, _ in pairs)
+
+
+def _runs(old: Sequence[Axes], new: Sequence[Axes], parts: Axes, masked: Axes) -> list[Axes]:
+    """Axes that are next to each other before and after; being repeated, or partial, together counts as that."""
+    sides = (_Side(old, parts), _Side(new, masked))
+    active = sorted({*itertools.chain(*old, *new), *parts, *masked})
+    pairs = [*sides[0].after.items(), *sides[1].after.items(), *zip(parts, parts[1:], strict=False)]
+    joined = {first: second for first, second in pairs if all(side.together(first, second) for side in sides)}
+    heads = [axis for axis in active if axis not in joined.values()]
+    runs = []
+    for head in heads:
+        run = [head]
+        while run[-1] in joined:
+            run.append(joined[run[-1]])
+        runs.append(tuple(run))
+    return runs
+
+
+class _Side:
+    """One placement, asked which axes belong together."""
+
+    def __init__(self, dims: Sequence[Axes], partial: Axes) -> None:
+        self.after = {first: second for axes in dims for first, second in zip(axes, axes[1:], strict=False)}
+        self.sorts = dict.fromkeys(itertools.chain(*dims), _DIM) | dict.fromkeys(partial, _PARTIAL)
+
+    def together(self, first: int, second: int) -> bool:
+        sorts = {self.sorts.get(first, _FREE), self.sorts.get(second, _FREE)}
+        return self.after.get(first) == second or (len(sorts) == 1 and _DIM not in sorts)
+
+
+def _by_unit(dims: Sequence[Axes], runs: Sequence[Axes]) -> list[tuple[int, ...]]:
+    """Per dimension the first axes of the runs that cut it."""
+    heads = {run[0] for run in runs}
+    return [tuple(axis for axis in axes if axis in heads) for axes in dims]
+
+
+def _split_dims(
+    shape: Shape, old: Sequence[tuple[int, ...]], new: Sequence[tuple[int, ...]], sizes: Mapping[int, int]
+) -> _Split:
+    stretched: list[int] = []
+    before: list[tuple[int, ...]] = []
+    after: list[tuple[int, ...]] = []
+    misfits: set[int] = set()
+    for size, old_units, new_units in zip(shape, old, new, strict=True):
+        points, across = _split_points(old_units, new_units, sizes)
+        misfits |= across
+        edges = [1, *points, size] if size > (points[-1] if points else 0) else [1, *points]
+        stretched += [outer // inner for inner, outer in zip(edges, edges[1:], strict=False)] or [1]
+        spans = list(zip(edges, edges[1:], strict=False)) or [(1, 1)]
+        before += [_units_between(old_units, sizes, *span) for span in spans]
+        after += [_units_between(new_units, sizes, *span) for span in spans]
+    return _Split(tuple(stretched), tuple(before), tuple(after), frozenset(misfits))
+
+
+def _split_points(
+    old: tuple[int, ...], new: tuple[int, ...], sizes: Mapping[int, int]
+) -> tuple[list[int], frozenset[int]]:
+    """Where a dimension is split, and which units that would lie across several pieces.
+
+    All cuts of both placements if each unit then fits one piece; else the cuts that they share, and pieces with several
+    units each.
+    """
+    cuts = [list(itertools.accumulate((sizes[unit] for unit in units), lambda a, b: a * b)) for units in (old, new)]
+    points = sorted({*cuts[0], *cuts[1]})
+    edges = [1, *points]
+    across = {
+        unit
+        for units, own in zip((old, new), cuts, strict=True)
+        for unit, first, last in zip(units, [1, *own], own, strict=False)
+        if edges.index(last) != edges.index(first) + 1
+    }
+    if not across and all(outer % inner == 0 for inner, outer in zip(edges, edges[1:], strict=False)):
+        return points, frozenset()
+    return sorted(set(cuts[0]) & set(cuts[1])), frozenset({*across, *old, *new})
+
+
+def _units_between(units: tuple[int, ...], sizes: Mapping[int, int], first: int, last: int) -> tuple[int, ...]:
+    """The units whose cuts begin in [first, last) of a dimension."""
+    found = []
+    place = 1
+    for unit in units:
+        if first <= place < last:
+            found.append(unit)
+        place *= sizes[unit]
+    return tuple(found)
+
+
+def _assemble(runs: Sequence[Axes], mesh: DeviceMatrix, found: _Split, parts: Axes, masked: Axes) -> Stretched:
+    number = {run[0]: index for index, run in enumerate(runs)}
+
+    def state(dims: tuple[tuple[int, ...], ...], partial: Axes, is_start: bool) -> State:
+        units = tuple(tuple(number[head] for head in heads) for heads in dims)
+        members = tuple(sorted(number[axis] for axis in partial if axis in number))
+        return State(units, members, ()) if is_start else State(units, (), members)
+
+    return Stretched(
+        tuple(runs),
+        tuple(num_parts(mesh, run) for run in runs),
+        found.shape,
+        state(found.old, parts, True),
+        state(found.new, masked, False),
+    )

@@ -1,0 +1,223 @@
+"""The moves that bring a tensor from one placement to another, what they cost, and a plan made of them.
+
+A move changes the place of one axis, or of several that travel together:
+
+    slice           a repeated axis starts to cut a dimension: every rank keeps its part. No communication.
+    all-gather      an axis stops cutting
+    all-to-all      an axis cuts another dimension instead
+    reduce-scatter  parts are combined, and the axis then cuts a dimension
+    all-reduce      parts are combined on every rank
+    permute         ranks trade whole slices: axes change places without changing what any of them cuts
+    mask            the reverse of all-reduce: all ranks but one replace their copy by what adds nothing
+
+`sporax.planner.communication.resharding` finds the cheapest sequence of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from sporax.ir.placement import Axes, Placement
+
+Shape = tuple[int, ...]
+
+NATIVE_REDUCTIONS = ("sum", "max", "min")
+"""Reductions that collectives perform themselves; for all others slices are gathered and combined on every rank."""
+
+
+class MoveKind(Enum):
+    """What a move does; the module's docstring explains each."""
+
+    SLICE = "slice"
+    ALL_GATHER = "all_gather"
+    ALL_TO_ALL = "all_to_all"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_REDUCE = "all_reduce"
+    PERMUTE = "permute"
+    MASK = "mask"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of a redistribution. Dimensions are those of the stretched shape.
+
+    Attributes:
+        kind: what is done.
+        axes: the mesh axes that take part, the first one counting the largest steps.
+        source: the dimension that `axes` stop cutting; -1 when they did not cut any.
+        target: the dimension that `axes` start to cut; -1 when they do not cut any then.
+        reduction: how parts combine.
+        pairs: for permute, (sender, receiver) places along `axes`.
+        local_bytes: bytes of one rank's slice before the move.
+        wire_bytes: bytes that one rank sends, in a ring.
+        seconds: predicted time.
+    """
+
+    kind: MoveKind
+    axes: Axes
+    source: int = -1
+    target: int = -1
+    reduction: str = ""
+    pairs: tuple[tuple[int, int], ...] = ()
+    local_bytes: int = 0
+    wire_bytes: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        axes = "·".join(map(str, self.axes))
+        arrow = f", {self.source}→{self.target}" if self.source >= 0 and self.target >= 0 else ""
+        dim = f", dim {max(self.source, self.target)}" if not arrow and max(self.source, self.target) >= 0 else ""
+        return f"{self.kind.value}({axes}{arrow}{dim}{', ' + self.reduction if self.reduction else ''})"
+
+    @property
+    def collective(self) -> str:
+        """The collective that a compiled program has for it; "" when ranks do not communicate."""
+        if self.kind in (MoveKind.SLICE, MoveKind.MASK):
+            return ""
+        if self.kind is MoveKind.ALL_REDUCE and self.reduction not in NATIVE_REDUCTIONS:
+            return "all_gather"
+        if self.kind is MoveKind.REDUCE_SCATTER and self.reduction != "sum":
+            return "all_to_all"
+        return str(self.kind.value)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCosts:
+    """What communication costs along the axes of a mesh.
+
+    Attributes:
+        alpha_seconds: latency of one step to a neighbour.
+        beta_seconds_per_byte: time per byte, the inverse of the bandwidth of a rank.
+        launch_seconds: fixed time of every collective, whatever its size.
+        copy_seconds_per_byte: time per byte of a local copy.
+        axis_alpha, axis_beta: the first two per mesh axis, where axes differ; () where they do not.
+        merged: collectives of which the compiler makes one out of several that do not need each other, and the bytes of its
+            result at most.
+        sharing: how many tensors share what starts take, where they are merged.
+    """
+
+    alpha_seconds: float = 1e-6
+    beta_seconds_per_byte: float = 2e-11
+    launch_seconds: float = 5e-6
+    copy_seconds_per_byte: float = 1e-13
+    axis_alpha: tuple[float, ...] = ()
+    axis_beta: tuple[float, ...] = ()
+    merged: tuple[tuple[str, float], ...] = ()
+    sharing: int = 1
+
+    def shared_by(self, count: int) -> LinkCosts:
+        """What one of `count` tensors pays whose collectives are merged: all its bytes, and of every start a share."""
+        return replace(self, sharing=count) if self.merged and count != self.sharing else self
+
+    def seconds(self, kind: MoveKind, reduction: str, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds of a move of slices of `local_bytes` along axes of these sizes; `reduction` of what is combined."""
+        if kind is MoveKind.ALL_GATHER:
+            return self.gather(axes, sizes, local_bytes)
+        if kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and reduction != "sum"):
+            return self.all_to_all(axes, sizes, local_bytes)
+        if kind is MoveKind.REDUCE_SCATTER:
+            return self.reduce_scatter(axes, sizes, local_bytes)
+        if kind is MoveKind.ALL_REDUCE and reduction in NATIVE_REDUCTIONS:
+            return self.all_reduce(axes, sizes, local_bytes)
+        if kind is MoveKind.ALL_REDUCE:
+            return self.gather(axes, sizes, local_bytes)
+        if kind is MoveKind.PERMUTE:
+            return self.permute(axes, sizes, local_bytes)
+        return self.slice(sizes, local_bytes) if kind is MoveKind.SLICE else self.copy(local_bytes)
+
+    def gather(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to gather slices of `local_bytes` over axes, from the innermost axis to the outermost."""
+        return self._ring(axes, sizes, local_bytes, self._share("all_gather", local_bytes * math.prod(sizes)))
+
+    def reduce_scatter(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to combine tensors of `local_bytes` and leave every rank its part: a gather run backwards."""
+        part = local_bytes / math.prod(sizes)
+        return self._ring(axes, sizes, part, self._share("reduce_scatter", part))
+
+    def all_reduce(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to combine tensors of `local_bytes`: a reduce-scatter and an all-gather in one launch."""
+        share = self._share("all_reduce", local_bytes)
+        return 2 * self._ring(axes, sizes, local_bytes / math.prod(sizes), share) - share * self.launch_seconds
+
+    def all_to_all(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to trade all parts but one's own of slices of `local_bytes`."""
+        members = math.prod(sizes)
+        steps = sum((size - 1) * self._alpha(axis) for axis, size in zip(axes, sizes, strict=True))
+        slowest = max(self._beta(axis) for axis in axes)
+        return self.launch_seconds + steps + slowest * local_bytes * (members - 1) / members
+
+    def permute(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to send a whole slice to another rank."""
+        alpha, beta = max(map(self._alpha, axes)), max(map(self._beta, axes))
+        return self.launch_seconds + alpha + beta * local_bytes
+
+    def slice(self, sizes: Sequence[int], local_bytes: float) -> float:
+        """Seconds to copy one part out of a slice of `local_bytes`."""
+        return self.copy(local_bytes / math.prod(sizes))
+
+    def copy(self, local_bytes: float) -> float:
+        """Seconds to copy a slice; never nothing, so that of equal paths the shorter one wins."""
+        return 1e-9 + self.copy_seconds_per_byte * local_bytes
+
+    def _ring(self, axes: Axes, sizes: Sequence[int], local_bytes: float, share: float) -> float:
+        """Seconds of a gather of which a share of the start is paid."""
+        seconds = share * self.launch_seconds
+        for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
+            seconds += (size - 1) * (share * self._alpha(axis) + self._beta(axis) * local_bytes)
+            local_bytes *= size
+        return seconds
+
+    def _share(self, collective: str, result_bytes: float) -> float:
+        """What share of its start a collective pays; what fills a merged one pays all of it."""
+        if self.sharing > 1:
+            for name, most in self.merged:
+                if name == collective:
+                    return min(1.0, max(1.0 / self.sharing, result_bytes / most))
+        return 1.0
+
+    def _alpha(self, axis: int) -> float:
+        return self.axis_alpha[axis] if self.axis_alpha else self.alpha_seconds
+
+    def _beta(self, axis: int) -> float:
+        return self.axis_beta[axis] if self.axis_beta else self.beta_seconds_per_byte
+
+
+DEFAULT_COSTS = LinkCosts()
+
+
+@dataclass(frozen=True, slots=True)
+class Redistribution:
+    """A planned way from one placement to another.
+
+    Attributes:
+        source, target: the placements.
+        local_source, local_target: shapes of one rank's slice before and after.
+        stretched: the local shape that the moves start from: `local_source` with dimensions split.
+        moves: what to do, in order.
+        seconds: predicted time of all moves.
+        exact: whether the search ran to its end; False where it met too many placements and a quick way was taken.
+    """
+
+    source: Placement
+    target: Placement
+    local_source: Shape
+    local_target: Shape
+    stretched: Shape
+    moves: tuple[Move, ...]
+    seconds: float
+    exact: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.source} → {self.target}: {'; '.join(map(str, self.moves)) or 'nothing to do'}"
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes that one rank sends."""
+        return sum(move.wire_bytes for move in self.moves)
+
+    def collectives(self) -> tuple[str, ...]:
+        """The collectives that a compiled program must have, in order."""
+        return tuple(move.collective for move in self.moves if move.collective)

@@ -1,0 +1,54 @@
+"""From one placement of a tensor to another: the cheapest sequence of moves.
+
+The search works on a *stretched* shape, in which every dimension is split at the places where source or target cut it, so
+that an axis moves alone even when it is not the innermost cut of its dimension
+(`sporax.planner.communication.factored_shape`). Dijkstra's
+algorithm then finds the path among placements of that shape (`sporax.planner.communication.shortest_path`), with the costs of
+`LinkCosts`. Gathering everything and slicing again is always possible, so there is a way between any two placements.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.placement import Placement
+from sporax.planner.communication.moves import DEFAULT_COSTS, LinkCosts, Move, MoveKind, Redistribution, Shape
+from sporax.planner.communication.shortest_path import find_moves
+
+__all__ = ["DEFAULT_COSTS", "LinkCosts", "Move", "MoveKind", "Redistribution", "redistribute"]
+
+
+@lru_cache(maxsize=65536)
+def redistribute(
+    shape: Shape,
+    itemsize: int,
+    source: Placement,
+    target: Placement,
+    mesh: DeviceMatrix,
+    alltoall: bool = True,
+    costs: LinkCosts = DEFAULT_COSTS,
+) -> Redistribution:
+    """The cheapest way to bring a tensor from one placement to another. Remembered per set of arguments.
+
+    Args:
+        shape: shape of the whole tensor.
+        itemsize: bytes per element.
+        source, target: where it is and where it shall be.
+        mesh: the mesh of both placements.
+        alltoall: whether all-to-all and permute may be used; without them axes that move are gathered and sliced again
+            (MindSpore's `enable_alltoall=False`).
+        costs: of communication.
+
+    Raises:
+        SporaxValueError: a dimension of the tensor cannot be cut as one of the placements says.
+
+    Example:
+        >>> mesh = DeviceMatrix((2, 4))
+        >>> print(redistribute((8, 8), 4, Placement(((1,), ())), Placement(((), (1,))), mesh))
+        [1, -] → [-, 1]: all_to_all(1, 0→1)
+    """
+    local_source, local_target = source.local_shape(shape, mesh), target.local_shape(shape, mesh)
+    if source == target:
+        return Redistribution(source, target, local_source, local_target, local_source, (), 0.0)
+    return find_moves(shape, itemsize, source, target, mesh, alltoall, costs)

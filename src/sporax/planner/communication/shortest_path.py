@@ -1,0 +1,365 @@
+"""Dijkstra's algorithm over the placements of a stretched shape.
+
+Every move takes one unit (axes that travel together) to another place. To keep the search small a unit goes only where it
+is wanted: to dimensions that the target cuts, or out of the way. Trades of two units by a permute must bring at least one
+of them to its place. On meshes of three axes this loses little, and seldom, against trying all places (a test compares).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.planner.communication.factored_shape import State, Stretched, stretch
+from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
+
+MAX_STATES = 500
+"""Placements to look at before the search starts to prefer those that look closer to the target; twice as many before it
+gathers whatever is not in its place."""
+
+
+class _Step(NamedTuple):
+    """A move in terms of units."""
+
+    kind: MoveKind
+    units: tuple[int, ...]
+    source: int
+    target: int
+    after: State
+
+
+def find_moves(
+    shape: Shape,
+    itemsize: int,
+    source: Placement,
+    target: Placement,
+    mesh: DeviceMatrix,
+    alltoall: bool,
+    costs: LinkCosts,
+    everywhere: bool = False,
+) -> Redistribution:
+    """The cheapest moves from `source` to `target`; arguments as in `redistribute`.
+
+    Args:
+        everywhere: try all places for every unit; for tests.
+    """
+    task = stretch(shape, source, target, mesh)
+    search = _Search(task, itemsize, mesh, costs, source.reduction, target.reduction, alltoall, everywhere)
+    steps = search.run()
+    exact = steps is not None
+    moves = tuple(search.moves(search.run_quickly() if steps is None else steps))
+    return Redistribution(
+        source,
+        target,
+        source.local_shape(shape, mesh),
+        target.local_shape(shape, mesh),
+        task.local_shape(task.start),
+        moves,
+        sum(move.seconds for move in moves),
+        exact,
+    )
+
+
+class _Search:
+    def __init__(
+        self,
+        task: Stretched,
+        itemsize: int,
+        mesh: DeviceMatrix,
+        costs: LinkCosts,
+        reduction: str,
+        target_reduction: str,
+        alltoall: bool,
+        everywhere: bool,
+    ) -> None:
+        self.task, self.mesh, self.costs = task, mesh, costs
+        self.reduction, self.target_reduction = reduction, target_reduction
+        self.alltoall, self.everywhere = alltoall, everywhere
+        self.whole_bytes = math.prod(task.shape) * itemsize
+        self.wanted = {unit: dim for dim, units in enumerate(task.goal.dims) for unit in units}
+        self._seconds: dict[tuple[MoveKind, tuple[int, ...], int], float] = {}
+        self.cut_dims = [dim for dim, units in enumerate(task.goal.dims) if units]
+        self.goal_parts = [self._num_slices(units) for units in task.goal.dims]
+
+    # ---------------------------------------------------------------------------------------------------- the search
+
+    def run(self, pull: float = 0.0) -> list[_Step] | None:
+        """The cheapest steps; None when there are too many placements to look at.
+
+        Args:
+            pull: seconds that a unit out of place counts for when the next placement to look at is chosen. Above 0 the
+                search ends sooner, and what it finds need not be the cheapest.
+        """
+        start, goal = self.task.start, self.task.goal
+        best: dict[State, float] = {start: 0.0}
+        reached: dict[State, tuple[State, _Step]] = {}
+        done: set[State] = set()
+        number = itertools.count()
+        queue = [(0.0, next(number), start)]
+        while queue:
+            _, _, state = heapq.heappop(queue)
+            if state == goal:
+                return self._path(reached)
+            if state in done:
+                continue
+            done.add(state)
+            if len(done) > MAX_STATES and not self.everywhere:
+                return None
+            size = self.local_bytes(state)
+            for step in self.steps(state):
+                total = best[state] + self.seconds(step.kind, step.units, size)
+                if total < best.get(step.after, math.inf):
+                    best[step.after] = total
+                    reached[step.after] = (state, step)
+                    away = pull * self._num_misplaced(step.after) if pull else 0.0
+                    heapq.heappush(queue, (total + away, next(number), step.after))
+        raise AssertionError("gathering everything and slicing again is always possible")
+
+    def _num_misplaced(self, state: State) -> int:
+        pairs = zip(state.dims, self.task.goal.dims, strict=True)
+        return sum(len(units) + len(goal) - 2 * (units == goal) * len(goal) for units, goal in pairs) + len(state.parts)
+
+    def run_quickly(self) -> list[_Step]:
+        """Steps without a search for the cheapest: drawn to the target, or, if that fails, gathering what is out of place."""
+        local_bytes = self.local_bytes(self.task.start)
+        drawn = self.run(pull=2 * self.seconds(MoveKind.PERMUTE, (0,), local_bytes))
+        if drawn is not None:
+            return drawn
+        state, steps = self.task.start, []
+        while state != self.task.goal:
+            size = self.local_bytes(state)
+            options = [
+                (not self._arrives(step), self.seconds(step.kind, step.units, size), number, step)
+                for number, step in enumerate(self.steps(state))
+                if self._arrives(step) or (step.kind is MoveKind.ALL_GATHER and self._is_in_the_way(state, step.source))
+            ]
+            steps.append(min(options)[-1])
+            state = steps[-1].after
+        return steps
+
+    def _arrives(self, step: _Step) -> bool:
+        """Whether the step leaves one unit more in its final place, with all units before it in theirs."""
+        places = zip(step.after.dims, self.task.goal.dims, strict=True)
+        fits = all(units == goal[: len(units)] for units, goal in places)
+        return fits and step.kind is not MoveKind.ALL_GATHER and step.kind is not MoveKind.PERMUTE
+
+    def _is_in_the_way(self, state: State, dim: int) -> bool:
+        """Whether a dimension is cut otherwise than the target begins to cut it."""
+        units = state.dims[dim]
+        return units != self.task.goal.dims[dim][: len(units)]
+
+    def _path(self, reached: dict[State, tuple[State, _Step]]) -> list[_Step]:
+        steps = []
+        state = self.task.goal
+        while state != self.task.start:
+            state, step = reached[state]
+            steps.append(step)
+        return steps[::-1]
+
+    # --------------------------------------------------------------------------------------------------- single steps
+
+    def steps(self, state: State) -> Iterator[_Step]:
+        """Everything that may be done next."""
+        placed = {unit: dim for dim, units in enumerate(state.dims) for unit in units}
+        for unit in range(len(self.task.units)):
+            if unit in placed:
+                yield from self._from_dim(state, unit, placed[unit])
+            elif unit in state.parts:
+                yield from self._from_parts(state, unit)
+            elif unit not in state.masked:
+                yield from self._from_copies(state, unit)
+        if self.alltoall:
+            yield from self._trades(state, placed)
+
+    def _from_dim(self, state: State, unit: int, dim: int) -> Iterator[_Step]:
+        if state.dims[dim][-1] != unit:
+            return
+        without = _cut(state, dim, state.dims[dim][:-1])
+        yield _Step(MoveKind.ALL_GATHER, (unit,), dim, -1, without)
+        if self.alltoall:
+            for target in self._places(unit):
+                if target != dim and self._fits(without, unit, target):
+                    after = _cut(without, target, (*without.dims[target], unit))
+                    yield _Step(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
+
+    def _from_parts(self, state: State, unit: int) -> Iterator[_Step]:
+        without = state._replace(parts=_without(state.parts, unit))
+        yield _Step(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
+        for target in self._places(unit):
+            if self._fits(state, unit, target):
+                after = _cut(without, target, (*without.dims[target], unit))
+                yield _Step(MoveKind.REDUCE_SCATTER, (unit,), -1, target, after)
+
+    def _from_copies(self, state: State, unit: int) -> Iterator[_Step]:
+        if unit in self.task.goal.masked:
+            after = state._replace(masked=tuple(sorted((*state.masked, unit))))
+            if not state.parts:  # parts of two kinds at once would not combine
+                yield _Step(MoveKind.MASK, (unit,), -1, -1, after)
+        for target in self._places(unit):
+            if self._fits(state, unit, target):
+                after = _cut(state, target, (*state.dims[target], unit))
+                yield _Step(MoveKind.SLICE, (unit,), -1, target, after)
+
+    def _trades(self, state: State, placed: dict[int, int]) -> Iterator[_Step]:
+        """Permutes: all the way when only the places of units differ, two units of one size, two neighbours in a dimension."""
+        goal = self.task.goal
+        complete = state.parts == goal.parts and state.masked == goal.masked
+        if state != goal and complete and [self._num_slices(units) for units in state.dims] == self.goal_parts:
+            yield _Step(MoveKind.PERMUTE, self._changed(state, goal), -1, -1, goal)
+        busy = {*state.parts, *state.masked}
+        for first, second in itertools.combinations(range(len(self.task.units)), 2):
+            if self.task.sizes[first] != self.task.sizes[second] or busy & {first, second}:
+                continue
+            if first not in placed and second not in placed:
+                continue
+            after = _swapped(state, first, second)
+            if self.everywhere or self._helps(after, first) or self._helps(after, second):
+                yield _Step(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
+        for dim, units in enumerate(state.dims):
+            for place in range(len(units) - 1):
+                turned = (*units[:place], units[place + 1], units[place], *units[place + 2 :])
+                after = _cut(state, dim, turned)
+                yield _Step(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
+
+    def _helps(self, state: State, unit: int) -> bool:
+        """Whether a unit stands exactly where the target has it."""
+        dim = self.wanted.get(unit)
+        return (
+            dim is not None
+            and unit in state.dims[dim]
+            and state.dims[dim].index(unit) == self.task.goal.dims[dim].index(unit)
+        )
+
+    def _places(self, unit: int) -> list[int]:
+        """Dimensions that a unit may go to: those that the target cuts, for a unit that cuts in the target."""
+        if self.everywhere:
+            return list(range(len(self.task.shape)))
+        return self.cut_dims if unit in self.wanted else []
+
+    def _fits(self, state: State, unit: int, dim: int) -> bool:
+        return self.task.shape[dim] % (self._num_slices(state.dims[dim]) * self.task.sizes[unit]) == 0
+
+    def _num_slices(self, units: tuple[int, ...]) -> int:
+        return math.prod(self.task.sizes[unit] for unit in units)
+
+    def _changed(self, before: State, after: State) -> tuple[int, ...]:
+        """The units that change places, with all others in their dimensions."""
+        changed = {
+            unit for old, new in zip(before.dims, after.dims, strict=True) if old != new for unit in (*old, *new)
+        }
+        return tuple(sorted(changed))
+
+    # --------------------------------------------------------------------------------------------------------- costs
+
+    def local_bytes(self, state: State) -> int:
+        """Bytes of one rank's slice."""
+        return self.whole_bytes // math.prod(self._num_slices(units) for units in state.dims)
+
+    def seconds(self, kind: MoveKind, units: tuple[int, ...], local_bytes: int) -> float:
+        """Predicted time of a move."""
+        key = (kind, units, local_bytes)
+        known = self._seconds.get(key)
+        if known is None:
+            axes = self._axes(units)
+            sizes = [self.mesh.shape[axis] for axis in axes]
+            known = self._seconds[key] = self.costs.seconds(kind, self.reduction, axes, sizes, local_bytes)
+        return known
+
+    def _axes(self, units: tuple[int, ...]) -> Axes:
+        return tuple(axis for unit in units for axis in self.task.units[unit])
+
+    # ------------------------------------------------------------------------------------------------- from steps to moves
+
+    def moves(self, steps: list[_Step]) -> Iterator[Move]:
+        """The moves in terms of mesh axes; permutes in a row become one, and so do masks."""
+        state = self.task.start
+        position = 0
+        while position < len(steps):
+            step, before = steps[position], state
+            joins = step.kind in (MoveKind.PERMUTE, MoveKind.MASK)
+            while joins and [each.kind for each in steps[position + 1 : position + 2]] == [step.kind]:
+                position += 1
+                units = tuple(sorted({*step.units, *steps[position].units}))
+                step = steps[position]._replace(units=units)
+            yield self._move(step, before)
+            state = step.after
+            position += 1
+
+    def _move(self, step: _Step, before: State) -> Move:
+        axes, size = self._axes(step.units), self.local_bytes(before)
+        combines = step.kind in (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER)
+        reduction = self.reduction if combines else self.target_reduction if step.kind is MoveKind.MASK else ""
+        pairs = self._pairs(before, step) if step.kind is MoveKind.PERMUTE else ()
+        move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size)
+        sent = _sent_bytes(move, num_parts(self.mesh, axes))
+        return Move(
+            step.kind,
+            axes,
+            step.source,
+            step.target,
+            reduction,
+            pairs,
+            size,
+            sent,
+            self.seconds(step.kind, step.units, size),
+        )
+
+    def _pairs(self, before: State, step: _Step) -> tuple[tuple[int, int], ...]:
+        """Who sends its slice to whom, as places along the axes of the units that change.
+
+        A receiver wants the slice of its new place. Several ranks may have it, told apart by the units that cut nothing;
+        giving the receiver the sender with the same number among those makes the trade one-to-one.
+        """
+        units = step.units
+        sizes = [self.task.sizes[unit] for unit in units]
+        old, new = (self._digits(state, units) for state in (before, step.after))
+        pairs = []
+        for receiver, place in enumerate(itertools.product(*map(range, sizes))):
+            numbers = [0, 0]
+            for half in (0, 1):
+                for unit in new[half]:
+                    numbers[half] = numbers[half] * self.task.sizes[unit] + place[units.index(unit)]
+            sender_place = dict[int, int]()
+            for half in (0, 1):
+                for unit in reversed(old[half]):
+                    numbers[half], sender_place[unit] = divmod(numbers[half], self.task.sizes[unit])
+            sender = 0
+            for unit, size in zip(units, sizes, strict=True):
+                sender = sender * size + sender_place[unit]
+            pairs.append((sender, receiver))
+        return tuple(sorted(pairs))
+
+    def _digits(self, state: State, units: tuple[int, ...]) -> tuple[list[int], list[int]]:
+        """The units that cut, dimension after dimension, and those that do not."""
+        cutting = [unit for dim in state.dims for unit in dim if unit in units]
+        return cutting, [unit for unit in units if unit not in cutting]
+
+
+def _cut(state: State, dim: int, units: tuple[int, ...]) -> State:
+    return state._replace(dims=(*state.dims[:dim], units, *state.dims[dim + 1 :]))
+
+
+def _without(units: tuple[int, ...], unit: int) -> tuple[int, ...]:
+    return tuple(each for each in units if each != unit)
+
+
+def _swapped(state: State, first: int, second: int) -> State:
+    other = {first: second, second: first}
+    return state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
+
+
+def _sent_bytes(move: Move, members: int) -> int:
+    """Bytes that one rank sends in a ring."""
+    if move.kind is MoveKind.PERMUTE:
+        return move.local_bytes
+    if move.collective == "all_gather":
+        return move.local_bytes * (members - 1)
+    share = move.local_bytes * (members - 1) // members
+    if move.collective == "all_reduce":
+        return 2 * share
+    return share if move.collective else 0

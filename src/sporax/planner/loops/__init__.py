@@ -1,0 +1,1 @@
+"""Loops and branches inlined into one graph for searches, costs and questions."""

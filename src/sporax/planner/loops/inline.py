@@ -1,0 +1,211 @@
+"""Loops and branches written out: one graph without bodies, for searches, prices and questions that look at operators one by one.
+
+A body stands there once, in place of its loop, and its operators say how often they run. At its edges there are operators that
+never run (`planner.rules.loops`) and say how tensors inside and outside belong together:
+
+    operand        enter -> argument                      brought to where the body has it, once per loop
+    stacked        slice                                  a round's slice lies as the whole does, but for the rounds
+    carried        enter -> argument ... carry            what the next round gets must lie as what this one got
+    results        stack, or carry, or join of branches
+
+A plan of the one graph is a plan of the other: `WrittenOut.folded` and `WrittenOut.unfolded` translate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.loops.writer import Control, Part, Reader, Writer
+from sporax.planner.rules import propagate, rule_for
+from sporax.planner.rules.loops import ARGUMENT, CARRY, SLICE, STACK
+
+_SCALAR = Placement(())
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenOut:
+    """A step whose loops and branches are written out.
+
+    Attributes:
+        graph: the one graph; its first tensors and inputs, and its outputs, are those of the step.
+        whole: the step in it.
+        owners: for every operator of the graph the operator of the step that it belongs to.
+    """
+
+    graph: OperatorGraph
+    whole: Part
+    owners: tuple[int, ...]
+
+    @property
+    def step(self) -> OperatorGraph:
+        """The step itself."""
+        return self.whole.graph
+
+    def folded(self, plan: Plan) -> Plan:
+        """The plan of the step that a plan of the written out graph is."""
+        if self.graph is self.step:
+            return plan
+        return _folded(self.whole, plan, plan.inputs[: len(self.step.inputs)], plan.outputs, plan.notes)
+
+    def unfolded(self, plan: Plan) -> Plan:
+        """The plan of the written out graph that a plan of the step is."""
+        if self.graph is self.step:
+            return plan
+        unfolding = _Unfolding(self.graph, plan.mesh)
+        unfolding.part(self.whole, plan)
+        return replace(
+            plan,
+            inputs=(*plan.inputs, *unfolding.constants),
+            operators=tuple(unfolding.operators[number] for number in range(len(self.graph.operators))),
+            settled=unfolding.settled,
+            graph=self.graph.fingerprint(),
+        )
+
+
+def written_out(graph: OperatorGraph) -> WrittenOut:
+    """A step with its loops and branches written out; the same graph where it has none."""
+    if not any(operator.bodies for operator in graph.operators):
+        places = tuple(range(len(graph.operators)))
+        return WrittenOut(graph, Part(graph, tuple(range(len(graph.tensors))), places), places)
+    writer = Writer([*graph.tensors], [*graph.inputs])
+    whole = writer.part(graph, tuple(range(len(graph.tensors))), 1)
+    one = replace(graph, tensors=tuple(writer.tensors), operators=tuple(writer.operators), inputs=tuple(writer.inputs))
+    return WrittenOut(one, whole, tuple(writer.owners))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A loop in a graph in which it is written out, by numbers of operators.
+
+    Attributes:
+        first, last: of what is inside.
+        enter: slices and arguments, which are read in every round.
+        leave: what stacks results.
+    """
+
+    first: int
+    last: int
+    enter: tuple[int, ...]
+    leave: tuple[int, ...]
+
+
+def spans(graph: OperatorGraph) -> Iterator[Span]:
+    """The loops of a graph in which they are written out, those that run once left out."""
+    operators = graph.operators
+    position = 0
+    while position < len(operators):
+        # Behind a loop stand the operators that take its results; before these, all that runs more often is inside.
+        start, times = position, operators[position].times
+        while (
+            position < len(operators)
+            and operators[position].name in (STACK, CARRY)
+            and operators[position].times == times
+        ):
+            position += 1
+        first = start
+        while position > start and first and operators[first - 1].times > times:
+            first -= 1
+        if first < start:
+            inside = operators[first].times
+            enter = [
+                number
+                for number in range(first, start)
+                if operators[number].name in (SLICE, ARGUMENT) and operators[number].times == inside
+            ]
+            leave = [number for number in range(start, position) if operators[number].name == STACK]
+            yield Span(first, start - 1, tuple(enter), tuple(leave))
+        position = max(position, start + 1)
+
+
+# --------------------------------------------------------------------------------------------------------------- plans
+
+
+def _folded(
+    part: Part,
+    plan: Plan,
+    inputs: Sequence[Placement],
+    outputs: Sequence[Placement],
+    notes: tuple[str, ...] = (),
+) -> Plan:
+    """What a plan of the written out graph says of a part of it."""
+    operators = [
+        _folded_control(each, plan) if isinstance(each, Control) else plan.operators[each] for each in part.operators
+    ]
+    settled = {tensor: plan.settled[number] for tensor, number in enumerate(part.tensors) if number in plan.settled}
+    return replace(
+        plan,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        operators=tuple(operators),
+        settled=settled,
+        notes=notes,
+        graph=part.graph.fingerprint(),
+    )
+
+
+def _folded_control(control: Control, plan: Plan) -> OperatorPlan:
+    def read(reader: Reader | None) -> Placement:
+        return _SCALAR if reader is None else plan.operators[reader[0]].operands[reader[1]]
+
+    bodies = [
+        _folded(body.part, plan, [plan.operators[each].results[0] for each in body.arguments], [*map(read, body.ends)])
+        for body in control.bodies
+    ]
+    return OperatorPlan(
+        (),
+        tuple(read((chain[-1], 0) if chain else None) for chain in control.operands),
+        tuple(plan.operators[each].results[0] for each in control.results),
+        tuple(bodies),
+    )
+
+
+@dataclass(slots=True)
+class _Unfolding:
+    """Collects what a plan of a step says of the written out graph."""
+
+    graph: OperatorGraph
+    mesh: DeviceMatrix
+    operators: dict[int, OperatorPlan] = field(default_factory=dict)
+    settled: dict[int, Settlement] = field(default_factory=dict)
+    constants: list[Placement] = field(default_factory=list)
+
+    def part(self, part: Part, plan: Plan) -> None:
+        """Note what `plan` says of a part."""
+        self.settled.update((part.tensors[tensor], settlement) for tensor, settlement in plan.settled.items())
+        for place, planned in zip(part.operators, plan.operators, strict=True):
+            if isinstance(place, Control):
+                self._control(place, planned)
+            else:
+                self.operators[place] = planned
+
+    def _control(self, control: Control, planned: OperatorPlan) -> None:
+        handed: dict[int, Placement] = {}
+        for chain, placement in zip(control.operands, planned.operands, strict=True):
+            handed.update(dict.fromkeys(chain, placement))
+            for number in chain[:-1][:1]:
+                self._edge(number, [placement], placement)
+        taken: dict[Reader, Placement] = {}
+        for body, plan in zip(control.bodies, planned.bodies, strict=True):
+            self.constants += plan.inputs[: len(body.constants)]
+            for number, where in zip(body.constants, plan.inputs, strict=False):
+                self._edge(number, [where], where)
+            for number, where in zip(body.arguments, plan.inputs, strict=True):
+                self._edge(number, [handed.get(number, where)], where)
+            self.part(body.part, plan)
+            taken.update((end, where) for end, where in zip(body.ends, plan.outputs, strict=True) if end is not None)
+        for number, result in zip(control.results, planned.results, strict=True):
+            # What no body makes: the number of a branch, and what a round got, which lies as the result does.
+            operator = self.graph.operators[number]
+            other = result if operator.name == CARRY else _SCALAR
+            places = [taken.get((number, place), other) for place in range(len(operator.operands))]
+            self._edge(number, places, result)
+
+    def _edge(self, number: int, operands: Sequence[Placement], result: Placement) -> None:
+        rule = rule_for(self.graph.operators[number].operation)
+        assignment = propagate(rule, self.mesh, operands, [result])
+        self.operators[number] = OperatorPlan(assignment, tuple(operands), (result,))

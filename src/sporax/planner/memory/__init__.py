@@ -1,0 +1,1 @@
+"""Peak memory of a plan: XLA's instructions, kernel fusion, live ranges and buffer assignment, modelled."""

@@ -1,0 +1,1 @@
+"""Operators as MindSpore users name them: their dimensions, strategies, constraints, groups and names."""

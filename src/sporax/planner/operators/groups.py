@@ -1,0 +1,229 @@
+"""Which of a step's many small operators belong to which operator of the facade, and what each of these moves.
+
+A user wrote ``MatMul``; the graph has a mark at its entrance, a few primitives, a mark at its exit, and later the same
+backwards between the marks' derivatives. `operator_groups` walks through the graph once and collects what stands between two
+marks. What stands outside of all marks (an optimizer's arithmetic, a random key) is collected by its path.
+
+Functions in plain JAX have no marks. There every heavy operator is a group, with the light ones that work on its results; it is
+known by its path (`jax.named_scope`, a module of Flax), or else by the variable that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
+from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.planner.communication.transfers import Together, schedule
+from sporax.planner.cost.repetition import late_operators
+from sporax.planner.rules import local_flops, rule_for
+from sporax.planner.search.operator_rules import is_identity, is_light
+
+
+class Phase(Enum):
+    """Part of a step."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+    """Combining gradients, and what follows on it."""
+
+
+@dataclass(slots=True)
+class OperatorGroup:
+    """What belongs to one call of one operator of the facade, or to one heavy primitive, in one phase.
+
+    Attributes:
+        path, name: where it stands and what it is; the name is "" for operators outside of all marks.
+        phase: part of the step.
+        given: whether the user gave a strategy.
+        inputs, results: where its tensors lie at the entrance and at the exit; of the backward phase, the cotangents.
+        transfers: what is moved for it, with the number of times per step.
+        flops: floating-point operations of one device.
+        operators: positions in the step's graph; those inside of loops and branches are not listed.
+    """
+
+    path: str
+    name: str
+    phase: Phase
+    given: bool = False
+    inputs: tuple[Placement, ...] = ()
+    results: tuple[Placement, ...] = ()
+    transfers: list[tuple[Together, int]] = field(default_factory=list)
+    flops: float = 0.0
+    operators: list[int] = field(default_factory=list)
+
+
+def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
+    """The groups of a step, in the order in which their first operators run."""
+    marked = any(isinstance(each.mark, OperatorMark) for each in graph.walk())
+    walk = _Walk() if marked else _PlainWalk()
+    walk.through(graph, plan, 1, outermost=True)
+    return tuple(walk.groups.values())
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.groups: dict[Hashable, OperatorGroup] = {}
+        self.open: OperatorGroup | None = None
+        self.updates = False
+
+    def through(self, graph: OperatorGraph, plan: Plan, times: int, outermost: bool = False) -> None:
+        """Collect the operators of a graph that runs `times` per step."""
+        transfers = schedule(graph, plan)
+        gradients = _gradients(graph)
+        learnt = _last_gradients(graph)
+        self._moved(transfers.at_start, "weights for use", Phase.FORWARD, times)
+        for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
+            mark = operator.mark
+            self.updates = self.updates or number == learnt
+            group = self._home(graph, number, planned)
+            if outermost:
+                group.operators.append(number)
+            group.flops += times * _flops(operator, planned, plan)
+            for together in (*transfers.before[number], *transfers.after[number]):
+                own = together[0].tensor not in gradients
+                (group if own else self._gradient_group()).transfers.append((together, times))
+            if mark is not None:
+                self._note(group, mark, planned, [plan.settled.get(tensor) for tensor in operator.results])
+            inside = times * _trips(operator)
+            for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
+                self.through(body, body_plan, inside)
+        self._moved(transfers.at_end, "results", Phase.UPDATE, times)
+
+    def _moved(self, transfers: Sequence[Together], name: str, phase: Phase, times: int) -> None:
+        """Moves of arguments or results, which no operator asked for."""
+        if transfers:
+            group = self._group(name, "", name, phase)
+            group.transfers += [(together, times) for together in transfers]
+
+    def _group(self, key: Hashable, path: str, name: str, phase: Phase) -> OperatorGroup:
+        if key not in self.groups:
+            self.groups[key] = OperatorGroup(path, name, phase)
+        return self.groups[key]
+
+    def _gradient_group(self) -> OperatorGroup:
+        return self._group("gradients", "", "gradients", Phase.UPDATE)
+
+    def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+        """The group of an operator."""
+        operator = graph.operators[number]
+        return self._enter(operator, operator.mark)
+
+    def _enter(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
+        """The group that an operator belongs to; an entrance opens one."""
+        if isinstance(mark, GradientMark):
+            self.open = None
+            return self._gradient_group()
+        if isinstance(mark, LossMark | WeightMark):
+            self.open = None
+            name = "loss" if isinstance(mark, LossMark) else "weights for use"
+            return self._group((name, Phase.BACKWARD), "", name, Phase.BACKWARD)
+        if mark is not None:
+            about = mark.of if isinstance(mark, DerivativeMark) else mark
+            phase = self._phase(operator.backward or _is_backward(mark))
+            name = about.operator if isinstance(about, OperatorMark) else f"layout of {about.asker}"
+            self.open = self._group((about.number, phase), operator.path, name, phase)
+            return self.open
+        if self.open is not None and f"{operator.path}.".startswith(f"{self.open.path}." if self.open.path else ""):
+            return self.open
+        phase = self._phase(operator.backward)
+        return self._group((operator.path, phase), operator.path, "", phase)
+
+    def _phase(self, backward: bool) -> Phase:
+        return Phase.BACKWARD if backward else Phase.UPDATE if self.updates else Phase.FORWARD
+
+    def _note(
+        self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, settled: Sequence[Settlement | None]
+    ) -> None:
+        """Remember where tensors lie at a mark; an exit closes its group."""
+        about = mark.of if isinstance(mark, DerivativeMark) else mark
+        if isinstance(about, GradientMark | LossMark | WeightMark):
+            return
+        enters = isinstance(about, LayoutMark) or (about.side is Side.IN) != _is_backward(mark)
+        exits = isinstance(about, LayoutMark) or not enters
+        if exits:
+            self.open = None
+        if isinstance(mark, DerivativeMark) and not mark.backward:
+            return  # tangents beside the tensors themselves
+        group.given = isinstance(about, LayoutMark) or about.in_strategy is not None
+        if enters:
+            group.inputs = planned.operands
+        if exits:
+            group.results = tuple(
+                placement if each is None else each.placement
+                for each, placement in zip(settled, planned.results, strict=True)
+            )
+
+
+class _PlainWalk(_Walk):
+    """Through a graph without marks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.makers: dict[int, dict[int, tuple[int, OperatorGroup]]] = {}
+        """For every graph and tensor of it the group that made it, and its place among them."""
+        self.late: dict[int, Sequence[bool]] = {}
+        self.names: dict[int, dict[int, str]] = {}
+        """For every graph the variables by their tensors, turned and converted ones as well."""
+
+    def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+        operator = graph.operators[number]
+        if id(graph) not in self.late:
+            self.makers[id(graph)], self.names[id(graph)] = {}, _variables(graph)
+            self.late[id(graph)] = late_operators(graph)
+        makers, names, late = self.makers[id(graph)], self.names[id(graph)], self.late[id(graph)]
+        phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
+        known = [makers[each] for each in operator.operands if each in makers and makers[each][1].phase is phase]
+        if not is_light(operator) and not is_identity(operator):
+            path = operator.path or next((names[each] for each in operator.operands if each in names), "")
+            group = self._group((id(graph), number), path, operator.name, phase)
+            group.inputs, group.results = planned.operands, planned.results
+            maker = len(self.groups), group
+        elif known:
+            maker = max(known, key=lambda each: each[0])
+        else:
+            maker = -1, self._group((operator.path, phase), operator.path, "", phase)
+            if len(operator.operands) == 1 and operator.operands[0] in names:
+                names.update(dict.fromkeys(operator.results, names[operator.operands[0]]))
+        if maker[0] >= 0:
+            makers.update(dict.fromkeys(operator.results, maker))
+        return maker[1]
+
+
+def _variables(graph: OperatorGraph) -> dict[int, str]:
+    """Names of parameters and their state, by number of the tensor."""
+    return {each.tensor: each.name for each in graph.inputs if each.role in (Role.PARAMETER, Role.STATE)}
+
+
+def _is_backward(mark: Mark) -> bool:
+    """Whether cotangents pass, on their way back."""
+    return isinstance(mark, DerivativeMark) and mark.backward
+
+
+def _gradients(graph: OperatorGraph) -> frozenset[int]:
+    """Tensors that are finished gradients."""
+    return frozenset(
+        tensor for each in graph.operators if isinstance(each.mark, GradientMark) for tensor in each.results
+    )
+
+
+def _last_gradients(graph: OperatorGraph) -> int:
+    """Where the last gradients are finished and the update starts; -1 where nothing is learnt."""
+    found = (number for number, each in enumerate(graph.operators) if isinstance(each.mark, GradientMark))
+    return max(found, default=-1)
+
+
+def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:
+    if operator.name == MARK or operator.bodies:
+        return 0.0
+    return local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
+
+
+def _trips(operator: Operator) -> int:
+    """How often the bodies run; loops of unknown length count once, and so does every branch."""
+    return int(operator.operation.params["length"]) if operator.name == "scan" else 1

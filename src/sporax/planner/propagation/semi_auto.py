@@ -1,0 +1,279 @@
+"""Semi-automatic parallelism: what the user said of operators, and MindSpore's choices where nothing was said.
+
+* An operator with a strategy gets its inputs as that says, and its results complete: sums over a cut contraction are
+  all-reduced at its exit, or reduce-scattered where `out_strategy` or ``forward_reduce_scatter`` asks for it.
+* An operator without one is batch-parallel (`operator_cuts.batch_parallel`); those that only rearrange follow.
+* The gradient of a parameter is combined over the ranks that hold the same slice, once, when it is finished.
+* With optimizer parallelism a parameter is kept in smaller slices over those ranks: gathered for use, its gradient
+  reduce-scattered, its optimizer state as small as itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import OperatorGraph
+from sporax.ir.layout import Layout
+from sporax.ir.marks import Cuts, LayoutMark, OperatorMark, Side
+from sporax.ir.operation import Shape, TensorSpec
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.plan import Plan, Settlement
+from sporax.ir.strategy import check_cuts, spoken
+from sporax.planner.communication.fusion import Buffers, buffers_for
+from sporax.planner.operators.manual_split import READERS
+from sporax.planner.operators.strategies import batch_parallel, layout_placement, placements_for, result_placement
+from sporax.planner.propagation.policy import Known
+from sporax.planner.propagation.propagate import plan_by_propagation
+
+FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
+"""Operators that take their inputs as they come."""
+
+WHOLE = frozenset({"Shape", "Unique", "RandomChoiceWithMask", "Assert", "Print"})
+"""Operators that every rank runs on whole tensors."""
+
+KILOBYTE = 1024
+
+
+def semi_auto_plan(
+    graph: OperatorGraph,
+    mesh: DeviceMatrix,
+    config: ParallelConfig,
+    data: Mapping[int, Placement],
+    whole_parameters: frozenset[str] = frozenset(),
+) -> Plan:
+    """The plan of SEMI_AUTO_PARALLEL.
+
+    Args:
+        graph: the step.
+        mesh: the devices, with axes of prime sizes.
+        config: the user's settings.
+        data: where inputs lie that hold data, by number of the tensor.
+        whole_parameters: names of those that optimizer parallelism shall not cut.
+
+    Raises:
+        SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
+    """
+    policy = SemiAuto(mesh, config, whole_parameters, buffers_for(graph, config))
+    return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
+
+
+@dataclass(frozen=True, slots=True)
+class SemiAuto:
+    """Decides what marks mean (`policy.Policy`).
+
+    Attributes:
+        mesh: the devices.
+        config: the user's settings.
+        whole_parameters: names of those that optimizer parallelism shall not cut.
+        buffers: with which others each parameter travels.
+        shapes: of the inputs of operators whose entrance has been passed, by number of the call.
+    """
+
+    mesh: DeviceMatrix
+    config: ParallelConfig
+    whole_parameters: frozenset[str] = frozenset()
+    buffers: Buffers = field(default_factory=Buffers)
+    shapes: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
+
+    @property
+    def scatters_addends(self) -> bool:
+        """As ``gradient_accumulation_shard`` says: sums over micro batches are kept in shards."""
+        return self.config.gradient_accumulation_shard
+
+    @property
+    def returns_cotangents(self) -> bool:
+        """A derivative lies as its operator did."""
+        return True
+
+    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+        """Inputs as the strategy says, results complete."""
+        if mark.side is Side.OUT:
+            return self._results(mark, specs, known)
+        self.shapes[mark.number] = tuple(spec.shape for spec in specs)
+        reason = f"input of {mark.operator}"
+        if mark.in_strategy is not None:
+            wanted: Sequence[Placement | None] = self._inputs(mark, specs)
+        elif mark.operator in FOLLOW or mark.get("follow", False):
+            wanted = [each.complete() if each is not None and each.partial else None for each in known]
+        elif mark.operator in WHOLE:
+            wanted = [Placement.replicated(spec.num_dims) for spec in specs]
+        elif not any(each is not None and each.dims for each in known):
+            wanted = [None] * len(specs)  # weights and state only, which have no batch: they lie as others want them
+        else:
+            wanted = batch_parallel(mark, specs, self.mesh)
+        return [None if each is None else Settlement(each, reason) for each in wanted]
+
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+        """As the layouts say."""
+        wanted = self._as_said(mark.asker, mark.layouts, specs)
+        return [None if each is None else Settlement(each, f"layout of {mark.asker}") for each in wanted]
+
+    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+        """Combined over the ranks that repeat the parameter, as its home is cut."""
+        repeats = self.mesh.num_devices // num_parts(self.mesh, tuple(used.used))
+        ids = self.buffers.reduced if home == used else self.buffers.scattered
+        return Settlement(
+            home,
+            f"gradient of {name}",
+            in_float32=self.config.gradient_fp32_sync,
+            fusion=ids.get(name),
+            scale=1.0 / repeats if self.config.gradients_mean else 1.0,
+        )
+
+    def addend(self, name: str, home: Placement) -> Settlement:
+        """Combined by itself, and scattered as its parameter is kept; what is made of the sum is the gradient's affair."""
+        return Settlement(home, f"part of the gradient of {name}", in_float32=self.config.gradient_fp32_sync)
+
+    def weight(self, name: str, used: Placement) -> Settlement:
+        """Gathered as operators want it, with others in one buffer where `comm_fusion` says so."""
+        return Settlement(used, "weight for use", fusion=self.buffers.gathered.get(name))
+
+    def loss_scale(self, placement: Placement) -> float:
+        """Once; with ``loss_repeated_mean=False`` once for every device that computes the same part of the loss."""
+        if self.config.loss_repeated_mean:
+            return 1.0
+        return self.mesh.num_devices / num_parts(self.mesh, tuple(placement.used))
+
+    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+        """Where a parameter is kept: cut further along dimension 0 with optimizer parallelism, where that is possible."""
+        if not self.config.enable_parallel_optimizer or parameter in self.whole_parameters or not spec.shape:
+            return used
+        axes = self._optimizer_axes(used)
+        local = used.local_shape(spec.shape, self.mesh)
+        threshold = self.config.parallel_optimizer_threshold * KILOBYTE
+        too_small = math.prod(local) * spec.itemsize < threshold
+        if not axes or local[0] % num_parts(self.mesh, axes) or too_small:
+            return used
+        return Placement(((*used.dims[0], *axes), *used.dims[1:]))
+
+    def _optimizer_axes(self, used: Placement) -> Axes:
+        """The axes along which a parameter is repeated, or the innermost of them that make the group size asked for."""
+        repeated = tuple(axis for axis in range(self.mesh.num_axes) if axis not in used.used)
+        size = self.config.optimizer_weight_shard_size
+        if size <= 1:
+            return repeated
+        for start in range(len(repeated)):
+            if num_parts(self.mesh, repeated[start:]) == size:
+                return repeated[start:]
+        return ()
+
+    # --------------------------------------------------------------------------------------------------- strategies
+
+    def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
+        strategy = mark.in_strategy or ()
+        if mark.get("enable_nd_tp", False) and any(isinstance(each, Layout) for each in strategy):
+            return _gathered_for_nd(mark, self._as_said(mark.where, strategy, specs))
+        if mark.get("self_define_shard", False):
+            return self._as_said(mark.where, strategy, specs)
+        return placements_for(mark, specs, self.mesh)
+
+    def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
+        """One placement per tensor, from Layouts or from numbers of slices."""
+        if len(cuts) != len(specs):
+            raise SporaxRuntimeError(
+                f"For '{where}', there must be one layout for each of the {len(specs)} tensors, but got {len(cuts)}."
+            )
+        found: list[Placement | None] = []
+        for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
+            if isinstance(cut, tuple):
+                check_cuts(where, number, cut, spec.shape, self.mesh.num_devices)
+                cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
+            found.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
+        return found
+
+    def _results(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> list[Settlement | None]:
+        found: list[Settlement | None] = []
+        for number, (spec, placement) in enumerate(zip(specs, known, strict=True)):
+            if placement is None:
+                found.append(None)
+                continue
+            wanted = self._result(mark, number, spec, placement)
+            plain = Settlement(wanted, f"result of {mark.operator}")
+            sums = bool(placement.partial) and self.config.force_fp32_communication
+            found.append(replace(plain, in_float32=True) if sums else plain)
+        return found
+
+    def _result(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
+        strategy = mark.out_strategy
+        if mark.get("self_define_shard", False):
+            return self._self_defined(mark, number, spec, placement)
+        if mark.in_strategy is not None and number == 0:
+            placement = result_placement(mark, self.shapes.get(mark.number, ()), spec, self.mesh) or placement
+        if strategy is not None and number < len(strategy):
+            return self._asked_result(mark, strategy, number, spec, placement)
+        if mark.get("enable_nd_tp", False) and placement.partial and spec.shape:
+            scattered = Placement((*placement.dims[:-1], (*placement.dims[-1], *placement.partial)))
+            if scattered.fits(spec.shape, self.mesh):
+                return scattered
+        if self._scatters(mark, placement) and spec.shape:
+            scattered = Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))
+            if scattered.fits(spec.shape, self.mesh):
+                return scattered
+        return placement.complete()
+
+    def _self_defined(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
+        """A result of an operator whose Layouts no rule checks (``self_define_shard``)."""
+        cut = mark.out_strategy[number] if mark.out_strategy and number < len(mark.out_strategy) else None
+        wanted = None if cut is None else self._as_said(mark.where, (cut,), [spec])[0]
+        return wanted or placement.complete()
+
+    @staticmethod
+    def _scatters(mark: OperatorMark, placement: Placement) -> bool:
+        """Whether parts are reduce-scattered: where the user says so, and for lookups in a cut table with whole indices."""
+        lookup = mark.operator in READERS and mark.in_strategy is not None and bool(placement.dims)
+        asked = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
+        return bool(asked and placement.partial)
+
+    def _asked_result(
+        self, mark: OperatorMark, strategy: Cuts, number: int, spec: TensorSpec, placement: Placement
+    ) -> Placement:
+        where = mark.where
+        cut = strategy[number]
+        if mark.operator not in _WITH_OUT_STRATEGY:
+            raise SporaxRuntimeError(
+                f"For '{where}', 'out_strategy' must be left out for this operator, but got {spoken(strategy)}."
+            )
+        if isinstance(cut, Layout):
+            return layout_placement(where, number, cut, spec.shape, self.mesh)
+        for wanted in self._possible_results(placement):
+            if wanted.parts(self.mesh) == tuple(cut or ()):
+                return wanted
+        legal = [each.parts(self.mesh) for each in self._possible_results(placement)]
+        raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {cut}.")
+
+    @staticmethod
+    def _possible_results(placement: Placement) -> list[Placement]:
+        """All-reduced, or reduce-scattered along the first dimension."""
+        whole = placement.complete()
+        if not placement.partial or not placement.dims:
+            return [whole]
+        return [whole, Placement(((*placement.dims[0], *placement.partial), *placement.dims[1:]))]
+
+
+def asks_for_results(mark: OperatorMark) -> bool:
+    """Whether the user says where an operator's results lie, or that they are scattered."""
+    flags = ("forward_reduce_scatter", "enable_nd_tp", "self_define_shard")
+    return mark.out_strategy is not None or any(mark.get(flag, False) for flag in flags)
+
+
+def _gathered_for_nd(mark: OperatorMark, wanted: list[Placement | None]) -> list[Placement | None]:
+    """High-dimension tensor parallelism: the activation is gathered along the axes that cut the weight's other dimension.
+
+    It arrives with its last dimension cut by all axes, the weight with both dimensions cut. What is left is a plain product:
+    the contraction is cut as the weight's is, and the parts of the result are scattered again at the exit.
+    """
+    left, right = wanted[:2]
+    if left is None or right is None:
+        return wanted
+    contraction = right.dims[-1] if mark.get("transpose_b", False) else right.dims[-2]
+    return [Placement((*left.dims[:-1], contraction)), *wanted[1:]]
+
+
+_WITH_OUT_STRATEGY = frozenset(
+    {"MatMul", "BatchMatMul", "Gather", "SparseGatherV2", "EmbeddingLookup", "embedding", "Tile"}
+)

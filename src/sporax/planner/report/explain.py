@@ -1,0 +1,313 @@
+"""Why an operator is cut as it is: what else could be done with it, what that would cost, and why it lost."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.placement import Placement, num_parts
+from sporax.ir.plan import Plan
+from sporax.planner.communication.moves import Redistribution
+from sporax.planner.communication.resharding import redistribute
+from sporax.planner.cost.combined_collectives import num_sharing
+from sporax.planner.cost.model import CostModel, local_bytes
+from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
+from sporax.planner.cost.symbolic import unit_of
+from sporax.planner.loops.inline import written_out
+from sporax.planner.memory.peak import memory_over_time
+from sporax.planner.operators.names import OperatorNames
+from sporax.planner.report.axis_names import AxisNames, names_of
+from sporax.planner.report.explain_text import alternatives_text, difference_text, rule_text
+from sporax.planner.rules import Assignment, Kind, Rule, placements, rule_for
+from sporax.planner.search.search_space import Units, cuts_of, natural_units
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """A tensor that is brought to an operator, or from it to a reader.
+
+    Attributes:
+        what: the variable that it is, or who made it, or, of a result, who reads it; for people.
+        moves: the collectives, as pairs of a kind and the bytes that a rank brings in.
+        seconds: what they take in a step.
+    """
+
+    what: str
+    moves: tuple[tuple[str, int], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to cut an operator, everything else staying as it is.
+
+    Attributes:
+        assignment: the cut.
+        operands, results: where they lie then.
+        parts: among how many devices the work is shared out.
+        operator_seconds: the operator's own time.
+        fetches: to bring its operands there from where they lie.
+        deliveries: to bring its results to where their readers want them.
+        chosen: whether it is the plan's.
+        lacking_bytes: of memory, where it does not fit while the operator runs; 0 where it does, or where nothing limits it.
+    """
+
+    assignment: Assignment
+    operands: tuple[Placement, ...]
+    results: tuple[Placement, ...]
+    parts: int
+    operator_seconds: float
+    fetches: tuple[Trip, ...]
+    deliveries: tuple[Trip, ...]
+    chosen: bool = False
+    lacking_bytes: int = 0
+
+    @property
+    def fetch_seconds(self) -> float:
+        """To bring the operands."""
+        return sum(each.seconds for each in self.fetches)
+
+    @property
+    def deliver_seconds(self) -> float:
+        """To bring the results."""
+        return sum(each.seconds for each in self.deliveries)
+
+    @property
+    def seconds(self) -> float:
+        """All three together."""
+        return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
+
+    def why_not(self, chosen: Alternative, unit: str = "s") -> str:
+        """Where it is dearer or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
+        return difference_text(self, chosen, unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The alternatives of one operator, the cheapest first.
+
+    Attributes:
+        operator: its position.
+        title: what it is.
+        rule: its dimensions, as text.
+        alternatives: the plan's own is among them.
+        axes: how the mesh's axes are called.
+        unit: of their costs.
+        notes: what else there is to know: cuts that are not possible, alternatives that are not told.
+    """
+
+    operator: int
+    title: str
+    rule: str
+    alternatives: tuple[Alternative, ...]
+    axes: AxisNames
+    unit: str = "s"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Alternative:
+        """The plan's way."""
+        return next(each for each in self.alternatives if each.chosen)
+
+    def __str__(self) -> str:
+        return alternatives_text([self])
+
+
+class Explanations(tuple[Explanation, ...]):
+    """Several explanations; ``print`` shows them one below the other, those of layers that are cut alike once."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return alternatives_text(self)
+
+
+def explain(
+    graph: OperatorGraph,
+    plan: Plan,
+    model: CostModel,
+    path: str,
+    units: Units = (),
+    most: int = 8,
+    memory_bytes: int | None = None,
+) -> Explanations:
+    """Why operators are cut as they are: their alternatives, with everything around them as the plan has it.
+
+    An alternative that looks cheaper here is one that the neighbours, too, would have to follow to be so, or one outside the
+    menu of the search. Loops are written out: an operator inside counts as often as it runs, and has a number behind those before
+    the loop.
+
+    Args:
+        graph: the step.
+        plan: its plan.
+        model: prices operators and moves.
+        path: where the operators stand: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
+            ``"#17"``; or a variable that they read; or an operator of the facade or a primitive, ``"MatMul"``,
+            ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
+        units: axes to hand out together; two runs by default.
+        most: alternatives to tell of.
+        memory_bytes: of one device; what does not fit says so.
+
+    Raises:
+        SporaxTypeError: a path that is no text, or a number that is none.
+        SporaxValueError: no operator stands there, or nothing is to be told.
+    """
+    if not isinstance(path, str):
+        raise SporaxTypeError(f"For 'explain', 'path' must be a text, but got {reprlib.repr(path)}.")
+    check_count("explain", "most", most)
+    out = written_out(graph)
+    graph, plan = out.graph, out.unfolded(plan)
+    names = OperatorNames(graph)
+    questioner = _Questioner(graph, plan, model, names, units or natural_units(plan.mesh, model.links), memory_bytes)
+    found = [questioner.explanation(number, most) for number in names.meant_by(path)]
+    shown = (place for each in found for way in each.alternatives for place in (*way.operands, *way.results))
+    axes = names_of(plan, shown)
+    return Explanations(replace(each, axes=axes) for each in found)
+
+
+def check_count(question: str, name: str, value: object) -> None:
+    """Raise unless a number of answers is one, 1 or more."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise SporaxTypeError(f"For '{question}', '{name}' must be an int, but got {reprlib.repr(value)}.")
+    if value < 1:
+        raise SporaxValueError(f"For '{question}', '{name}' must be at least 1, but got {value}.")
+
+
+class _Questioner:
+    """Prices other ways to cut single operators. Arguments as for `explain`; `names` are those of the graph."""
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        plan: Plan,
+        model: CostModel,
+        names: OperatorNames,
+        units: Units,
+        memory_bytes: int | None,
+    ) -> None:
+        self.graph, self.plan, self.model, self.names, self.units = graph, plan, model, names, units
+        self.memory_bytes = memory_bytes
+        self.late, self.made_late, self.rounds = late_operators(graph), late_tensors(graph), rounds(graph)
+        self.sharing = num_sharing(graph)
+        self.lies: dict[int, Placement] = dict(zip((each.tensor for each in graph.inputs), plan.inputs, strict=True))
+        self.wanted: dict[int, dict[Placement, None]] = {}
+        for operator, planned in zip(graph.operators, plan.operators, strict=True):
+            self.lies.update(zip(operator.results, planned.results, strict=True))
+            for tensor, where in zip(operator.operands, planned.operands, strict=True):
+                self.wanted.setdefault(tensor, {})[where] = None
+        for tensor, where in zip(graph.outputs, plan.outputs, strict=True):
+            self.wanted.setdefault(tensor, {})[where] = None
+        for tensor, settlement in plan.settled.items():
+            self.lies[tensor] = settlement.placement
+            self.wanted[tensor] = {settlement.placement: None}
+
+    def explanation(self, number: int, most: int) -> Explanation:
+        operator, planned = self.graph.operators[number], self.plan.operators[number]
+        rule = rule_for(operator.operation)
+        own = self._alternative(number, rule, planned.assignment, chosen=True)
+        found = {(own.operands, own.results): own}
+        for assignment in cuts_of(rule, self.plan.mesh, self.units):
+            each = self._alternative(number, rule, assignment)
+            found.setdefault((each.operands, each.results), each)
+        ordered = sorted(found.values(), key=lambda each: (each.seconds, not each.chosen))
+        told = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
+        notes = [*self._impossible(rule)]
+        if len(ordered) > len(told):
+            notes.append(f"{len(ordered) - len(told)} more ways: most={len(ordered)} tells of them")
+        if ordered[0].seconds < own.seconds * (1 - 1e-9):
+            notes.append(
+                "what is cheaper than the plan's way is so only by itself: whatever is decided together with it would follow"
+            )
+        return Explanation(
+            number,
+            self.names.title(number),
+            rule_text(rule),
+            tuple(self._within_memory(number, own, each) for each in told),
+            names_of(self.plan),
+            unit_of(self.model),
+            tuple(notes),
+        )
+
+    def _alternative(self, number: int, rule: Rule, assignment: Assignment, chosen: bool = False) -> Alternative:
+        operator = self.graph.operators[number]
+        operands, results = placements(rule, assignment)
+        weight = operator.times * (self.model.late_computing if self.late[number] else 1.0)
+        seconds = weight * self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
+        pairs = dict.fromkeys(zip(operator.operands, operands, strict=True))
+        fetches = (
+            self._trip(self.names.operand(tensor, number), tensor, self.lies[tensor], where)
+            for tensor, where in pairs
+            if tensor != LITERAL and self.lies[tensor] != where
+        )
+        deliveries = (
+            self._trip(self.names.reader(tensor, number), tensor, result, where)
+            for tensor, result in zip(operator.results, results, strict=True)
+            for where in self.wanted.get(tensor, ())
+            if result != where
+        )
+        parts = num_parts(self.plan.mesh, tuple(itertools.chain(*assignment)))
+        return Alternative(assignment, operands, results, parts, seconds, tuple(fetches), tuple(deliveries), chosen)
+
+    def _trip(self, what: str, tensor: int, source: Placement, target: Placement) -> Trip:
+        way = self._way(tensor, source, target)
+        count = self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
+        moves = tuple((move.collective, move.local_bytes) for move in way.moves if move.collective)
+        return Trip(what, moves, way.seconds * count)
+
+    def _way(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
+        spec = self.graph.tensors[tensor]
+        links = self.model.links.shared_by(self.sharing[tensor])
+        return redistribute(spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, links)
+
+    # ------------------------------------------------------------------------------------------ what cannot be
+
+    def _impossible(self, rule: Rule) -> Iterator[str]:
+        """Cuts that are not among the alternatives, and why."""
+        sets = itertools.chain(*(itertools.combinations(self.units, count + 1) for count in range(len(self.units))))
+        sizes = sorted({math.prod(num_parts(self.plan.mesh, unit) for unit in units) for units in sets})
+        cuttable = [factor for factor in rule.factors if factor.kind not in (Kind.PARTIAL, Kind.BLOCKED)]
+        for size in dict.fromkeys(factor.size for factor in cuttable):
+            factors = [factor for factor in cuttable if factor.size == size]
+            uneven = [str(parts) for parts in sizes if not all(factor.allows(parts) for factor in factors)]
+            if uneven and size > 1:
+                yield f"a dimension of {size} does not divide into {' or '.join(uneven)} parts"
+
+    def _within_memory(self, number: int, own: Alternative, other: Alternative) -> Alternative:
+        """An alternative with what it lacks: it takes more than the chosen one does, and that is not there."""
+        if self.memory_bytes is None or other.chosen:
+            return other
+        more = self._beside(number, other) - self._beside(number, own)
+        if more <= 0:
+            return other
+        lacking = self._taken(number) + more - self.memory_bytes
+        return replace(other, lacking_bytes=max(lacking, 0))
+
+    def _beside(self, number: int, way: Alternative) -> int:
+        """Bytes of one device: the results, and copies of operands that lie elsewhere."""
+        operator, tensors, mesh = self.graph.operators[number], self.graph.tensors, self.plan.mesh
+        copies = {
+            tensor: where
+            for tensor, where in zip(operator.operands, way.operands, strict=True)
+            if tensor != LITERAL and self.lies[tensor] != where
+        }
+        made = zip(operator.results, way.results, strict=True)
+        return sum(local_bytes(tensors[tensor], where, mesh) for tensor, where in (*copies.items(), *made))
+
+    def _taken(self, number: int) -> int:
+        """Bytes that are in use while an operator runs, under the plan."""
+        return max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
+
+    @cached_property
+    def _memory(self) -> Mapping[int, int]:
+        """For how many operators have run the bytes in use; what is not told is as before."""
+        told = {count: sum(uses.values()) for count, uses in memory_over_time(self.graph, self.plan)}
+        found, last = {}, told.get(-1, 0)
+        for count in range(len(self.graph.operators) + 1):
+            found[count] = last = told.get(count, last)
+        return found

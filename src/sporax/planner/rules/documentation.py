@@ -1,0 +1,45 @@
+"""Writes the table of primitives in `docs/rules.md` from the table that the planner uses.
+
+Run ``python -m sporax.planner.rules.documentation docs/rules.md`` after a change; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from sporax.planner.rules.table import TABLE, Behaviour, Entry
+
+BEGIN, END = "<!-- table of primitives: begin -->", "<!-- table of primitives: end -->"
+
+
+def table_text() -> str:
+    """The table as Markdown: one row per group of primitives that are treated alike."""
+    groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    for name, entry in TABLE.items():
+        groups[int(entry.family.split()[0]), entry.family, _treatment(entry)].append(name)
+    rows = [
+        f"| {family} | {', '.join(f'`{name}`' for name in sorted(names))} | {treatment} |"
+        for (_, family, treatment), names in sorted(groups.items(), key=lambda item: (item[0][0], min(item[1])))
+    ]
+    return "\n".join([BEGIN, "| family | primitives | what becomes of them |", "|---|---|---|", *rows, END])
+
+
+def with_table(page: str) -> str:
+    """The page with its table made anew."""
+    before, _, rest = page.partition(BEGIN)
+    return before + table_text() + rest.partition(END)[2]
+
+
+def _treatment(entry: Entry) -> str:
+    if entry.behaviour is Behaviour.PIN:
+        return "pin: an identity that says where a tensor should lie"
+    if entry.rule is None:
+        return f"{entry.behaviour.value}: {entry.reason}"
+    return (entry.rule.__doc__ or "").splitlines()[0].replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_table(path.read_text()))

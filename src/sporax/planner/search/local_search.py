@@ -1,0 +1,195 @@
+"""Choices beside the memory of the finished plan: what transfers add to tensors shows only there.
+
+Where nothing fits of what messages and programs suggest, decisions change their minds one by one, or all that are alike at once,
+and every change is measured: first towards less memory (`shrunk`), then towards less time within what there is (`cheapened`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sporax.ir.plan import Plan
+from sporax.planner.cost.model import local_bytes
+from sporax.planner.memory.peak import MemoryUse, memory_of
+from sporax.planner.search.message_passing import Improver
+from sporax.planner.search.plan_assembly import plan_of
+from sporax.planner.search.problem import Problem
+from sporax.planner.search.resharding_cost import Floats
+
+_OPERATORS = 60_000
+"""Operators that may be looked at, all measured plans together,"""
+_FEWEST, _MOST = 4, 400
+"""and how many plans at least and at most."""
+_CANDIDATES = 3
+"""Candidates of a decision that are measured first, the smallest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A choice and what its plan needs.
+
+    Attributes:
+        chosen: one candidate per decision.
+        plan: the plan.
+        memory: predicted memory of the plan.
+        rounds: how often somebody had to decide.
+    """
+
+    chosen: list[int]
+    plan: Plan
+    memory: MemoryUse
+    rounds: int
+
+    @property
+    def peak_bytes(self) -> int:
+        """Predicted memory of one device."""
+        return self.memory.peak_bytes
+
+
+def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Fitted:
+    """The plan of a choice, with its memory; further nodes of a graph with a limit say nothing new."""
+    chosen = [int(each) for each in choices[: len(problem.costs)]]
+    plan = plan_of(problem, chosen)
+    return Fitted(chosen, plan, memory_of(problem.graph, plan), rounds)
+
+
+def shrunk(problem: Problem, found: Fitted, enough: int = 0) -> Fitted:
+    """A plan that needs less memory than one that is known.
+
+    Args:
+        problem: the problem.
+        found: where to begin.
+        enough: bytes that are little enough.
+    """
+    sizes, left = _sizes(problem), _num_plans(problem)
+    for few in (_CANDIDATES, None):
+        better = True
+        while better:
+            better = False
+            for members in _alike(problem, found.chosen, sizes):
+                for candidate in _others(problem, found.chosen, members, sizes, few):
+                    if left == 0 or found.peak_bytes <= enough:
+                        return found
+                    left -= 1
+                    fitted = measured(problem, _changed(found.chosen, members, candidate))
+                    level = few is not None and fitted.peak_bytes == found.peak_bytes
+                    if (
+                        level or fitted.peak_bytes < found.peak_bytes
+                    ):  # one of several moments that need the most may be gone
+                        found, better = fitted, True
+                        break
+    return found
+
+
+def cheapened(problem: Problem, found: Fitted, limit: int) -> Fitted:
+    """A plan that costs less than one that fits, and fits as well.
+
+    Args:
+        problem: the problem.
+        found: where to begin.
+        limit: bytes of one device.
+    """
+    improver, attempts = Improver(problem), Attempts(problem, limit)
+    better = True
+    while better:
+        better = False
+        cost = problem.seconds(found.chosen)
+        for members, candidate in _savings(problem, improver, found.chosen):
+            fitted = attempts.cheaper(_changed(found.chosen, members, candidate), cost)
+            if fitted is not None:
+                found, better = fitted, True
+                break
+    return found
+
+
+class Attempts:
+    """Choices that are measured, as many as may be.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+
+    Attributes:
+        left: how many more may be measured.
+    """
+
+    def __init__(self, problem: Problem, limit: int) -> None:
+        self.problem, self.limit, self.left = problem, limit, _num_plans(problem)
+        self._too_large: set[tuple[int, ...]] = set()
+
+    def cheaper(self, chosen: list[int], cost: float) -> Fitted | None:
+        """The plan of a choice, if that costs less than `cost` seconds and fits."""
+        if self.left == 0 or tuple(chosen) in self._too_large or self.problem.seconds(chosen) >= cost:
+            return None
+        self.left -= 1
+        fitted = measured(self.problem, chosen)
+        if fitted.peak_bytes <= self.limit:
+            return fitted
+        self._too_large.add(tuple(chosen))
+        return None
+
+
+def _num_plans(problem: Problem) -> int:
+    """How many plans may be measured: a count and no clock, so that all processes find the same."""
+    return min(max(_OPERATORS // max(len(problem.graph.operators), 1), _FEWEST), _MOST)
+
+
+def _sizes(problem: Problem) -> list[Floats]:
+    """For every decision the bytes of its tensors and of what it wants of others, per candidate."""
+    found = []
+    for choices in problem.choices:
+        total = np.zeros(choices.count)
+        for tensor, where in (*choices.lies.items(), *choices.wants):
+            total += [local_bytes(problem.graph.tensors[tensor], each, problem.mesh) for each in where]
+        found.append(total)
+    return found
+
+
+def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
+    """Decisions that are alike and cut alike, those of repeated layers; then each by itself."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for number, (choices, candidate) in enumerate(zip(problem.choices, chosen, strict=True)):
+        alike.setdefault((id(choices.steps), candidate), []).append(number)
+    return [*(members for members in alike.values() if len(members) > 1), *([number] for number in range(len(chosen)))]
+
+
+def _alike(problem: Problem, chosen: Sequence[int], sizes: Sequence[Floats]) -> list[list[int]]:
+    """Groups, those first that could save most."""
+
+    def saving(members: list[int]) -> float:
+        return -sum(float(sizes[each][chosen[each]] - sizes[each].min()) for each in members)
+
+    return sorted(_groups(problem, chosen), key=saving)
+
+
+def _others(
+    problem: Problem, chosen: Sequence[int], members: Sequence[int], sizes: Sequence[Floats], few: int | None
+) -> list[int]:
+    """Other candidates, the smallest first, of these the cheapest: a few that take less than the chosen one, or all there are."""
+    mine = sizes[members[0]]
+    others = np.flatnonzero(mine < mine[chosen[members[0]]] if few else np.arange(len(mine)) != chosen[members[0]])
+    costs = {each: problem.seconds(_changed(chosen, members, each)) for each in others.tolist()}
+    possible = [each for each, cost in costs.items() if math.isfinite(cost)]
+    return sorted(possible, key=lambda each: (mine[each], costs[each]))[:few]
+
+
+def _savings(problem: Problem, improver: Improver, chosen: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+    """Groups and other candidates for them that seem to save time, those that save most first."""
+    gains = [improver.prices(node, chosen) for node in range(len(chosen))]
+    gains = [prices - prices[candidate] for prices, candidate in zip(gains, chosen, strict=True)]
+    moves = []
+    for members in _groups(problem, chosen):
+        total = np.sum([gains[each] for each in members], axis=0)
+        moves += [(float(total[each]), members, each) for each in np.flatnonzero(total < 0).tolist()]
+    yield from ((members, candidate) for _, members, candidate in sorted(moves))
+
+
+def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:
+    found = [*chosen]
+    for each in members:
+        found[each] = candidate
+    return found

@@ -1,0 +1,347 @@
+"""The search under a memory limit.
+
+The solver knows what each decision's tensors take and from when to when; what transfers add shows only in the finished plan.
+So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside its
+tensors. Whoever decides is told of tensors in two ways: as lying where their bundles have them until the end (`usage`), and as
+brought to their readers (`transients`); each finds plans that the other does not. What no plan is below is asked of a third
+model, of what plans surely need (`surely`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.planner.memory.peak import MemoryUse, Use, memory_over_time
+from sporax.planner.search.block_tying import choose_alike_within
+from sporax.planner.search.bound_problem import bounding_graph
+from sporax.planner.search.large_neighborhood import settled
+from sporax.planner.search.local_search import Fitted, measured, shrunk
+from sporax.planner.search.message_passing import choose, choose_within, refine_within
+from sporax.planner.search.problem import NANOSECONDS, Problem
+from sporax.planner.search.resident_memory import Usage, usage
+from sporax.planner.search.transient_memory import Piece, brought
+from sporax.planner.solver import CostGraph, Solution, solve
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
+
+_ROUNDS = 6
+"""How often a plan that is too large is tried again with less."""
+_PROVING_ROUNDS = 3
+"""and how often where the integer program decides."""
+_PROVING_SHARE = 0.4
+"""Share of the solver's time for the bound."""
+_TRIES = ((1.0, _ROUNDS), (0.96, 2), (0.6, 2))
+"""Shares of the limit that messages are given, and rounds: with less they go other ways, and may find more."""
+_LEAST_ROUNDS, _DECISIONS = 2, 8000
+"""How often messages are asked for a plan that fits, at least, and how many decisions they are told of in all these rounds, at
+most: a count and no clock, so that all processes find the same. Where there are more, blocks that repeat are decided alike
+first (`tying`)."""
+_WORTH = 0.99
+"""Share of the cost that another round must bring it to."""
+_PRECISION = 0.02
+"""To which share the smallest budget is worked out,"""
+_STEP = 1.15
+"""each guess so much larger than the one before."""
+_LESS = 0.7
+"""Share of the memory that the next try to find less is given."""
+
+Bytes = NDArray[np.int64]
+"""Of one device."""
+
+Decide = Callable[[CostGraph], "Sequence[int] | None"]
+"""One candidate per node of a graph with a memory limit, or None where nothing that fits was found."""
+
+
+def limited_graph(
+    problem: Problem, limit: int, reserve: Bytes | None = None, priced: bool = True, known: Usage | None = None
+) -> CostGraph:
+    """The problem for the solver, with a memory limit in bytes.
+
+    A decision whose tensors live at different times gets one more node for every further span, tied to the first.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+        reserve: [1 + operators + 1] bytes that are taken before the first operator, at each of them, and at the end.
+        priced: False to ask only what fits.
+        known: what tensors take; `usage` by default.
+    """
+    costs = [each.tolist() if priced else [0.0] * len(each) for each in problem.costs]
+    edges: list[tuple[int, int, object]] = [*problem.edges] if priced else []
+    usages: list[Sequence[int]] = [[0] * len(each) for each in costs]
+    spans: list[Piece] = [(0, 0)] * len(costs)
+    for node, pieces in enumerate(known or usage(problem)):
+        same = np.full((len(costs[node]),) * 2, np.inf)
+        np.fill_diagonal(same, 0.0)
+        for number, (span, sizes) in enumerate(pieces.items()):
+            if number == 0:
+                usages[node], spans[node] = sizes, span
+            else:
+                edges.append((node, len(costs), same))
+                costs.append([0.0] * len(sizes))
+                usages.append(sizes)
+                spans.append(span)
+    for span, size in _stretches(reserve):
+        costs.append([0.0])
+        usages.append([size])
+        spans.append(span)
+    return CostGraph.build(costs, usages, spans, edges, limit, "plan")  # type: ignore[arg-type]
+
+
+def _stretches(reserve: Bytes | None) -> Iterator[tuple[Piece, int]]:
+    """When how much is reserved."""
+    if reserve is None:
+        return
+    ends = [0, *(np.flatnonzero(np.diff(reserve)) + 1).tolist(), len(reserve)]
+    for first, last in itertools.pairwise(ends):
+        if reserve[first]:
+            yield (max(2 * first - 1, 0), 2 * last - 1), int(reserve[first])
+
+
+def fit(
+    problem: Problem,
+    limit: int,
+    decide: Decide,
+    rounds: int = _ROUNDS,
+    reserve: Bytes | None = None,
+    known: Usage | None = None,
+) -> Fitted | None:
+    """The cheapest plan that fits, of those that come of asking `decide` with ever better reserves.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+        decide: chooses.
+        rounds: how often it is asked, at most; two of them are spent where there is nothing to begin with.
+        reserve: to begin with, as in `limited_graph`.
+        known: what it is told of, as there.
+    """
+    known = known or usage(problem)
+    asked = partial(_asked, problem, limit, decide, known)
+    best: Fitted | None = None
+    spent = 0
+    if reserve is None:
+        spent = 2
+        first = asked(None, 1)
+        if first is None or first.peak_bytes <= limit or rounds < 2:
+            return first if first is not None and first.peak_bytes <= limit else None
+        reserve = beside(problem, first, known)
+        everywhere = asked(np.full_like(reserve, first.peak_bytes - limit), 2)
+        best = everywhere if everywhere is not None and everywhere.peak_bytes <= limit else None
+    for number in range(spent + 1, rounds + 1):
+        fitted = asked(reserve, number)
+        if fitted is None:
+            reserve = reserve // 2  # another plan may get by with less
+        elif fitted.peak_bytes > limit:
+            reserve = np.maximum(reserve, beside(problem, fitted, known))
+        elif best is None or problem.seconds(fitted.chosen) < _WORTH * problem.seconds(best.chosen):
+            best, reserve = fitted, beside(problem, fitted, known)
+        else:
+            break
+    return best
+
+
+def _asked(
+    problem: Problem, limit: int, decide: Decide, known: Usage, reserve: Bytes | None, number: int
+) -> Fitted | None:
+    """What comes of one decision."""
+    choices = decide(limited_graph(problem, limit, reserve, known=known))
+    return None if choices is None else measured(problem, choices, number)
+
+
+def beside(problem: Problem, fitted: Fitted, known: Usage) -> Bytes:
+    """[1 + operators + 1] what a plan takes beside the tensors that whoever decides knows of."""
+    count = len(problem.graph.operators)
+    taken = np.zeros(2 * count + 4, np.int64)
+    for pieces, candidate in zip(known, fitted.chosen, strict=True):
+        for (begin, end), sizes in pieces.items():
+            taken[begin] += sizes[candidate]
+            taken[end] -= sizes[candidate]
+    taken = np.cumsum(taken)
+    at_operator = np.concatenate([taken[:1], taken[1 : 2 * count + 3].reshape(-1, 2).max(axis=1)])
+    told = np.zeros(count + 2, np.int64)
+    for position, uses in memory_over_time(problem.graph, fitted.plan):
+        told[min(position + 1, count + 1) :] = sum(uses.values())
+    found: Bytes = np.maximum(told - at_operator, 0)
+    return found
+
+
+def is_large(problem: Problem) -> bool:
+    """Whether there are too many decisions to ask messages as often as would be good."""
+    return 2 * len(problem.costs) * sum(rounds for _, rounds in _TRIES) > _DECISIONS
+
+
+def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
+    """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined.
+
+    They are asked about a large problem only where no plan fits in which blocks are alike, and less often.
+    """
+    if is_large(problem):
+        alike = choose_alike_within(problem, limit)
+        if alike.peak_bytes <= limit:
+            return alike
+    rough = _fit_in_both_ways(problem, limit)
+    if is_large(problem):
+        return rough[0] if rough else None
+    if rough is None:
+        return fit(problem, limit, refine_within, rounds=2)
+    best, known = rough
+    fine = fit(problem, limit, refine_within, 2, beside(problem, best, known), known)
+    return min((each for each in (best, fine) if each), key=lambda each: problem.seconds(each.chosen))
+
+
+def _fit_in_both_ways(problem: Problem, limit: int) -> tuple[Fitted, Usage] | None:
+    """The cheapest plan that fits of those that messages suggest, given the limit or less, and what they were told of."""
+    left = max(_DECISIONS // len(problem.costs), _LEAST_ROUNDS)
+    fitting: list[tuple[Fitted, Usage]] = []
+    for (share, rounds), known in itertools.product(_TRIES, (usage(problem), brought(problem))):
+        if left:
+            found = fit(problem, int(limit * share), choose_within, min(rounds, left), known=known)
+            fitting += [] if found is None else [(found, known)]
+            left -= min(rounds, left)
+    return min(fitting, key=lambda pair: problem.seconds(pair[0].chosen), default=None)
+
+
+def solve_within(
+    problem: Problem, limit: int, seconds: float, tried: bool = False, solver: Callable[..., Solution] = solve
+) -> tuple[Fitted, Solution]:
+    """The least plan that fits of all that were found, and what the solver says of the memory that every plan needs.
+
+    The solution's bound holds for all plans that fit; one that costs no more is the best.
+
+    Args:
+        problem: the problem.
+        limit: bytes of one device.
+        seconds: time for the solver, all rounds together.
+        tried: messages have been asked, and know of nothing.
+        solver: `solve`, or something like it.
+
+    Raises:
+        SporaxRuntimeError: nothing fits; says what would.
+    """
+    start = time.monotonic()
+    proof = solver(bounding_graph(problem, limit), seconds=_PROVING_SHARE * seconds)
+    found = [] if proof.choices is None else _fitting(limit, measured(problem, proof.choices.tolist()))
+    if found and proof.optimal:
+        return found[0], proof
+    asked = 1
+
+    def decide(graph: CostGraph) -> Sequence[int] | None:
+        nonlocal asked
+        asked += 1
+        choices = solver(graph, seconds=max(start + seconds - time.monotonic(), 1.0)).choices
+        return None if choices is None else choices.tolist()
+
+    def cost(fitted: Fitted) -> float:
+        return problem.seconds(fitted.chosen)
+
+    def is_open(fitted: Fitted) -> bool:
+        return cost(fitted) > (1 + OPTIMALITY_TOLERANCE) * (proof.bound or 0.0) / problem.scale
+
+    if not proof.infeasible:
+        found += _fitting(limit, fit(problem, limit, decide, rounds=1))
+        found += [] if tried else _fitting(limit, fit_quickly(problem, limit))
+        for known in (usage(problem), brought(problem)) if found else ():
+            least = min(found, key=cost)
+            if is_open(least) and time.monotonic() < start + seconds:
+                reserve = beside(problem, least, known)
+                found += _fitting(limit, fit(problem, limit, decide, _PROVING_ROUNDS, reserve, known))
+    least = min(found, key=cost) if found else smallest(problem, limit)
+    if least.peak_bytes <= limit:
+        ready = is_large(problem) or not is_open(least)
+        return replace(least if ready else settled(problem, least, limit), rounds=asked), proof
+    raise SporaxRuntimeError(
+        f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {_kilobytes(least.peak_bytes) / 1e3:.3f} MB "
+        f"is the least that was found to do ({_spent(least.memory)}). {_advice(least.memory)}"
+    )
+
+
+def _fitting(limit: int, *found: Fitted | None) -> list[Fitted]:
+    return [each for each in found if each is not None and each.peak_bytes <= limit]
+
+
+def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) -> float | None:
+    """A solver's bound in seconds, if the plan that was found does not refute it.
+
+    What a plan surely needs (`surely`) follows from how memory is measured; a plan that refutes it would show a mistake there.
+
+    Args:
+        cost: of the plan, in seconds.
+        bound: of the solver.
+        scale: what a second counts there.
+    """
+    if bound is None or bound / scale > cost * (1 + OPTIMALITY_TOLERANCE):
+        return None
+    return min(bound / scale, cost)
+
+
+def _kilobytes(num_bytes: int) -> int:
+    """Rounded up: whoever gives as much as the message says has enough."""
+    return -(-num_bytes // 1000)
+
+
+def _spent(memory: MemoryUse) -> str:
+    """What the memory at the peak is for, the most first."""
+    uses = sorted(memory.by_use.items(), key=lambda each: -each[1])
+    return ", ".join(f"{use.value} {size / 1e6:.3f} MB" for use, size in uses if size)
+
+
+_HELP = {
+    Use.PARAMETERS: "Optimizer parallel cuts parameters and their state further",
+    Use.STATE: "Optimizer parallel cuts parameters and their state further",
+    Use.DATA: "A smaller batch needs less",
+    Use.ACTIVATIONS: "Recomputation keeps fewer activations, and so does a smaller batch",
+    Use.TRANSIENTS: "A smaller batch, or gradient accumulation, needs less at a time",
+}
+
+
+def _advice(memory: MemoryUse) -> str:
+    """What would help against the largest share."""
+    largest = max(memory.by_use, key=lambda use: memory.by_use[use])
+    return f"{_HELP[largest]}; more devices share all of it."
+
+
+def smallest(problem: Problem, enough: int = 0) -> Fitted:
+    """A plan that needs as little memory as was found to do; remembered.
+
+    Args:
+        problem: the problem.
+        enough: bytes that are little enough.
+    """
+    name = f"smallest, {enough} are enough"
+    if name not in problem.plans:
+        problem.plans[name] = _smallest(problem, enough)
+    known: Fitted = problem.plans[name]
+    return known
+
+
+def _smallest(problem: Problem, enough: int) -> Fitted:
+    large = is_large(problem)
+    found = choose_alike_within(problem, enough) if large else measured(problem, choose(problem.cost_graph()))
+    allowed = _least_tensors(problem, found.peak_bytes)
+    while allowed < found.peak_bytes:
+        choices = choose_within(limited_graph(problem, allowed))
+        if choices is not None:
+            found = min(found, measured(problem, choices), key=lambda each: each.peak_bytes)
+            break
+        allowed = int(allowed * _STEP) + 1
+    while not large and (less := _fit_in_both_ways(problem, int(found.peak_bytes * _LESS))) is not None:
+        found, _ = less
+    return shrunk(problem, found, enough)
+
+
+def _least_tensors(problem: Problem, most: int) -> int:
+    """The least peak of the tensors alone that was found, however they would have to be moved about."""
+    low, high = 0, most
+    while high - low > _PRECISION * high:
+        middle = (low + high) // 2
+        fits = choose_within(limited_graph(problem, middle, priced=False)) is not None
+        low, high = (low, middle) if fits else (middle, high)
+    return high

@@ -1,0 +1,227 @@
+"""Good choices in linear time: exact elimination of what is easy, message passing for the rest.
+
+Messages tell every decision what each of its candidates would cost the others at best (TRW-S, see `solver.dual`). Choices are
+read off them forward and backward in turn; a few sweeps are nearly always enough for the best one, and the messages bound how
+much is left. Where that is much, balls of some dozen decisions are decided at once, the others staying as they are. Under a
+memory limit the rows that overflow get a price, and decisions are read off the messages within the room that is left. `Improver`
+looks at one decision at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from sporax.planner.search.bucket_elimination import eliminate
+from sporax.planner.search.problem import Problem
+from sporax.planner.solver.coordinate_descent import descend
+from sporax.planner.solver.core import Core
+from sporax.planner.solver.graph import CostGraph, Floats, Ints
+from sporax.planner.solver.lagrangian import PriceAscent
+from sporax.planner.solver.large_neighborhood_search import resolve
+from sporax.planner.solver.network import Network
+from sporax.planner.solver.reductions import reduce
+from sporax.planner.solver.roles import first_positions
+from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
+from sporax.planner.solver.timeline import Timeline
+from sporax.planner.solver.trws import MessagePassing
+
+_REDUCE_SECONDS = 120.0
+"""Wall-clock limits are far off, so that all processes of a run, however busy, find the same plan."""
+_SMALL = 400
+"""Decisions up to which elimination is tried first,"""
+_SMALL_TABLE = 100_000
+"""with tables of so many entries at most."""
+_GAP = 0.01
+"""Share of the cost that may be left open without a second look."""
+_RISE = 1e-4
+"""Share of the bound that is worth another sweep."""
+_BALLS = 32
+"""How many balls are decided again at most,"""
+_BALL = 40
+"""of so many decisions."""
+_WHOLE = 100
+"""Decisions up to which one ball holds them all: loops make small graphs in which everything hangs together."""
+_TIED_BALLS, _TIED_BALL = 12, 16
+"""The same under a memory limit, which ties decisions."""
+_BALL_SECONDS = 60.0
+_PRICED_SWEEPS = 36
+"""Sweeps under a memory limit: prices need longer than messages."""
+
+
+def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6) -> list[int]:
+    """One candidate per decision.
+
+    Args:
+        graph: the decisions, without memory.
+        sweeps: of messages, at most.
+        patience: how many sweeps in a row may bring nothing better.
+    """
+    core = _reduced(graph)
+    best = np.zeros(core.num_nodes, dtype=np.int64)
+    if core.num_nodes:
+        best, _ = bounded(core, sweeps, patience)
+    return [int(each) for each in core.expand(best)]
+
+
+def choose_within(graph: CostGraph, sweeps: int = _PRICED_SWEEPS, refine: bool = False) -> list[int] | None:
+    """One candidate per decision that keeps the graph's memory limit; None where none was found.
+
+    Args:
+        graph: the decisions, with memory.
+        sweeps: of messages.
+        refine: decide balls again where much is left open.
+    """
+    network = reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS)
+    if network.infeasible:
+        return None
+    core = Core.of(network)
+    found = _decide_within(core, sweeps, refine) if core.num_nodes else np.zeros(0, dtype=np.int64)
+    return None if found is None else [int(each) for each in core.expand(found)]
+
+
+def refine_within(graph: CostGraph) -> list[int] | None:
+    """`choose_within`, balls included."""
+    return choose_within(graph, refine=True)
+
+
+def lower_bound(graph: CostGraph, reached: float = np.inf) -> float:
+    """A cost that no choice is below.
+
+    Args:
+        graph: the decisions, without memory.
+        reached: what a known choice costs; a bound that comes up to it is the best.
+    """
+    core = _reduced(graph)
+    return settle(MessagePassing(core), reached) if core.num_nodes else core.constant
+
+
+def settle(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30) -> float:
+    """Sends messages until they say next to nothing new; returns the bound, the core's constant included.
+
+    Args:
+        messages: on a core without memory rows.
+        reached: what a known choice costs; a bound that comes up to it is the best.
+        sweeps: how many at most; one that raises the bound by next to nothing is the last, unless more of them might
+            prove the choice to be the best.
+    """
+    core, bound = messages.core, -np.inf
+    for left in reversed(range(sweeps)):
+        before, bound = bound, max(bound, core.constant + max(messages.sweep(core.costs)))
+        rise = bound - before
+        slow = rise <= _RISE * bound and left * rise < reached - bound
+        if slow or reached <= (1 + OPTIMALITY_TOLERANCE) * bound:
+            break
+    return bound
+
+
+class Improver:
+    """Lets the decisions of a problem change their minds, one by one."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.costs = problem.costs
+        self.links: list[list[tuple[int, Floats]]] = [[] for _ in problem.costs]
+        for first, second, table in problem.edges:
+            self.links[first].append((second, table))
+            self.links[second].append((first, table.T))
+
+    def prices(self, node: int, chosen: Sequence[int]) -> Floats:
+        """Cost of each candidate beside its neighbours; those that are open (-1) are taken to agree."""
+        prices = self.costs[node].copy()
+        for other, table in self.links[node]:
+            prices += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
+        return prices
+
+    def improve(self, chosen: list[int], kept: frozenset[int] = frozenset()) -> None:
+        """Change `chosen` in place until nobody wants to change; those in `kept` stay."""
+        waiting = dict.fromkeys(node for node in range(len(chosen)) if node not in kept)
+        while waiting:
+            node = next(iter(waiting))
+            del waiting[node]
+            prices = self.prices(node, chosen)
+            best = int(prices.argmin())
+            if prices[best] < prices[chosen[node]] * (1 - 1e-12):
+                chosen[node] = best
+                waiting.update(dict.fromkeys(other for other, _ in self.links[node] if other not in kept))
+
+
+def _reduced(graph: CostGraph) -> Core:
+    return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals)), time.monotonic() + _REDUCE_SECONDS))
+
+
+def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, float]:
+    """A choice on a core without memory rows, and a cost that none is below.
+
+    Args:
+        core: the decisions.
+        sweeps: of messages, at most.
+        patience: how many sweeps in a row may bring nothing better.
+    """
+    exact = eliminate(core, _SMALL_TABLE) if core.num_nodes <= _SMALL else None
+    if exact is not None:
+        return exact[0], core.cost(exact[0])
+    messages = MessagePassing(core)
+    best, least, idle = np.zeros(core.num_nodes, dtype=np.int64), np.inf, 0
+    bound = -np.inf
+    for number in range(sweeps):
+        bound = max(bound, *messages.sweep(core.costs))
+        found = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
+        cost, idle = core.cost(found), idle + 1
+        if cost < least:
+            best, least, idle = found, cost, 0
+        if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
+            break
+    bound += core.constant
+    if least <= (1 + _GAP) * bound:
+        return best, bound
+    balls = (1, core.num_nodes) if core.num_nodes <= _WHOLE else (_BALLS, _BALL)
+    return refined(core, best, *balls), bound
+
+
+def _decide_within(core: Core, sweeps: int, refine: bool) -> Ints | None:
+    """The cheapest choice that fits of those that the messages suggest, and of one that starts from the least memory."""
+    best = first_positions(core, np.inf)
+    least = np.inf if best is None else core.cost(best)
+    ascent = PriceAscent(core)
+    for _ in range(sweeps):
+        ascent.sweep()
+        found = descend(core, ascent.decode())
+        cost = core.cost(found)
+        if cost < least and core.fits(found):
+            best, least = found, cost
+        if least <= (1 + OPTIMALITY_TOLERANCE) * ascent.bound:
+            break
+    worth = refine and best is not None and least > (1 + _GAP) * ascent.bound
+    return refined(core, best, _TIED_BALLS, _TIED_BALL) if worth and best is not None else best
+
+
+def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL) -> Ints:
+    """A choice at least as good, by deciding balls of neighbouring nodes again, each exactly.
+
+    Args:
+        core: the decisions.
+        positions: a choice that fits.
+        balls: how many, spread evenly.
+        size: nodes in each.
+    """
+    step = max(size // 2, -(-core.num_nodes // balls), 1)
+    for start in range(0, core.num_nodes, step):
+        free = ball(core, start, size)
+        _, found = resolve(core, positions, free, time.monotonic() + _BALL_SECONDS)
+        if found is not None and core.cost(found) <= core.cost(positions):
+            positions = found
+    return positions
+
+
+def ball(core: Core, start: int, size: int) -> Ints:
+    """Nodes in the order in which they are reached from one of them."""
+    reached = {start: None}
+    waiting = deque([start])
+    while waiting and len(reached) < size:
+        fresh = [other for other, _ in core.links[waiting.popleft()] if other not in reached]
+        reached.update(dict.fromkeys(fresh[: size - len(reached)]))
+        waiting.extend(fresh)
+    return np.array(sorted(reached), dtype=np.int64)

@@ -1,0 +1,280 @@
+"""What it costs to bring a tensor from one placement to another, asked a hundred thousand times.
+
+`sporax.planner.communication.resharding` searches for the cheapest way. `Mover` first goes one straight way: it slices
+as early as it
+can, brings axes directly where they are wanted, and gathers only what stands in the way. Where that is a single move it is the
+cheapest. For all other pairs the search is asked, unless the caller is in a hurry.
+
+Tensors of all shapes ask the same few questions. A straight way is a list of moves that depends on nothing but the two
+placements, and of these only on dimensions that are cut before or after; how many bytes there are changes its price alone. The
+search looks at the dimensions' sizes, too, as far as devices can cut them. So ways and answers are remembered by that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.operation import TensorSpec
+from sporax.ir.placement import Axes, Placement, num_parts, placed
+from sporax.planner.communication.moves import LinkCosts, MoveKind
+from sporax.planner.communication.resharding import redistribute
+
+Floats = NDArray[np.float64]
+
+_Pair = tuple[Placement, Placement]
+"""Where a tensor is, and where it shall be."""
+
+
+class Mover:
+    """Remembers costs of moves on one mesh.
+
+    Args:
+        mesh: the mesh.
+        links: costs of communication on it.
+        alltoall: whether all-to-all and permute may be used.
+        hurry: take the straight way for an answer.
+    """
+
+    def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, hurry: bool = False) -> None:
+        self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
+        self._pairs: dict[_Pair, _Way] = {}
+        self._ways: dict[_Pair, _Way] = {}
+        self._found: dict[tuple[tuple[int, ...], int, _Way, LinkCosts], float] = {}
+        self._tables: dict[tuple[TensorSpec, int, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
+        self._shared: dict[int, LinkCosts] = {}
+
+    def seconds(self, spec: TensorSpec, source: Placement, target: Placement, sharing: int = 1) -> float:
+        """Time of the cheapest way, or in a hurry of the straight one, of one of `sharing` tensors that share starts."""
+        return self._price(spec, spec.num_bytes, source, target, self._links(sharing))
+
+    def table(
+        self, spec: TensorSpec, sources: Sequence[Placement], targets: Sequence[Placement], sharing: int = 1
+    ) -> Floats:
+        """Times [sources, targets]; equal sources or targets are worked out once."""
+        rows, row_of = _distinct(sources)
+        columns, column_of = _distinct(targets)
+        links = self._links(sharing)
+        key = (spec, links.sharing, rows, columns)
+        if key not in self._tables:
+            size = spec.num_bytes
+            self._tables[key] = np.array([[self._price(spec, size, a, b, links) for b in columns] for a in rows])
+        return self._tables[key][np.ix_(row_of, column_of)]
+
+    def _links(self, sharing: int) -> LinkCosts:
+        if sharing not in self._shared:
+            self._shared[sharing] = self.links.shared_by(sharing)
+        return self._shared[sharing]
+
+    def _price(self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement, links: LinkCosts) -> float:
+        way = self._pairs.get((source, target))
+        if way is None:
+            way = self._pairs[source, target] = self._way(*_essential(source, target))
+        if self.hurry or len(way.moves) <= 1:
+            return way.seconds(num_bytes, links)
+        return self._search(spec, source, target, way, links)
+
+    def _way(self, source: Placement, target: Placement) -> _Way:
+        """The straight way; in a hurry, there may be a cheaper one with a permute at the end that brings axes in order."""
+        way = self._ways.get((source, target))
+        if way is None:
+            turned: tuple[_Way, ...] = ()
+            between = _in_other_order(source, target)
+            if self.hurry and self.alltoall and between not in (source, target):
+                turned = self._way(source, between), self._way(between, target)
+            moves = _Walk(self.mesh, self.alltoall, source, target).moves
+            way = self._ways[source, target] = _Way(source, target, moves, turned)
+        return way
+
+    def _search(self, spec: TensorSpec, source: Placement, target: Placement, way: _Way, links: LinkCosts) -> float:
+        """Time of the cheapest way of the same tensor without what does not matter: dimensions that are never cut are one."""
+        devices = self.mesh.num_devices
+        dims = [
+            (old, new, math.gcd(size, devices))
+            for size, old, new in zip(spec.shape, source.dims, target.dims, strict=True)
+            if old or new
+        ]
+        shape = tuple(size for _, _, size in sorted(dims))
+        question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, way, links)
+        found = self._found.get(question)
+        if found is None:
+            ends = (Placement((*each.dims, ()), each.partial, each.reduction) for each in (way.source, way.target))
+            found = redistribute(*question[:2], *ends, self.mesh, self.alltoall, links).seconds
+            self._found[question] = found
+        return found
+
+
+class _Move(NamedTuple):
+    """One move of a way: what it is, along which axes of which sizes, and in how many slices the tensor is cut before."""
+
+    kind: MoveKind
+    slices: int
+    reduction: str = ""
+    axes: Axes = ()
+    sizes: tuple[int, ...] = ()
+
+
+class _Way:
+    """A straight way between two placements, and perhaps another one by way of a third; prices are remembered."""
+
+    def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Way]) -> None:
+        self.source, self.target, self.moves, self.turned = source, target, moves, turned
+        self._known: dict[tuple[int, int], float] = {}
+
+    def seconds(self, num_bytes: int, links: LinkCosts) -> float:
+        """Time for a tensor of so many bytes."""
+        key = num_bytes, links.sharing
+        known = self._known.get(key)
+        if known is None:
+            known = 0.0
+            for kind, slices, reduction, axes, sizes in self.moves:
+                known += links.seconds(kind, reduction, axes, sizes, num_bytes // slices)
+            if self.turned:
+                known = min(known, sum(way.seconds(num_bytes, links) for way in self.turned))
+            self._known[key] = known
+        return known
+
+
+class _Walk:
+    """Walks one straight way: the present cuts, the parts that are left to combine, and the moves so far."""
+
+    def __init__(self, mesh: DeviceMatrix, alltoall: bool, source: Placement, target: Placement) -> None:
+        self.mesh, self.alltoall = mesh, alltoall
+        self.source, self.target = source, target
+        self.dims = [*source.dims]
+        same = source.reduction == target.reduction
+        self.parts = tuple(axis for axis in source.partial if not (same and axis in target.partial))
+        masked = tuple(axis for axis in target.partial if not (same and axis in source.partial))
+        self.slices = math.prod(source.parts(mesh))
+        self.moves: list[_Move] = []
+        if alltoall and not self.parts and not masked and self._same_counts():
+            changed = tuple(sorted({axis for pair in self._changed() for cut in pair for axis in cut}))
+            self._move(MoveKind.PERMUTE, changed)
+            return
+        while self.dims != [*target.dims] or self.parts:
+            moved = self._slice() or self._scatter() or self._trade() or self._reduce() or self._gather()
+            assert moved, "whatever is missing can be sliced once all else is in its place"
+        if masked:
+            self.moves.append(_Move(MoveKind.MASK, self.slices))
+
+    def _move(self, kind: MoveKind, axes: Axes) -> bool:
+        sizes = tuple(self.mesh.shape[axis] for axis in axes)
+        self.moves.append(_Move(kind, self.slices, self.source.reduction, axes, sizes))
+        return True
+
+    def _changed(self) -> list[tuple[Axes, Axes]]:
+        return [(old, new) for old, new in zip(self.dims, self.target.dims, strict=True) if old != new]
+
+    def _same_counts(self) -> bool:
+        """Whether devices only trade whole slices."""
+        changed = self._changed()
+        return bool(changed) and all(num_parts(self.mesh, old) == num_parts(self.mesh, new) for old, new in changed)
+
+    def _wanted(self) -> list[tuple[int, Axes]]:
+        """Dimensions whose cuts are right as far as they go, and the axes that are still missing."""
+        return [
+            (dim, new[len(old) :])
+            for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True))
+            if len(new) > len(old) and new[: len(old)] == old
+        ]
+
+    def _cut(self, dim: int, axes: Axes) -> None:
+        self.dims[dim] = (*self.dims[dim], *axes)
+        self.slices *= num_parts(self.mesh, axes)
+
+    def _slice(self) -> bool:
+        """Cut by axes that do nothing yet."""
+        busy = {axis for cut in self.dims for axis in cut} | set(self.parts)
+        for dim, missing in self._wanted():
+            axes = _leading(missing, lambda axis: axis not in busy)
+            if axes:
+                self._move(MoveKind.SLICE, axes)
+                self._cut(dim, axes)
+                return True
+        return False
+
+    def _scatter(self) -> bool:
+        """Combine parts and cut by their axes at once."""
+        for dim, missing in self._wanted():
+            axes = _leading(missing, lambda axis: axis in self.parts)
+            if axes:
+                self._move(MoveKind.REDUCE_SCATTER, axes)
+                self.parts = tuple(axis for axis in self.parts if axis not in axes)
+                self._cut(dim, axes)
+                return True
+        return False
+
+    def _trade(self) -> bool:
+        """Bring axes from the end of one dimension to another."""
+        for dim, missing in self._wanted() if self.alltoall else ():
+            for other, cut in enumerate(self.dims):
+                right = _common(cut, self.target.dims[other])
+                for start in range(right, len(cut)):
+                    axes = cut[start:]
+                    if missing[: len(axes)] == axes:
+                        self.dims[other] = cut[:start]
+                        self.dims[dim] = (*self.dims[dim], *axes)
+                        return self._move(MoveKind.ALL_TO_ALL, axes)
+        return False
+
+    def _reduce(self) -> bool:
+        """Combine parts whose axes are not wanted elsewhere at present."""
+        axes, self.parts = self.parts, ()
+        return bool(axes) and self._move(MoveKind.ALL_REDUCE, axes)
+
+    def _gather(self) -> bool:
+        """Undo the cuts of one dimension that are not as they shall be."""
+        for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True)):
+            axes = old[_common(old, new) :]
+            if axes:
+                self._move(MoveKind.ALL_GATHER, axes)
+                self.dims[dim] = old[: len(old) - len(axes)]
+                self.slices //= num_parts(self.mesh, axes)
+                return True
+        return False
+
+
+def _essential(source: Placement, target: Placement) -> _Pair:
+    """The same two placements of a tensor without dimensions that are never cut, the others in an order of their own."""
+    dims = sorted(pair for pair in zip(source.dims, target.dims, strict=True) if pair != ((), ()))
+    olds, news = tuple(old for old, _ in dims), tuple(new for _, new in dims)
+    return placed(olds, source.partial, source.reduction), placed(news, target.partial, target.reduction)
+
+
+def _in_other_order(source: Placement, target: Placement) -> Placement:
+    """The target with axes that cut a dimension already before those that are new there: a permute brings them in order."""
+    dims = tuple(
+        (*(axis for axis in old if axis in new), *(axis for axis in new if axis not in old))
+        for old, new in zip(source.dims, target.dims, strict=True)
+    )
+    return placed(dims, target.partial, target.reduction)
+
+
+def _leading(axes: Axes, accept: Callable[[int], bool]) -> Axes:
+    """The first axes that are accepted."""
+    taken = 0
+    while taken < len(axes) and accept(axes[taken]):
+        taken += 1
+    return axes[:taken]
+
+
+def _common(first: Axes, second: Axes) -> int:
+    """Length of the beginning that both share."""
+    count = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _distinct(placements: Sequence[Placement]) -> tuple[tuple[Placement, ...], list[int]]:
+    """The different ones, and for each of `placements` its place among them."""
+    seen: dict[Placement, int] = {}
+    places = [seen.setdefault(each, len(seen)) for each in placements]
+    return tuple(seen), places

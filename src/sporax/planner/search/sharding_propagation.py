@@ -1,0 +1,168 @@
+"""Sharding propagation: from a few decisions outwards, each newly reached one beside those that are there.
+
+Seeds are what the user has given. Without any, or if all that is given is where inputs lie, several seedings are tried and the
+best plan is kept: data cut by batch, and the cuts of the heaviest operators (MindSpore has a single seeding, and then the same
+plan for tall and for narrow networks).
+Afterwards decisions are looked at once more, one by one, until none wants to change. What spreads sees only its neighbours, so
+messages over the whole graph (`deciding`) are one more attempt. Where the plan does not fit into the
+memory, all is done once more with careful prices of moves; plans that do not fit are left out, and that attempt prices memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.planner.cost.model import CostModel
+from sporax.planner.rules import local_flops, nothing_cut
+from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.loop_bodies import inside_loops
+from sporax.planner.search.memory_heuristic import cheapest
+from sporax.planner.search.message_passing import Improver
+from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
+from sporax.planner.search.result import SearchResult
+
+Seeding = dict[int, int]
+"""A candidate for some decisions."""
+
+_HEAVIEST = 2
+"""Kinds of operators whose cuts are tried as seeds,"""
+_CUTS = 6
+"""and how many of the cuts of each, the fastest ones."""
+
+
+@inside_loops
+def propagation(
+    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions | None = None
+) -> SearchResult:
+    """A plan that spreads from seeds; nothing is proven.
+
+    Args:
+        graph: the step.
+        mesh: the devices.
+        model: prices operators and links.
+        options: what the search may do; placements in `fixed` and `cuts` are the seeds.
+
+    Raises:
+        SporaxRuntimeError: nothing fits the memory.
+    """
+    start = time.monotonic()
+    options = options or SearchOptions()
+    limit = options.memory_bytes
+    found = _planned(ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), hurry=True))
+    if limit is not None and found.plan.peak_bytes > limit:
+        found = _planned(ProblemBuilder(graph, mesh, model, options))
+    return SearchResult(
+        found.plan.plan, "propagation", found.seconds, None, False, time.monotonic() - start, found.statistics
+    )
+
+
+class _Planned(NamedTuple):
+    """The best plan of all seedings: it and its memory, its cost, and what is told about the search."""
+
+    plan: Fitted
+    seconds: float
+    statistics: dict[str, int | float | str]
+
+
+def _planned(builder: ProblemBuilder) -> _Planned:
+    problem = builder.build()
+    improver = Improver(problem)
+    given = _given(problem)
+    plans = [_spread(improver, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
+    final = builder.priced(problem.bases(cheapest(problem, plans)))
+    found = measured(final, [0] * len(final.costs))
+    statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": found.peak_bytes}
+    return _Planned(found, final.seconds(found.chosen), statistics)
+
+
+def _spread(improver: Improver, seeding: Seeding, kept: frozenset[int]) -> list[int]:
+    """One candidate per decision: from the seeds to neighbours of neighbours, and again from what nobody reached.
+
+    Args:
+        improver: knows who is whose neighbour.
+        seeding: where to begin.
+        kept: seeds that are the user's and stay.
+    """
+    chosen = [-1] * len(improver.costs)
+    for node, candidate in seeding.items():
+        chosen[node] = candidate
+    reached = dict.fromkeys(seeding)
+    for start in (*seeding, *range(len(chosen))):
+        waiting = deque([start] if start not in reached or start in seeding else ())
+        reached[start] = None
+        while waiting:
+            node = waiting.popleft()
+            if chosen[node] < 0:
+                chosen[node] = int(improver.prices(node, chosen).argmin())
+            fresh = dict.fromkeys(other for other, _ in improver.links[node] if other not in reached)
+            waiting.extend(fresh)
+            reached.update(fresh)
+    improver.improve(chosen, kept)
+    return chosen
+
+
+def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
+    """Where to begin: what is given; automatic seeds besides if it says no more than where inputs lie."""
+    arguments = {each.tensor for each in problem.graph.inputs}
+    if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
+        yield from ({**seeding, **given} for seeding in _automatic(problem))
+    else:
+        yield given
+
+
+def _given(problem: Problem) -> Seeding:
+    """Decisions on tensors whose placement is given; they have one candidate."""
+    nodes = problem.bundles.nodes
+    fixed = problem.options.fixed
+    return {number: 0 for number, node in enumerate(nodes) if node.root in fixed and not node.is_relay}
+
+
+def _automatic(problem: Problem) -> Iterator[Seeding]:
+    """Seedings to try: data by batch, nothing at all, and the fastest cuts of the heaviest operators."""
+    yield _by_batch(problem)
+    yield {}
+    tried: set[object] = set()
+    for number in heaviest_first(problem):
+        choices = problem.choices[number]
+        kind = id(choices.steps)
+        if kind in tried:
+            continue
+        tried.add(kind)
+        if len(tried) > _HEAVIEST:
+            return
+        for candidate in choices.seconds.argsort(kind="stable")[:_CUTS].tolist():
+            yield {number: candidate}
+
+
+def _by_batch(problem: Problem) -> Seeding:
+    """Data cut along its first dimension as far as it goes."""
+    seeding: Seeding = {}
+    for each in problem.graph.inputs:
+        if each.role is not Role.DATA or not problem.graph.tensors[each.tensor].num_dims:
+            continue
+        number = problem.bundles.node_of[each.tensor]
+        cuts = [
+            len(where.dims[0]) if where.used == {*where.dims[0]} else -1 for where in problem.choices[number].placements
+        ]
+        seeding[number] = int(np.argmax(cuts))
+    return seeding
+
+
+def heaviest_first(problem: Problem) -> list[int]:
+    """Decisions of heavy operators by their arithmetic."""
+
+    def flops(number: int) -> float:
+        producer = problem.bundles.nodes[number].producer
+        rule = problem.rule(producer)
+        return problem.graph.operators[producer].times * local_flops(rule, nothing_cut(rule), problem.mesh)
+
+    heavy = [number for number, node in enumerate(problem.bundles.nodes) if not node.is_bundle]
+    return sorted(heavy, key=lambda number: -flops(number))

@@ -1,0 +1,190 @@
+"""Repeated blocks: what is tied, what tying costs, and that depth does not add decisions."""
+
+import gc
+
+import networks
+import pytest
+from running import assert_same_results
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxValueError
+from sporax.ir.hardware import load_profile
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.search import MODES, SearchOptions, recursive, search
+from sporax.planner.search.block_search import repeated
+from sporax.planner.search.block_tying import choose_alike_within
+from sporax.planner.search.candidates import Catalogue
+from sporax.planner.search.ilp import ilp
+from sporax.planner.search.local_search import measured
+from sporax.planner.search.memory_limit import fit_quickly, smallest
+from sporax.planner.search.message_passing import choose, lower_bound
+from sporax.planner.search.problem import ProblemBuilder
+
+EIGHT = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
+
+
+@pytest.fixture
+def work(monkeypatch):
+    """What searches choose from, bound and work out: names with numbers of decisions, and bundles by their structure."""
+    seen = []
+
+    def noted(known):
+        def noting(graph, *args):
+            seen.append((known.__name__, graph.num_nodes))
+            return known(graph, *args)
+
+        return noting
+
+    def worked_out(catalogue, task):
+        seen.append(("bundle", task.structure))
+        return known(catalogue, task)
+
+    known = Catalogue._work_out_bundle
+    monkeypatch.setattr(Catalogue, "_work_out_bundle", worked_out)
+    monkeypatch.setattr("sporax.planner.search.block_tying.choose", noted(choose))
+    monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
+    return seen
+
+
+def work_of(work, search, layers):
+    work.clear()
+    search(networks.mlp(layers, 32, 1024).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True))
+    return [*work]
+
+
+def test_depth_adds_nothing_to_work_out(work):
+    few, many = (work_of(work, repeated, layers) for layers in (12, 20))
+
+    assert {name for name, _ in few} == {"bundle", "choose", "lower_bound"}
+    assert few == many
+
+
+def test_the_fast_search_decides_as_much_for_many_layers_as_for_few(work):
+    few, many = ([each for each in work_of(work, recursive, layers) if each[0] == "choose"] for layers in (12, 20))
+
+    assert few
+    assert few == many
+
+
+@pytest.mark.parametrize("step", [networks.mlp(12, 32, 1024), networks.mlp(12, 1024, 128)])
+def test_the_price_of_tying_is_small_and_certified(step):
+    """The narrow network's best plan alternates from layer to layer."""
+    best = ilp(step.graph, EIGHT, MODEL)
+    found = repeated(step.graph, EIGHT, MODEL)
+
+    check_plan(step.graph, found.plan)
+    assert found.bound_seconds <= best.cost_seconds * (1 + 1e-9)
+    assert found.cost_seconds <= 1.015 * best.cost_seconds
+
+
+def test_a_bound_that_comes_up_to_the_cost_says_so():
+    """Messages are sent until the bound does, or rises no more; either way no plan is below it."""
+    graph, options = networks.mixture(16, 64, 64, 8, 128).graph, SearchOptions(fully_use_devices=True)
+    problem = ProblemBuilder(graph, EIGHT, MODEL, options, hurry=True).build()
+    whole = lower_bound(problem.cost_graph())
+    found = repeated(graph, EIGHT, MODEL, options)
+
+    assert found.optimal
+    assert lower_bound(problem.cost_graph(), reached=whole) <= whole * (1 + 1e-9)
+    assert lower_bound(problem.cost_graph(), reached=whole) >= whole * (1 - 1e-4)
+
+
+def test_a_plan_runs_as_on_one_device():
+    step = networks.mlp(6, 32, 256)
+    assert_same_results(step, repeated(step.graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)).plan)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_finds_a_plan(mode):
+    graph = networks.mlp(2, 64, 64).graph
+    found = search(graph, EIGHT, MODEL, mode)
+
+    check_plan(graph, found.plan)
+    assert found.cost_seconds > 0
+    assert found.seconds > 0
+    assert str(found).startswith("SearchResult(")
+
+
+def test_an_unknown_mode_is_refused():
+    with pytest.raises(SporaxValueError, match="'mode' must be one of .* but got 'magic'"):
+        search(networks.mlp(2, 64, 64).graph, EIGHT, MODEL, "magic")
+
+
+def test_garbage_is_collected_again_after_a_search_and_after_one_that_fails():
+    graph = networks.mlp(2, 64, 64).graph
+    search(graph, EIGHT, MODEL, "recursive")
+    assert gc.isenabled()
+
+    with pytest.raises(SporaxValueError, match="every axis must be one of the 3 axes"):
+        search(graph, EIGHT, MODEL, "recursive", SearchOptions(units=((7,),)))
+    assert gc.isenabled()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """How many plans were decided alike, and how many measured, under a limit."""
+    seen = {"choose": 0, "measured": 0}
+
+    def counting(known):
+        def count(*args):
+            seen[known.__name__] += 1
+            return known(*args)
+
+        return count
+
+    monkeypatch.setattr("sporax.planner.search.block_tying.choose", counting(choose))
+    monkeypatch.setattr("sporax.planner.search.block_tying.measured", counting(measured))
+    return seen
+
+
+def limited(layers, share):
+    """A network and the options with a share of the memory of its fastest plan."""
+    graph = networks.mlp(layers, 256, 256).graph
+    fastest = repeated(graph, EIGHT, MODEL)
+    peak = memory_of(graph, fastest.plan).peak_bytes
+    return graph, fastest, SearchOptions(memory_bytes=int(share * peak))
+
+
+def test_a_price_on_bytes_leaves_blocks_alike(counted):
+    """So that what it takes to keep a limit does not grow with depth."""
+    asked = []
+    for layers in (12, 20):
+        graph, fastest, options = limited(layers, 0.9)
+        counted.update(choose=0, measured=0)
+        problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
+        found = choose_alike_within(problem, options.memory_bytes)
+        asked.append(counted["measured"])
+
+        check_plan(graph, found.plan)
+        assert memory_of(graph, found.plan).peak_bytes == found.peak_bytes <= options.memory_bytes
+        assert problem.seconds(found.chosen) >= fastest.bound_seconds * (1 - 1e-9)
+        assert choose_alike_within(problem, options.memory_bytes) is found
+
+    assert asked[0] == asked[1] == counted["choose"]
+
+
+def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch):
+    monkeypatch.setattr("sporax.planner.search.memory_limit._DECISIONS", 0)
+    problem = ProblemBuilder(
+        networks.mlp(5, 64, 256).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)
+    ).build()
+    alike, free = choose_alike_within(problem, 1), smallest(problem, 1)
+
+    assert free.peak_bytes < 0.8 * alike.peak_bytes
+    assert fit_quickly(problem, alike.peak_bytes).peak_bytes <= alike.peak_bytes
+
+
+@pytest.mark.parametrize("mode", ["recursive", "repeated_blocks"])
+def test_large_problems_are_decided_alike_and_ask_nobody_else(mode, counted, monkeypatch):
+    """Messages that look at every decision by itself take minutes where there are thousands."""
+    monkeypatch.setattr("sporax.planner.search.memory_limit._DECISIONS", 0)
+    monkeypatch.setattr("sporax.planner.search.memory_limit.choose_within", None)
+    monkeypatch.setattr("sporax.planner.search.large_neighborhood.resolve", None)
+    graph, _, options = limited(12, 0.9)
+    found = search(graph, EIGHT, MODEL, mode, options)
+
+    assert counted["choose"] > 0
+    assert memory_of(graph, found.plan).peak_bytes <= options.memory_bytes

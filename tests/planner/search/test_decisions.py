@@ -1,0 +1,174 @@
+"""Which operators decide for themselves and which follow."""
+
+import jax
+import jax.numpy as jnp
+import networks
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import LITERAL, MARK, Input, Operator, OperatorGraph
+from sporax.ir.hardware import load_profile
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.ingest import ingest
+from sporax.planner.cost import link_costs
+from sporax.planner.search.decisions import find_bundles
+from sporax.planner.search.search_space import default_units, link_runs, natural_units
+
+GRAPH = networks.mlp(2, 32, 64).graph
+
+
+def operators(graph, name):
+    return [number for number, each in enumerate(graph.operators) if each.name == name]
+
+
+def test_products_decide_for_themselves():
+    bundles = find_bundles(GRAPH)
+
+    unread = {number for number, each in enumerate(GRAPH.operators) if each.results[0] not in bundles.readers}
+    assert set(bundles.heavy) - unread == set(operators(GRAPH, "dot_general"))
+
+
+def test_activations_follow_their_product():
+    bundles = find_bundles(GRAPH)
+    product = GRAPH.operators[operators(GRAPH, "dot_general")[0]].results[0]
+
+    assert bundles.home[operators(GRAPH, "max")[0]] == bundles.node_of[product]
+
+
+def test_updates_follow_their_variable():
+    bundles = find_bundles(GRAPH)
+    for output, argument in GRAPH.aliases:
+        assert bundles.node_of[GRAPH.outputs[output]] == bundles.node_of[GRAPH.inputs[argument].tensor]
+
+
+def test_broadcasts_follow_their_reader():
+    bundles = find_bundles(GRAPH)
+    read = [n for n in operators(GRAPH, "broadcast_in_dim") if GRAPH.operators[n].results[0] in bundles.readers]
+    assert read
+    for number in read:
+        (reader, *_) = bundles.readers[GRAPH.operators[number].results[0]]
+        assert bundles.home[number] == bundles.home[reader]
+        assert number in bundles.nodes[bundles.home[number]].pulled
+
+
+def test_results_of_reductions_are_decided_on():
+    bundles = find_bundles(GRAPH)
+    (number,) = operators(GRAPH, "reduce_sum")
+    result = GRAPH.operators[number].results[0]
+
+    assert bundles.nodes[bundles.node_of[result]].root == result
+    assert bundles.node_of[result] != bundles.home[number]
+
+
+def test_a_given_tensor_is_decided_on():
+    activation = GRAPH.operators[operators(GRAPH, "max")[0]].results[0]
+
+    assert (
+        find_bundles(GRAPH, [activation]).nodes[find_bundles(GRAPH, [activation]).node_of[activation]].root
+        == activation
+    )
+
+
+def test_tensors_pass_marks_one_by_one():
+    spec = TensorSpec((4, 4))
+    mark = Operator(Operation(MARK, (spec, spec), (spec, spec), {"mark": None}), (0, 1), (2, 3))
+    add = Operator(Operation("add", (spec, spec), (spec,)), (2, 3), (4,))
+    graph = OperatorGraph((spec,) * 5, (mark, add), (Input(0), Input(1)), (4, LITERAL))
+    bundles = find_bundles(graph)
+
+    assert bundles.origin[2:4] == (0, 1)
+    assert bundles.readers == {0: [1], 1: [1]}
+
+
+def graph_of(function, *shapes):
+    return ingest(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes))).graph
+
+
+def test_what_joins_tensors_follows_them():
+    graph = graph_of(lambda x, y, z, w: z * jnp.concatenate([x @ w, y @ w], 1), (8, 4), (8, 4), (8, 4), (4, 2))
+    bundles = find_bundles(graph)
+    (joined,) = operators(graph, "concatenate")
+
+    assert bundles.home[joined] == bundles.node_of[bundles.operands(joined)[1]]
+    assert not any(joined in node.pulled for node in bundles.nodes)
+
+
+def test_a_reduction_of_what_is_made_does_not_wait_for_its_reader():
+    """A mask is made where something of its size reads it, and not where the reader of its sum is."""
+
+    def function(x, w, scale):
+        mask = jnp.broadcast_to(scale, (8, 16)) * jnp.ones((8, 1))
+        return (x @ w + mask) / (1 + (-mask).sum(1))[:, None]
+
+    graph = graph_of(function, (8, 4), (4, 16), ())
+    bundles = find_bundles(graph)
+    (total,) = operators(graph, "reduce_sum")
+
+    mask = graph.operators[operators(graph, "mul")[0]].results[0]
+
+    assert bundles.node_of[mask] == bundles.home_of(operators(graph, "add")[0])
+    assert bundles.home_of(total) != bundles.home_of(operators(graph, "div")[0])
+
+
+@pytest.mark.parametrize("terms", [2, 3])
+def test_sums_of_products_are_decided_on_once(terms):
+    def function(x, *weights):
+        total = sum((x @ each for each in weights[1:]), x @ weights[0])
+        return jnp.exp(total) * total
+
+    graph = graph_of(function, (8, 4), *[(4, 16)] * terms)
+    bundles = find_bundles(graph)
+    sums = operators(graph, "add")
+    roots = {node.root for node in bundles.nodes}
+
+    assert [graph.operators[each].results[0] in roots for each in sums] == [False] * (terms - 2) + [True]
+
+
+def test_a_product_added_to_something_else_is_no_sum_of_products():
+    graph = graph_of(lambda x, y, w: jnp.exp(jnp.tanh(y) + x @ w), (8, 4), (8, 16), (4, 16))
+    (added,) = operators(graph, "add")
+
+    assert graph.operators[added].results[0] not in {node.root for node in find_bundles(graph).nodes}
+
+
+def test_what_several_products_and_others_read_is_relayed():
+    graph = graph_of(lambda x, v, w: (jnp.tanh(x) @ v, jnp.tanh(x) @ w), (8, 4), (4, 4), (4, 4))
+    bundles = find_bundles(graph)
+    assert not bundles.relays  # two tensors, for all that is known
+
+    def function(x, v, w):
+        x = jnp.tanh(x)
+        return x @ v, x @ w
+
+    graph = graph_of(function, (8, 4), (4, 4), (4, 4))
+    bundles = find_bundles(graph)
+    ((tensor, relay),) = bundles.relays.items()
+    assert tensor == graph.operators[operators(graph, "tanh")[0]].results[0]
+    assert bundles.nodes[relay].is_relay
+    assert bundles.node_of[tensor] != relay
+
+
+@pytest.mark.parametrize(("shape", "units"), [
+    ((2, 2, 2), ((0,), (1, 2))),
+    ((2, 3, 2, 2), ((0, 1), (2, 3))),
+    ((1, 4), ((1,),)),
+    ((), ()),
+])  # fmt: skip
+def test_axes_are_handed_out_in_two_runs(shape, units):
+    assert default_units(DeviceMatrix(shape)) == units
+
+
+def test_axes_within_nodes_stay_together():
+    mesh = DeviceMatrix((2,) * 5)
+    links = link_costs(load_profile("h100"), mesh)
+
+    assert link_runs(mesh, links) == natural_units(mesh, links) == ((0, 1), (2, 3, 4))
+
+
+def test_depth_adds_no_kinds_of_operators():
+    """So that what an operator can choose, and what is known of it by itself, is asked once."""
+    few, many = (find_bundles(networks.mlp(layers, 32, 64).graph).kinds for layers in (4, 12))
+
+    assert len(few.examples) == len(many.examples)
+    assert len(few.of) < len(many.of)
+    assert many.each(lambda each: each.name) == [each.name for each in networks.mlp(12, 32, 64).graph.operators]

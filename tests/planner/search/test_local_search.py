@@ -1,0 +1,71 @@
+"""Decisions that change their minds one by one, measured."""
+
+import networks
+import numpy as np
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.check import check_plan
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.search.local_search import cheapened, measured, shrunk
+from sporax.planner.search.memory_limit import smallest
+from sporax.planner.search.message_passing import choose
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.resident_memory import usage
+from sporax.planner.search.sharding_propagation import propagation
+
+MESH = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return ProblemBuilder(networks.mlp(4, 64, 256).graph, MESH, MODEL, SearchOptions()).build()
+
+
+@pytest.fixture(scope="module")
+def fastest(problem):
+    return measured(problem, choose(problem.cost_graph()))
+
+
+def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest):
+    enough = fastest.peak_bytes // 2
+    half, least = shrunk(problem, fastest, enough), shrunk(problem, fastest)
+
+    assert least.peak_bytes < fastest.peak_bytes / 4
+    assert least.peak_bytes < half.peak_bytes <= enough
+    for found in (half, least):
+        check_plan(problem.graph, found.plan)
+        assert memory_of(problem.graph, found.plan).peak_bytes == found.peak_bytes
+
+
+def test_a_plan_gets_cheaper_within_its_limit(problem, fastest):
+    least = shrunk(problem, fastest)
+    limit = (least.peak_bytes + fastest.peak_bytes) // 2
+    cheap = cheapened(problem, least, limit)
+
+    assert problem.seconds(cheap.chosen) < 0.5 * problem.seconds(least.chosen)
+    assert memory_of(problem.graph, cheap.plan).peak_bytes <= limit
+    assert cheapened(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
+
+
+def test_other_costs_lead_to_other_plans(problem):
+    dear = problem.with_costs(
+        [
+            1e12 * (np.arange(len(each)) == candidate)
+            for each, candidate in zip(problem.costs, smallest(problem).chosen, strict=True)
+        ]
+    )
+    assert smallest(dear).chosen != smallest(problem).chosen
+    assert usage(dear) is usage(problem)
+
+
+def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):
+    least = smallest(problem)
+    assert least.peak_bytes < 0.2 * fastest.peak_bytes  # a third is what messages come to
+
+    limit = int(1.1 * least.peak_bytes)
+    found = propagation(problem.graph, MESH, MODEL, SearchOptions(memory_bytes=limit))
+    assert memory_of(problem.graph, found.plan).peak_bytes <= limit

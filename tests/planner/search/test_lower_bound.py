@@ -1,0 +1,76 @@
+"""The bound from one of many blocks: below every choice, and as good as that from all of them."""
+
+import networks
+import numpy as np
+import pytest
+from rows import row_of_blocks
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search.block_tying import labels, tied
+from sporax.planner.search.lower_bound import bound_of
+from sporax.planner.search.message_passing import lower_bound
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.repeated_blocks import find_repeats
+from sporax.planner.solver import CostGraph, evaluate, solve
+
+EIGHT = DeviceMatrix((2, 2, 2))
+MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
+
+
+def graph_of(costs, edges):
+    return CostGraph.build(costs, [[0] * len(each) for each in costs], [(0, 0)] * len(costs), edges, None)
+
+
+def found_in(costs, edges):
+    return find_repeats([each.tobytes() for each in costs], edges)
+
+
+@pytest.mark.parametrize("readers", [0, 1])
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_choice_is_below_the_bound(seed, kinds, readers):
+    costs, edges = row_of_blocks(seed, 16, kinds=kinds, readers=readers)
+    graph = graph_of(costs, edges)
+    best, repeats = solve(graph, seconds=60), found_in(costs, edges)
+
+    assert best.optimal
+    assert bound_of(costs, repeats) <= best.cost * (1 + 1e-9)
+    assert bound_of(costs, repeats) >= 0.9 * lower_bound(graph)
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3, 5])
+@pytest.mark.parametrize("readers", [0, 1])
+def test_tied_blocks_cost_what_they_cost_untied(turns, readers):
+    costs, edges = row_of_blocks(3, 13, readers=readers)
+    small, variable = tied(costs, found_in(costs, edges), turns)
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        few = np.array([random.integers(size) for size in small.sizes])
+
+        assert evaluate(small, few).cost == evaluate(graph_of(costs, edges), few[variable]).cost
+
+
+def test_forbidden_pairs_leave_numbers():
+    """A table may forbid pairs, and a candidate altogether."""
+    costs, edges = row_of_blocks(5, 12)
+    forbidden = edges[0][2].copy()
+    forbidden[0], forbidden[1, 2] = np.inf, np.inf
+    edges = [(first, second, forbidden if table is edges[0][2] else table) for first, second, table in edges]
+    best = solve(graph_of(costs, edges), seconds=60)
+
+    assert 0.9 * best.bound <= bound_of(costs, found_in(costs, edges)) <= best.cost
+
+
+@pytest.mark.parametrize("step", [
+    networks.mlp(12, 32, 1024),
+    networks.mlp(12, 1024, 128),
+    networks.bare_transformer(9, 8, 16, 64),
+], ids=["wide", "narrow", "transformer"])  # fmt: skip
+def test_one_block_says_as_much_as_all(step):
+    options = SearchOptions(fully_use_devices=True)
+    problem = ProblemBuilder(step.graph, EIGHT, MODEL, options, hurry=True).build()
+    repeats = find_repeats(labels(problem), problem.edges)
+
+    assert bound_of(problem.costs, repeats) >= 0.999 * lower_bound(problem.cost_graph())

@@ -1,0 +1,52 @@
+"""Plans under a memory limit that are found because tensors are known to be brought to their readers."""
+
+import networks
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.hardware import load_profile
+from sporax.planner.cost import Roofline, link_costs
+from sporax.planner.search.local_search import measured
+from sporax.planner.search.memory_limit import bound_below, fit, fit_quickly
+from sporax.planner.search.message_passing import choose, choose_within
+from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.resident_memory import usage
+from sporax.planner.search.transient_memory import brought
+
+MESH = DeviceMatrix((8,))
+MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
+
+
+def problem_of(graph):
+    return ProblemBuilder(graph, MESH, MODEL, SearchOptions(fully_use_devices=True)).build()
+
+
+def test_messages_that_know_where_tensors_are_brought_find_what_others_do_not():
+    problem = problem_of(networks.recommendation(256, 4096).graph)
+    limit = int(0.5 * measured(problem, choose(problem.cost_graph())).peak_bytes)
+
+    assert fit(problem, limit, choose_within, known=usage(problem)) is None
+    found = fit_quickly(problem, limit)
+    assert found is not None
+    assert found.peak_bytes <= limit
+
+
+def test_a_product_is_there_as_it_is_made_and_then_where_it_shall_lie():
+    graph = networks.mlp_forward(2, 64, 256).graph
+    problem = problem_of(graph)
+    products = [number for number, each in enumerate(graph.operators) if each.name == "dot_general"]
+    tensor = graph.operators[products[0]].results[0]
+    maker, home = problem.bundles.heavy[products[0]], problem.bundles.node_of[tensor]
+    ((begin, end),) = brought(problem)[maker].keys() - {span for span in brought(problem)[maker] if span[0] == 0}
+
+    assert end == begin + 1
+    whole = 64 * 256 * 4
+    made = [where.partial for where in problem.choices[maker].lies[tensor]]
+    sizes = brought(problem)[maker][begin, end]
+    assert {size for size, parts in zip(sizes, made, strict=True) if parts} == {whole}
+    assert min(first for first, _ in brought(problem)[home]) >= end
+
+
+def test_a_bound_that_a_plan_refutes_is_none():
+    assert bound_below(2.0, None) is None
+    assert bound_below(2.0, 1e9) == 1.0
+    assert bound_below(2.0, 2.1e9) is None
