@@ -22,6 +22,7 @@ from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt
+from sporax.nn.optim._helpers import OptimizerHelpers
 from sporax.runtime import state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
@@ -72,7 +73,7 @@ class _RateList(LearningRateSchedule):
         return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
 
 
-class Optimizer(Cell):
+class Optimizer(OptimizerHelpers, Cell):
     """Base of all optimizers.
 
     Before `move` sees it, a gradient has L2 weight decay added (unless `decoupled_decay`), its mean subtracted where the
@@ -132,6 +133,7 @@ class Optimizer(Cell):
         self.params = self.parameters
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
+        self._describe_settings(weight_decay)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
@@ -169,8 +171,8 @@ class Optimizer(Cell):
 
     # ---------------------------------------------------------------------------------------------------- one step
 
-    def __call__(self, gradients: Any) -> Any:
-        """Update all Parameters.
+    def __call__(self, gradients: Any, *others: Any) -> Any:
+        """Update all Parameters. An optimizer with a `construct` of its own may take more, and runs as other Cells do.
 
         Args:
             gradients: tuple of Tensors, one per Parameter in the order of `parameters`.
@@ -179,6 +181,8 @@ class Optimizer(Cell):
             SporaxRuntimeError: another number of gradients.
             SporaxValueError: a gradient has another shape than its Parameter.
         """
+        if type(self).construct is not Optimizer.construct and not type(self).__module__.startswith("sporax."):
+            return super().__call__(gradients, *others)
         if state.current_frame() is None:
             return self.program(gradients)
         return self._run(gradients)
@@ -271,11 +275,6 @@ class Optimizer(Cell):
             if parameter is param:
                 return self.rates[setting.rate]
         raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
-
-    def get_weight_decay(self) -> Any:
-        """Weight decay of each Parameter at the present step."""
-        step = self.global_step.array[0]
-        return tuple(_decay_at(setting.decay, step) for setting in self.settings)
 
 
 # ------------------------------------------------------------------------------------------------------------ settings
