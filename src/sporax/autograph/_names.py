@@ -91,21 +91,8 @@ def changes_in_place(node: ast.AST | Iterable[ast.AST]) -> set[str]:
 
 
 _CHANGING = frozenset(
-    [
-        "append",
-        "extend",
-        "insert",
-        "pop",
-        "remove",
-        "clear",
-        "update",
-        "setdefault",
-        "sort",
-        "reverse",
-        "add",
-        "discard",
-        "popitem",
-    ]
+    ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault")
+    + ("sort", "reverse", "add", "discard", "popitem")
 )
 
 

@@ -110,7 +110,9 @@ class _Expressions(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         return node
 
-    visit_AsyncFunctionDef = visit_ClassDef = visit_Lambda = visit_FunctionDef  # type: ignore[assignment]
+    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+    visit_Lambda = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         self.generic_visit(node)

@@ -126,7 +126,8 @@ def while_(
         with state.Frame() as frame:
             outcome = body()
         if scope is not None and outcome is not None and not isinstance(outcome.code, int):
-            assert begin is not None and copies is not None
+            assert begin is not None
+            assert copies is not None
             for key in scope.mutable & begin.keys():
                 take_over(begin[key], copies[key])
             scope.put(begin)

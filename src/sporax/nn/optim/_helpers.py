@@ -60,7 +60,9 @@ class OptimizerHelpers:
         put = functools.partial(object.__setattr__, self)
         settings = self.settings
         scheduled = tuple(hasattr(each.decay, "construct") for each in settings)
-        values = tuple(each.decay if hasattr(each.decay, "construct") else each.decay * self.loss_scale for each in settings)
+        values = tuple(
+            each.decay if hasattr(each.decay, "construct") else each.decay * self.loss_scale for each in settings
+        )
         flags = tuple(moves or value > 0 for moves, value in zip(scheduled, values, strict=True))
         put("_parameters", self.parameters)
         put("group_params", list(self.parameters) if self.is_group else [])
@@ -72,7 +74,9 @@ class OptimizerHelpers:
         put("dynamic_weight_decay", any(scheduled))
         put("decay_flags", flags)
         put("dynamic_decay_flags", scheduled if self.is_group else any(scheduled))
-        put("exec_weight_decay", any(flags) if self.is_group else hasattr(weight_decay, "construct") or weight_decay > 0)
+        put(
+            "exec_weight_decay", any(flags) if self.is_group else hasattr(weight_decay, "construct") or weight_decay > 0
+        )
         put("weight_decay", self._weight_decay_attribute(values, weight_decay))
         put("grad_centralization", any(each.centralize for each in settings))
         put("grad_centralization_flags", tuple(each.centralize for each in settings))
@@ -175,7 +179,9 @@ class OptimizerHelpers:
     @unique.setter
     def unique(self, value: bool) -> None:
         if not isinstance(value, bool):
-            raise SporaxTypeError(f"For 'Optimizer', the property 'unique' must be a bool, but got {type(value).__name__}.")
+            raise SporaxTypeError(
+                f"For 'Optimizer', the property 'unique' must be a bool, but got {type(value).__name__}."
+            )
         object.__setattr__(self, "_unique", value)
 
     @property
@@ -186,7 +192,11 @@ class OptimizerHelpers:
     @target.setter
     def target(self, value: str) -> None:
         if not isinstance(value, str):
-            raise SporaxTypeError(f"For 'Optimizer', the property 'target' must be a string, but got {type(value).__name__}.")
+            raise SporaxTypeError(
+                f"For 'Optimizer', the property 'target' must be a string, but got {type(value).__name__}."
+            )
         if value not in _TARGETS:
-            raise SporaxValueError(f"For 'Optimizer', the property 'target' must be one of {_TARGETS}, but got '{value}'.")
+            raise SporaxValueError(
+                f"For 'Optimizer', the property 'target' must be one of {_TARGETS}, but got '{value}'."
+            )
         object.__setattr__(self, "_target", value)
