@@ -8,6 +8,8 @@ import pytest
 hypothesis.settings.register_profile("patient", deadline=None)  # a machine may be busy with something else
 hypothesis.settings.load_profile("patient")
 
+os.environ.setdefault("SPORAX_NO_CACHE", "1")  # every test compiles what it runs
+
 _FLAG = "--xla_force_host_platform_device_count"
 _flags = os.environ.get("XLA_FLAGS", "")
 if _FLAG not in _flags:

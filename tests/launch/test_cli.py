@@ -25,6 +25,7 @@ RUN_FLAGS = {
     "rank_table_file": "",
     "worker_log_name": "",
     "tail_worker_log": "-1",
+    "no_cache": False,
     "target": None,
     "target_arguments": None,
 }

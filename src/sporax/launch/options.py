@@ -78,6 +78,7 @@ class LaunchOptions:
         worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
         dry_run: what is imitated; None in a real job.
+        no_cache: compile all programs again, and keep none for later runs.
     """
 
     target: Target
@@ -96,6 +97,7 @@ class LaunchOptions:
     worker_log_name: str
     tail_worker_log: tuple[int, ...] | None
     dry_run: DryRun | None
+    no_cache: bool = False
 
     @property
     def is_one_node(self) -> bool:
@@ -124,6 +126,7 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
+    add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
     add("target", help="script (.py), command on PATH (pytest), or module after -m")
     add("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
 
@@ -167,6 +170,7 @@ def checked(
         worker_log_name=arguments.worker_log_name,
         tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
         dry_run=dry_run,
+        no_cache=arguments.no_cache,
     )
 
 
@@ -201,7 +205,7 @@ def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> Non
     """Refuse flags of the launcher where nothing is launched."""
     parser = argparse.ArgumentParser()
     add_arguments(parser, defaults)
-    always = ("module", "local_devices", "target", "target_arguments")
+    always = ("module", "local_devices", "no_cache", "target", "target_arguments")
     for flag, value in vars(arguments).items():
         if flag not in always and value != parser.get_default(flag):
             raise SporaxValueError(

@@ -6,6 +6,7 @@ import argparse
 import os
 
 from sporax.launch import options, target
+from sporax.launch.environment import NO_CACHE
 from sporax.launch.launcher import launch
 from sporax.launch.options import LaunchOptions
 from sporax.launch.simulation import simulated_devices
@@ -23,6 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
+    if chosen.no_cache:
+        os.environ[NO_CACHE] = "1"  # ranks inherit it
     if chosen.worker_num is not None:
         return launch(chosen)
     if chosen.local_devices is not None:

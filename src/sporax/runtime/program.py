@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,13 +23,15 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
-from sporax.runtime import checks, distributed, dry_run, global_view, joint, state
+from sporax.planner.report.progress import doing, shown
+from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, state
 
 if TYPE_CHECKING:
     from sporax.runtime.planned import PlannedStep
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")
+_SILENT_SECONDS = 2.0  # compilations that are over sooner leave no word
 _log = logging.getLogger("sporax.compile")
 
 HOLDERS: set[type] = set()
@@ -130,8 +133,11 @@ class _Variant:
 
     def compile(self, *args: Any) -> None:
         """Compile the program for these values."""
-        lowered = self.lower(*args)
-        self.executable = dry_run.rehearse(lowered, self.jitted, self.name) if dry_run.active() else lowered.compile()
+        if dry_run.active():
+            self.executable = dry_run.rehearse(self.lower(*args), self.jitted, self.name)
+            return
+        with waiting(f"compiling '{self.name}'"):
+            self.executable = self.lower(*args).compile()
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
@@ -163,13 +169,22 @@ def _run_planned(variant: _Variant, planned: PlannedStep, data: list[jax.Array])
             variant.executable = dry_run.rehearse_planned(planned.lower(), len(variant.written), variant.name)
         return _assemble(variant, variant.executable())
     if variant.executable is None:
-        variant.executable = planned.lower().compile()
+        with waiting(f"compiling '{variant.name}'"):
+            variant.executable = planned.lower().compile()
         planned.bring((*variant.written, *variant.read))
     outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)
     planned.keep(variant.written, outputs)
     if variant.checks:
         checks.raise_noted(outputs)
     return _assemble(variant, outputs[len(variant.written) :])
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say what is done inside when it takes seconds, and find programs that earlier runs have compiled."""
+    compilation_cache.turn_on()
+    with shown(speaks=distributed.world() is None or jax.process_index() == 0, delay=_SILENT_SECONDS), doing(what):
+        yield
 
 
 def no_plan() -> PlanSettings | None:

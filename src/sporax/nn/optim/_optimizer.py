@@ -7,6 +7,7 @@ with gradients is always one compiled program, also in PYNATIVE_MODE, and part o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,13 +159,12 @@ class Optimizer(OptimizerHelpers, Cell):
         """
 
         def make(parameter: Parameter) -> Parameter:
-            if parameter.has_init and not callable(value):  # a lazy Parameter's state is lazy, too
-                with no_init_parameters():
-                    return Parameter(
-                        initializer(value, parameter.shape, parameter.dtype), f"{slot}{joint}{parameter.name}"
-                    )
-            filled = value(parameter) if callable(value) else jnp.full(parameter.shape, value, parameter.dtype.np_dtype)
-            return Parameter(wrap(filled), name=f"{slot}{joint}{parameter.name}")
+            name = f"{slot}{joint}{parameter.name}"
+            if callable(value):
+                return Parameter(wrap(value(parameter)), name=name)
+            # A lazy Parameter's state is lazy, too.
+            with no_init_parameters() if parameter.has_init else nullcontext():
+                return Parameter(initializer(value, parameter.shape, parameter.dtype), name)
 
         self._slots[slot] = ParameterTuple(make(parameter) for parameter in self.parameters)
         setattr(self, slot.replace(".", "_"), self._slots[slot])
