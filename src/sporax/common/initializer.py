@@ -210,7 +210,7 @@ def initializer(init: Any, shape: Any = None, dtype: DType = dtypes.float32) -> 
     if sizes is None:
         raise SporaxValueError("For 'initializer', 'shape' must be given unless 'init' is a Tensor.")
     if isinstance(init, str):
-        init = _by_name(init)
+        init = by_name(init)
     elif isinstance(init, int | float):
         init = Constant(init)
     return Tensor(shape=sizes, dtype=dtype, init=init)
@@ -251,7 +251,8 @@ def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
     return register
 
 
-def _by_name(name: str) -> Initializer:
+def by_name(name: str) -> Initializer:
+    """The Initializer registered under a name."""
     kind = _NAMES.get(name.lower())
     if kind is None:
         raise SporaxValueError(f"For 'initializer', no initializer is called '{name}'; known: {sorted(_NAMES)}.")

@@ -60,13 +60,9 @@ def check_step() -> None:
     """Check that a step can be compiled under the present settings, all groups of them.
 
     Raises:
-        SporaxRuntimeError: as `check_supported`; parameter servers or memory offload are switched on.
+        SporaxRuntimeError: as `check_supported`; memory offload is switched on.
     """
     check_supported(snapshot(), world_size())
-    if ps_snapshot().enable_ps:
-        raise SporaxRuntimeError(
-            "For 'set_ps_context', enable_ps=True is not offered yet: parameter-server training cannot run."
-        )
     if memory_offload():
         raise SporaxRuntimeError(
             "For 'set_context', memory_offload='ON' is not offered yet: values cannot be kept on the host."

@@ -178,8 +178,8 @@ def _plan(program: target.Target, show: Show) -> int:
     watch = importlib.import_module(
         "sporax.planner.report.listeners"
     )  # by name: other commands stay without the planner
-    watch.watchers.append(show)
-    watch.conduct.only_plans = show.steps > 1
+    watch.plan_listeners.append(show)
+    watch.step_execution.plan_only = show.steps > 1
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)

@@ -1,7 +1,6 @@
-"""A planned redistribution, written out inside `shard_map`.
+"""A planned redistribution inside `shard_map`: one lax collective per move.
 
-One lax collective per move, so that the compiled program has the collectives of the plan. Everything between them is local
-reshaping and slicing.
+So the compiled program has the collectives of the plan. Everything between them is local reshaping and slicing.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
     """
     if not plan.moves:
         return x
-    x = jnp.reshape(x, plan.stretched)
+    x = jnp.reshape(x, plan.factored)
     for move in plan.moves:
         x = apply_move(x, move, axis_names)
     return jnp.reshape(x, plan.local_target)

@@ -25,7 +25,7 @@ def turn_on() -> None:
     if _done:
         return
     _done = True
-    if os.environ.get(NO_CACHE, "") not in ("", "0") or jax.config.jax_compilation_cache_dir is not None:
+    if os.environ.get(NO_CACHE, "") not in ("", "0") or jax.config.values.get("jax_compilation_cache_dir") is not None:
         return
     directory = _directory()
     try:

@@ -39,8 +39,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
 from sporax.ir.errors import SporaxNotImplementedError
-from sporax.launch.environment import DRY_RUN_DIRECTORY, RankEnvironment
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 _COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
