@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from sporax.cluster.environment import NO_CACHE
 from sporax.launch import options, target
-from sporax.launch.environment import NO_CACHE
 from sporax.launch.launcher import launch
 from sporax.launch.options import LaunchOptions
 from sporax.launch.simulation import simulated_devices

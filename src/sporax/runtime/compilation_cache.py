@@ -13,7 +13,7 @@ from pathlib import Path
 
 import jax
 
-from sporax.launch.environment import NO_CACHE
+from sporax.cluster.environment import NO_CACHE
 
 _LEAST_SECONDS = 0.3  # reading a file takes about a tenth of that
 _done = False
@@ -25,7 +25,8 @@ def turn_on() -> None:
     if _done:
         return
     _done = True
-    if os.environ.get(NO_CACHE, "") not in ("", "0") or jax.config.values.get("jax_compilation_cache_dir") is not None:
+    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX makes its settings' attributes itself
+    if os.environ.get(NO_CACHE, "") not in ("", "0") or chosen is not None:
         return
     directory = _directory()
     try:
