@@ -41,8 +41,8 @@ from sporax.autograph._names import (
 FLOW = "\0sporax.autograph.flow"
 """Stands for the module `flow` among the constants of rewritten code."""
 
-PREFIX = "__flow_"
-"""What names of new functions begin with."""
+PREFIX = "_flow_"
+"""What names of new functions begin with; one underscore, since Python renames what begins with two in a class."""
 
 _BUILTINS = {
     "int": "number",

@@ -242,7 +242,7 @@ def merge(what: str, where: str, first: tuple[Value, Sequence[Any]], second: tup
             continue
         joined = (_source(a, here, there[1]), _source(b, there, here[1]))
         kinds = [
-            each if isinstance(each, jax.Array) else arrays[each]
+            arrays[each] if isinstance(each, int) else each
             for each, arrays in zip(joined, (one_arrays, two_arrays), strict=True)
             if each is not None
         ]
@@ -262,8 +262,10 @@ def _source(leaf: Any, own: tuple[Any, Any], other: Any) -> Any:
         return own[0]
     if not is_number(leaf):
         return None
+    if isinstance(leaf, Parameter):
+        return leaf.array
     with jax.ensure_compile_time_eval():
-        return as_array(leaf, other) if not isinstance(leaf, Parameter) else leaf.array
+        return np.asarray(as_array(leaf, other))
 
 
 def _form(value: Value, arrays: Sequence[Any]) -> str:
