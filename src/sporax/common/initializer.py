@@ -11,9 +11,9 @@ compiled; larger ones by a program, in which every device makes its own slice.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -151,7 +151,9 @@ class BoundInitializer:
         if math.prod(self.shape) <= ON_HOST:
             array = np.asarray(self.recipe.values(_HostDraw(key_on_host(self.ticket)), self.shape, self.dtype.np_dtype))
             return _placed(array, sharding, arrange)
-        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange)
+        maker = _maker(
+            cast("Any", type(self.recipe)), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange
+        )
         return maker(self.recipe, self.ticket)
 
 
@@ -164,7 +166,7 @@ def _placed(array: np.ndarray[Any, Any], sharding: jax.sharding.Sharding | None,
 
 @lru_cache(maxsize=512)
 def _maker(
-    kind: type[Initializer],
+    kind: Hashable,
     settings: tuple[Any, ...],
     shape: Shape,
     dtype: Any,

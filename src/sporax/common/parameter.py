@@ -273,7 +273,7 @@ class Parameter(Tensor):
         """Convert the values in place; returns the new dtype."""
         return super().set_dtype(dtype)
 
-    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
+    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:  # type: ignore[override]
         """Make the values of a lazily initialised Parameter now; one that has values stays as it is.
 
         Raises:

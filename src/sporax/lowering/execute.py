@@ -28,7 +28,7 @@ from sporax.lowering.regather import late_copy
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 Values = dict[int, dict[Placement, Array]]

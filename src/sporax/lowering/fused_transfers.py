@@ -6,8 +6,7 @@ another. Moves without communication are applied to each tensor.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from sporax.lowering.redistribute import apply_move
 from sporax.planner.communication.moves import Move, MoveKind, Redistribution
 from sporax.planner.communication.transfers import FUSIBLE_MOVES
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 
@@ -51,7 +50,7 @@ def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[
         _as_rows(array, move.target, members) if scatters else array.reshape(1, -1)
         for array, move in zip(arrays, moves, strict=True)
     ]
-    buffer = _COLLECTIVES[moves[0].kind](jnp.concatenate(rows, axis=1), names)
+    buffer: Array = _COLLECTIVES[moves[0].kind](jnp.concatenate(rows, axis=1), names)
     pieces, start = [], 0
     for array, move, row in zip(arrays, moves, rows, strict=True):
         piece = jax.lax.slice_in_dim(buffer, start, start + row.shape[1], axis=1)
@@ -60,7 +59,7 @@ def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[
     return pieces
 
 
-_COLLECTIVES = {
+_COLLECTIVES: dict[MoveKind, Callable[..., Array]] = {
     MoveKind.ALL_REDUCE: jax.lax.psum,
     MoveKind.REDUCE_SCATTER: lambda buffer, names: jax.lax.psum_scatter(buffer, names, scatter_dimension=0, tiled=True),
     MoveKind.ALL_GATHER: lambda buffer, names: jax.lax.all_gather(buffer, names, axis=0, tiled=True),

@@ -35,7 +35,7 @@ from sporax.planner.rules import (
     placements,
 )
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from sporax.ir.parallel_config import ParallelConfig
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 DEVICE_NORM = "device_local_norm"

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
 from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, WeightMark
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 mark_p = Primitive(MARK)
@@ -38,12 +39,12 @@ def apply_mark(arrays: Sequence[Array], mark: Mark) -> list[Array]:
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 
 
-@mark_p.def_impl
+@mark_p.def_impl  # type: ignore[untyped-decorator]
 def _run(*arrays: Array, mark: Mark) -> list[Array]:
     return list(arrays)
 
 
-@mark_p.def_abstract_eval
+@mark_p.def_abstract_eval  # type: ignore[untyped-decorator]
 def _abstract(*avals: Any, mark: Mark) -> list[Any]:
     return list(avals)
 
@@ -70,9 +71,7 @@ def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMa
     positions = tuple(mark.positions[number] for number in nonzero)
     beyond = replace(mark, positions=positions, backward=not mark.backward)
     marked = list(cotangents)
-    for number, array in zip(
-        nonzero, apply_mark([cotangents[placement] for placement in nonzero], beyond), strict=True
-    ):
+    for number, array in zip(nonzero, apply_mark([cotangents[number] for number in nonzero], beyond), strict=True):
         marked[number] = array
     return marked
 

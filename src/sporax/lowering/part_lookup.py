@@ -26,7 +26,7 @@ from sporax.ir.uneven import UnevenRows
 if TYPE_CHECKING:
     from sporax.lowering.local_equations import Position, Task
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 Rows = tuple[int, ...]
@@ -146,7 +146,7 @@ def _update_type(values: Any, indices: Any, *, rows: Rows, offsets: Rows, num_ro
 def _linear(primitive: Primitive) -> Any:
     """The derivative of a primitive that is linear in the first of its two operands."""
 
-    def jvp(primals: Sequence[Array], tangents: Sequence[Array], **params: Any) -> tuple[Array, Array]:
+    def jvp(primals: Sequence[Array], tangents: Sequence[Array], **params: Any) -> tuple[Array, Any]:
         result = primitive.bind(*primals, **params)
         if isinstance(tangents[0], ad.Zero):
             return result, ad.Zero(tangents[0].aval.update(shape=result.shape))

@@ -6,7 +6,6 @@ So the compiled program has the collectives of the plan. Everything between them
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from sporax.lowering.permute import permute
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 

@@ -50,6 +50,8 @@ from sporax.runtime.global_view import (
     sharding_of,
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
+from sporax.runtime.pipeline.planning import plan_pipeline
+from sporax.runtime.pipeline.step import PipelinedStep
 
 # XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -217,7 +219,7 @@ def plan_program(
     read: Sequence[Any],
     data: Sequence[Any],
     settings: PlanSettings,
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
     Args:
@@ -253,7 +255,7 @@ def _of_variable(variable: Any) -> Argument:
 
 def plan_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     """Trace, plan and lower a step.
 
     Args:
@@ -264,13 +266,17 @@ def plan_step(
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings)
-    announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+    if isinstance(planned, PipelinedStep):
+        for chunk in planned.pipeline.chunks:
+            announce(PlannedGraph(chunk.chunk.step.graph, chunk.plan, None, planned.model))
+    else:
+        announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
 
 
 def _planned_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     mesh = mesh_of(settings.parallel)
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
@@ -280,6 +286,8 @@ def _planned_step(
         [(number, number) for number in range(num_updated)],
     )
     step = with_strategies(step, strategy_files.loaded(step.graph, settings.parallel))
+    if settings.parallel.pipeline_stages > 1:
+        return _pipelined_step(step, arguments, num_updated, settings)
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)
@@ -300,6 +308,16 @@ def _planned_step(
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
     strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+def _pipelined_step(
+    step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+) -> PipelinedStep:
+    """The same for several pipeline stages."""
+    whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
+    pipeline = plan_pipeline(step, whole, settings, profile_of(settings))
+    described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
+    return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 
 
 def _kept(mesh: DeviceMatrix, settings: PlanSettings, search: SearchResult | None) -> Callable[[OperatorMark], bool]:
