@@ -38,9 +38,12 @@ ON_HOST = 1 << 24
 
 
 class Draw(Protocol):
-    """Where an initializer gets its numbers from; `xp` is numpy or jax.numpy."""
+    """Where an initializer gets its numbers from: numpy or a program."""
 
-    xp: Any
+    @property
+    def xp(self) -> Any:
+        """The module of array functions."""
+        ...
 
     def normal(self, shape: Shape) -> Any:
         """Of the standard normal distribution, float32."""
@@ -331,7 +334,7 @@ class Dirac(Initializer):
         per_group = shape[0] // self.groups
         out, channel = np.divmod(np.arange(self.groups * min(per_group, shape[1])), min(per_group, shape[1]))
         centre = tuple(size // 2 for size in shape[2:])
-        kernel = np.zeros(shape, dtype)
+        kernel: Any = np.zeros(shape, dtype)
         kernel[(out * per_group + channel, channel, *centre)] = 1
         return kernel
 
