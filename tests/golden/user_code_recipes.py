@@ -61,7 +61,7 @@ def step_that_skips_overflows(ms):
         def construct(self, x, y):
             loss = self.network(x, y)
             scaling = self.scale_sense
-            status = ms.Tensor([0] * 8, ms.int32)
+            status = ms.Tensor([0] * 8, ms.int32)  # noqa: F841 - users have it
             sens = ops.ones_like(loss) * ops.cast(scaling, ops.dtype(loss))
             grads = self.grad(self.network, self.weights)(x, y, sens)
             grads = self.hyper_map(ops.partial(scale_grad, scaling), grads)
@@ -267,7 +267,7 @@ def moving_average_of_weights(ms):
             self.updates += 1
             decay = 0.5 if self.updates > 5 else 0.9
             total = loss
-            for average, weight in zip(self.average, self.weights):
+            for average, weight in zip(self.average, self.weights):  # noqa: B905 - as users write it
                 ops.assign(average, average * decay + weight * (1 - decay))
                 total = total + average.mean()
             return total
