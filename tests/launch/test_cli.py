@@ -30,6 +30,7 @@ RUN_FLAGS = {
     "token_file": None,
     "worker_log_name": "",
     "tail_worker_log": "-1",
+    "no_cache": False,
     "target": None,
     "target_arguments": None,
 }
