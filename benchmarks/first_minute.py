@@ -248,7 +248,9 @@ def main():
     if chosen.child:
         print(json.dumps(by_hand(chosen.only) if chosen.child == "jax" else facade(chosen.only, chosen.child)))
         return
-    print(f"{'network':14}{'build':>8}{'step':>8}{'again':>8}{'JAX':>8}{'step/JAX':>10}{'wheel build':>13}{'wheel step':>12}")
+    print(
+        f"{'network':14}{'build':>8}{'step':>8}{'again':>8}{'JAX':>8}{'step/JAX':>10}{'wheel build':>13}{'wheel step':>12}"
+    )
     for name in [chosen.only] if chosen.only else NETWORKS:
         with tempfile.TemporaryDirectory() as cache:
             cold, warm = child("sporax", name, cache), child("sporax", name, cache)
