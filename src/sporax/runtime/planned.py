@@ -52,6 +52,8 @@ from sporax.runtime.global_view import (
     sharding_of,
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
+from sporax.runtime.pipeline.planning import plan_pipeline
+from sporax.runtime.pipeline.step import PipelinedStep
 
 # XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -220,7 +222,7 @@ def plan_program(
     data: Sequence[Any],
     settings: PlanSettings,
     tags: frozenset[str] = frozenset(),
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
     Args:
@@ -261,7 +263,7 @@ def plan_step(
     num_updated: int,
     settings: PlanSettings,
     tags: frozenset[str] = frozenset(),
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     """Trace, plan and lower a step.
 
     Args:
@@ -273,7 +275,10 @@ def plan_step(
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings, tags)
-    announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+    if isinstance(planned, PipelinedStep):
+        announce(planned)
+    else:
+        announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
 
 
@@ -283,7 +288,7 @@ def _planned_step(
     num_updated: int,
     settings: PlanSettings,
     tags: frozenset[str],
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     mesh = mesh_of(settings.parallel)
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
@@ -300,6 +305,8 @@ def _planned_step(
     if tags:
         jaxpr = rewrite_for_plan(jaxpr, tags, first_plan, roles)
     step = ingested(jaxpr)
+    if settings.parallel.pipeline_stages > 1:
+        return _pipelined_step(step, arguments, num_updated, settings)
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)
@@ -321,6 +328,16 @@ def _planned_step(
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
     strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+def _pipelined_step(
+    step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+) -> PipelinedStep:
+    """The same for several pipeline stages."""
+    whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
+    pipeline = plan_pipeline(step, whole, settings, profile_of(settings))
+    described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
+    return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 
 
 def _kept(mesh: DeviceMatrix, settings: PlanSettings, search: SearchResult | None) -> Callable[[OperatorMark], bool]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from sporax.common.recompute import offloading
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.lowering.memory.tags import KEEP, new_tag
+from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.host import on_host
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
-
-if TYPE_CHECKING:
-    from sporax.ops._core.operator import Operator
 
 
 class Primitive:
@@ -29,7 +27,7 @@ class Primitive:
         SporaxValueError: an attribute that is none of the choices.
     """
 
-    operator: Operator
+    operator: FunctionalForm
     attribute_names: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = {}
 
