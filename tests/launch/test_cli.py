@@ -12,6 +12,10 @@ RUN_FLAGS = {
     "local_devices": None,
     "worker_num": None,
     "local_worker_num": None,
+    "server_num": 0,
+    "staleness": None,
+    "durability": "",
+    "max_restarts": 100,
     "master_addr": "127.0.0.1",
     "master_port": None,
     "node_rank": -1,
@@ -26,6 +30,7 @@ RUN_FLAGS = {
     "token_file": None,
     "worker_log_name": "",
     "tail_worker_log": "-1",
+    "no_cache": False,
     "target": None,
     "target_arguments": None,
 }

@@ -21,6 +21,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import joint, parameter_server, state
+from sporax.runtime.host import copied
 
 _unnamed = itertools.count(1)
 
@@ -105,7 +106,7 @@ class Parameter(Tensor):
         # MindSpore makes a 32-bit Parameter of a bare int, though a 64-bit Tensor.
         dtype = dtypes.int32 if type(source) is int else None
         # A copy: the buffer of a Parameter is given away at every compiled step.
-        self.raw = jnp.array(to_array(source, dtype), copy=True)
+        self.raw = copied(to_array(source, dtype))
 
     def __getattr__(self, name: str) -> Any:
         if name == "joint" or (name == "raw" and self._initializer is None):
@@ -389,7 +390,7 @@ def _renamed(parameter: Parameter, name: str) -> Parameter:
 
 
 def _detached(parameter: Parameter) -> Tensor:
-    return wrap(jnp.array(parameter.array, copy=True))
+    return wrap(copied(parameter.array))
 
 
 def _flag(what: str, value: bool) -> bool:
