@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sporax.launch.logs import write_problem
-
 import pytest
+
+from sporax.launch.logs import write_problem
 
 JOIN = """
 import os, sys, time

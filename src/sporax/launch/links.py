@@ -71,7 +71,11 @@ class SchedulerHere:
         if before is Phase.GATHERING and self._phase in (Phase.RUNNING, Phase.DONE):
             yield ClusterFormed()
         if before is not self._phase and self._phase in (Phase.DONE, Phase.FAILED):
-            yield ClusterEnded(self._cluster.failure or None, _local_cause(self._local_ranks, self._cluster.cause), self._cluster.is_accused)
+            yield ClusterEnded(
+                self._cluster.failure or None,
+                _local_cause(self._local_ranks, self._cluster.cause),
+                self._cluster.is_accused,
+            )
 
     def tell_failure(self, reason: str) -> None:
         """Announce it to all members and watchers."""
