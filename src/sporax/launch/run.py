@@ -27,7 +27,7 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
     if chosen.no_cache:
         os.environ[NO_CACHE] = "1"  # ranks inherit it
     if chosen.server_num:
-        from sporax.ps.launch import run_job  # needs the extra `ps`
+        from sporax.launch.ps_job import run_job  # needs the extra `ps`
 
         return run_job(chosen)
     if chosen.worker_num is not None:
