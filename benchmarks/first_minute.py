@@ -4,8 +4,8 @@
     python benchmarks/first_minute.py --only transformer
 
 Per network: seconds to build it, and to the end of the first step (trace, compile, run), cold and again with the programs
-that the cold run has kept; next to the network's operators under plain `jax.jit`, with loss, gradient and update written in
-JAX, cold: what the step's bookkeeping costs. Read the ratios: the seconds are those of the machine. With MindSpore 2.10 in another environment, ``--wheel PYTHON`` adds its seconds.
+that the cold run has kept; next to the network's operators under plain `jax.jit`, with loss, gradient and update in JAX,
+cold: what the step's bookkeeping costs. Read the ratios: the seconds are those of the machine. With MindSpore 2.10 in another environment, ``--wheel PYTHON`` adds its seconds.
 """
 
 from __future__ import annotations
@@ -248,7 +248,9 @@ def main():
     if chosen.child:
         print(json.dumps(by_hand(chosen.only) if chosen.child == "jax" else facade(chosen.only, chosen.child)))
         return
-    print(f"{'network':14}{'build':>8}{'step':>8}{'again':>8}{'JAX':>8}{'step/JAX':>10}{'wheel build':>13}{'wheel step':>12}")
+    print(
+        f"{'network':14}{'build':>8}{'step':>8}{'again':>8}{'JAX':>8}{'step/JAX':>10}{'wheel build':>13}{'wheel step':>12}"
+    )
     for name in [chosen.only] if chosen.only else NETWORKS:
         with tempfile.TemporaryDirectory() as cache:
             cold, warm = child("sporax", name, cache), child("sporax", name, cache)
