@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -23,7 +24,16 @@ from sporax.runtime import joint, parameter_server, state
 from sporax.runtime.host import copied
 
 _unnamed = itertools.count(1)
-_laziness = 0
+
+
+@dataclass(slots=True)
+class _Laziness:
+    """How many `no_init_parameters` contexts this process is in."""
+
+    depth: int = 0
+
+
+_lazy = _Laziness()
 
 
 class Parameter(Tensor):
@@ -90,7 +100,7 @@ class Parameter(Tensor):
         self.by_initializer = isinstance(source, Tensor) and source.has_init
         if isinstance(source, Tensor) and source.has_init:
             self._initializer = source._initializer
-            if not _laziness:
+            if not _lazy.depth:
                 self.init_data()
             return
         # MindSpore makes a 32-bit Parameter of a bare int, though a 64-bit Tensor.
@@ -342,12 +352,10 @@ class no_init_parameters:  # noqa: N801 - MindSpore's name
     """Context in which Parameters made from an `initializer` stay lazy: no memory until `init_data` or first use."""
 
     def __enter__(self) -> None:
-        global _laziness
-        _laziness += 1
+        _lazy.depth += 1
 
     def __exit__(self, *_: object) -> None:
-        global _laziness
-        _laziness -= 1
+        _lazy.depth -= 1
 
 
 def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:

@@ -78,6 +78,7 @@ class LaunchOptions:
         rank_table_file: exported as RANK_TABLE_FILE.
         worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
+        token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
         dry_run: what is imitated; None in a real job.
         no_cache: compile all programs again, and keep none for later runs.
         server_num: parameter servers.
@@ -101,6 +102,7 @@ class LaunchOptions:
     worker_log_name: str
     tail_worker_log: tuple[int, ...] | None
     dry_run: DryRun | None
+    token_file: str | None = None
     no_cache: bool = False
     server_num: int = 0
     staleness: int | None = None
@@ -136,6 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
     add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
     add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
+    add("--token-file", metavar="FILE", help="token that the processes of a job on several nodes share (mode 600)")
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
     add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
@@ -179,6 +182,7 @@ def checked(
         bind_core=arguments.bind_core,
         bind_numa=arguments.bind_numa,
         rank_table_file=arguments.rank_table_file,
+        token_file=arguments.token_file,
         worker_log_name=arguments.worker_log_name,
         tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
         dry_run=dry_run,

@@ -25,7 +25,6 @@ from sporax.ir.graph import SEGMENT, STAGE
 from sporax.nn._flags import CellFlags
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
-from sporax.nn._tree import CellTree
 from sporax.ops._core.marking import kept_batch_parallel
 from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
@@ -41,7 +40,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
 
 
-class Cell(CellTree, PlacementMarks, CellHooks, CellFlags):
+class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
     """Base class of all networks and layers. Subclasses define ``construct``.
 
     In GRAPH_MODE calling a Cell runs one compiled program; in PYNATIVE_MODE, or inside another compiled program,

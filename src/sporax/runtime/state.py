@@ -23,6 +23,8 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 
+from sporax.runtime.session import SESSION
+
 Result = TypeVar("Result")
 
 
@@ -62,18 +64,16 @@ class _Current(threading.local):
 
 
 _current = _Current()
-_version = 0
 
 
 def version() -> int:
     """Number that grows whenever configuration a trace may depend on has changed."""
-    return _version
+    return SESSION.version
 
 
 def touch() -> None:
     """Say that configuration changed, so compiled programs look at their guards again."""
-    global _version
-    _version += 1
+    SESSION.version += 1
 
 
 class Frame:
