@@ -116,7 +116,6 @@ class PipelineCell(MicroBatched):
         """
         raise SporaxValueError("For 'PipelineCell', 'shard' must be called on the network it wraps, not on itself.")
 
-
     def construct(self, *inputs: Any) -> Tensor:
         """As `MicroBatched`; with several pipeline stages as one loop, which the stages are cut from."""
         if context.snapshot().pipeline_stages == 1 or not state.compiling():
@@ -152,6 +151,9 @@ class GradAccumulation(MicroBatched):
         SporaxTypeError: `network` is not a Cell, or `micro_size` not an int.
         SporaxValueError: `micro_size` is less than 1.
     """
+
+    divides_gradients = True
+    """`Model` divides the summed gradients by `micro_size`, whatever the number of pipeline stages."""
 
     def __init__(self, network: Cell, micro_size: int) -> None:
         _check_network("GradAccumulation", network)
