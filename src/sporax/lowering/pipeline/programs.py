@@ -359,14 +359,13 @@ class _Maker:
             ]
             if not positions:
                 continue
-            if operator.name in IDENTITIES:
-                if len(positions) < len(operator.results):
-                    operator, equation = part_of_identity(operator, equation, positions)
-                    planned = replace(
-                        planned,
-                        operands=tuple(planned.operands[each] for each in positions),
-                        results=tuple(planned.results[each] for each in positions),
-                    )
+            if operator.name in IDENTITIES and len(positions) < len(operator.results):
+                operator, equation = part_of_identity(operator, equation, positions)
+                planned = replace(
+                    planned,
+                    operands=tuple(planned.operands[each] for each in positions),
+                    results=tuple(planned.results[each] for each in positions),
+                )
             needed.update(operator.operands)
             entries.append((operator, equation, planned))
         return entries[::-1]

@@ -174,7 +174,7 @@ class _Compiler:
 
     def _send(self, chunk: int, program: ChunkProgram, micro: int) -> None:
         """Bring what a program sends to the devices of its readers."""
-        for slot, place in program.outputs:
+        for slot, _place in program.outputs:
             if slot.kind != "sent":
                 continue
             for reader, target in enumerate(self.planned.chunks):
