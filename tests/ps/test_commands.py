@@ -20,7 +20,7 @@ from sporax.launch.ps_cluster import background
 from sporax.launch.ps_command import table
 from sporax.ps import security
 from sporax.ps.environment import PsEnvironment
-from sporax.ps.messages import Acked, OptimizerSpec
+from sporax.ps.messages import Acked, GetStatus, OptimizerSpec
 from sporax.ps.metrics import MetricsPage, exposition
 from sporax.ps.store import Dense, Store
 from sporax.ps.wire import encode
@@ -32,8 +32,13 @@ def test_a_job_with_keys_serves_its_workers_and_nobody_else(tmp_path: Path, caps
     assert cli.main(["ps", "keys", str(directory)]) == 0
     keys = security.read_keys(directory)
     with background(1, 1, None, MS_PS_STALENESS="-1", MS_PS_KEYS=str(directory)) as cluster:
-        with pytest.raises(SporaxRuntimeError, match="must make this process a worker"):
-            Store(cluster.cluster.address, timeout=1.5)
+        context = zmq.Context()
+        with context.socket(zmq.DEALER) as stranger:
+            stranger.linger = 0
+            stranger.connect(f"tcp://{cluster.cluster.address}")
+            stranger.send_multipart(encode(GetStatus()))
+            assert not stranger.poll(1000), "the scheduler must not answer without keys"
+        context.term()
         store = Store(cluster.cluster.address, keys=keys, timeout=30.0)
         store.declare([Dense("w", 3, 0)], [OptimizerSpec("sgd")])
         store.initialise([np.zeros(3)])
@@ -95,7 +100,9 @@ def test_off_loopback_keys_are_required() -> None:
 
 
 def test_the_metrics_page_speaks_prometheus() -> None:
-    assert exposition({"bytes": 2.5}, {"server": "1"}) == '# TYPE sporax_ps_bytes gauge\nsporax_ps_bytes{server="1"} 2.5\n'
+    assert (
+        exposition({"bytes": 2.5}, {"server": "1"}) == '# TYPE sporax_ps_bytes gauge\nsporax_ps_bytes{server="1"} 2.5\n'
+    )
     page = MetricsPage(0, lambda: {"clock": 7.0})
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics") as answer:
@@ -118,7 +125,9 @@ def test_wrong_questions_are_refused() -> None:
     assert cli.main(["ps", "scale", "--servers", "0", "--scheduler", "127.0.0.1:1"]) == 2
 
 
-@pytest.mark.parametrize(("name", "value"), [("MS_PS_STALENESS", "x"), ("MS_PS_DURABILITY", "paper"), ("MS_PS_LEASE", "y")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("MS_PS_STALENESS", "x"), ("MS_PS_DURABILITY", "paper"), ("MS_PS_LEASE", "y")]
+)
 def test_wrong_variables_are_named(name: str, value: str) -> None:
     with pytest.raises(SporaxValueError, match=name):
         PsEnvironment.read({name: value})

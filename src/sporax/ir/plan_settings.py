@@ -11,6 +11,9 @@ from sporax.ir.search_config import PRICES, CostModelConfig, SearchConfig
 from sporax.ir.units import parse_bytes
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
+SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
+"""Of pipelines: a schedule (or `all`) to compare with; `auto` to have the stages chosen."""
+
 SEMI_AUTO = "semi_auto"
 SYMBOLIC = "symbolic"
 """Stands in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
@@ -52,7 +55,8 @@ class PlanSettings:
         """The settings with what the environment says instead, so that plans can be tried without touching a script.
 
         ``SPORAX_HARDWARE`` is a profile or ``"symbolic"``, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and
-        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``.
+        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``; ``SPORAX_PLAN_STAGES=auto`` switches on
+        ``auto_pipeline``.
 
         Raises:
             SporaxValueError: an unknown mode, or a size that cannot be read.
@@ -69,5 +73,7 @@ class PlanSettings:
             cost = replace(
                 cost, device_memory_capacity=float(parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size"))
             )
+        if environ.get(STAGES) == "auto":
+            parallel = replace(parallel, auto_pipeline=True)
         hardware = environ.get(HARDWARE, self.hardware)
         return replace(self, parallel=parallel, cost=cost, hardware=hardware)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import os
 import sys
 import traceback
@@ -21,7 +20,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES, SYMBOLIC
+from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
@@ -29,9 +28,22 @@ from sporax.launch.simulation import simulated_devices
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
-_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--html", "--hardware", "--mode", "--memory", "--steps")}
+_FLAGS = {
+    flag: flag[2:]
+    for flag in (
+        "--devices",
+        "--json",
+        "--html",
+        "--hardware",
+        "--mode",
+        "--memory",
+        "--schedule",
+        "--stages",
+        "--steps",
+    )
+}
 _NUMBERS = ("--devices", "--steps")
-_VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY}
+_VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
 
 
 class PlanMade(SystemExit):
@@ -53,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
     add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
     add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
+    add(
+        "--schedule",
+        metavar="NAME",
+        help="of pipelines: also simulate this schedule, or all of them, and say which is best",
+    )
+    add("--stages", choices=("auto",), help="of pipelines: let the planner choose the stage of every operator")
     add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
     add(
         "--steps",
@@ -106,6 +124,8 @@ def _say(arguments: argparse.Namespace) -> None:
     """Tell the script's plans what they are made under."""
     if arguments.mode not in (None, *PLAN_MODES):
         raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
+    if arguments.stages not in (None, "auto"):
+        raise SporaxValueError(f"For 'sporax plan', --stages must be 'auto', but got '{arguments.stages}'.")
     if arguments.memory is not None:
         parse_bytes(arguments.memory, "For 'sporax plan', --memory")
     if arguments.hardware not in (None, SYMBOLIC):
@@ -175,11 +195,10 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _plan(program: target.Target, show: Show) -> int:
-    watch = importlib.import_module(
-        "sporax.planner.report.listeners"
-    )  # by name: other commands stay without the planner
-    watch.plan_listeners.append(show)
-    watch.step_execution.plan_only = show.steps > 1
+    from sporax.planner.report import listeners  # here: other commands stay without the planner
+
+    listeners.plan_listeners.append(show)
+    listeners.step_execution.plan_only = show.steps > 1
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)
@@ -237,12 +256,14 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
 
 
 def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
-    progress = importlib.import_module("sporax.planner.report.progress")
+    from sporax.parallel import show_plan
+    from sporax.planner.report import progress
+
     with progress.shown(), progress.doing("summing up the plan"):
         summary = planned.summary()
     if title:
         print(title)
-    importlib.import_module("sporax.parallel").show_plan(summary)
+    show_plan(summary)
     try:
         if json_file is not None:
             json_file.write_text(f"{summary.to_json()}\n", encoding="utf-8")

@@ -40,6 +40,7 @@ __all__ = [
     "set_auto_parallel_context",
     "set_op_strategy_config",
     "shard",
+    "sync_pipeline_shared_parameters",
     *_PLANS,
     *_SUBMODULES,
 ]
@@ -50,6 +51,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"sporax.parallel.{name}")
     if name in _PLANS:
         return getattr(importlib.import_module("sporax.parallel._plans"), name)
+    if name == "sync_pipeline_shared_parameters":
+        return importlib.import_module("sporax.parallel._pipeline").sync_pipeline_shared_parameters
     if name == "shard":
-        return importlib.import_module("sporax.ops").shard
+        from sporax.ops._core.shard import shard
+
+        return shard
     raise missing_name(__name__, name)

@@ -1,6 +1,6 @@
 """Run wide & deep twice, once with a server killed in the middle, and draw both loss curves.
 
-    python examples/06-parameter-server/compare.py [--steps 120] [--out outputs/06-parameter-server]
+    python examples/07-parameter-server/compare.py [--steps 120] [--out outputs/07-parameter-server]
 
 Ends with an error when the curves differ in a single bit.
 """
@@ -17,7 +17,18 @@ TRAIN = Path(__file__).with_name("train.py")
 def losses(out, name, steps, *flags):
     """Losses of rank 0 of one job."""
     file = out / f"{name}.json"
-    command = [sys.executable, "-m", "sporax", "run", "--server_num", "2", "--worker_num", "2", "--log_dir", str(out / name)]
+    command = [
+        sys.executable,
+        "-m",
+        "sporax",
+        "run",
+        "--server_num",
+        "2",
+        "--worker_num",
+        "2",
+        "--log_dir",
+        str(out / name),
+    ]
     subprocess.run([*command, str(TRAIN), "--steps", str(steps), "--out", str(file), *flags], check=True)
     return json.loads(file.read_text(encoding="utf-8"))
 
@@ -41,7 +52,7 @@ def draw(path, calm, killed, step):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=120)
-    parser.add_argument("--out", type=Path, default=Path("outputs/06-parameter-server"))
+    parser.add_argument("--out", type=Path, default=Path("outputs/07-parameter-server"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     middle = arguments.steps // 2

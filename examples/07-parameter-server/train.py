@@ -1,6 +1,6 @@
 """Wide & deep (Cheng et al. 2016) on made-up clicks: tables and weights live on parameter servers.
 
-    sporax run --server_num 2 --worker_num 2 examples/06-parameter-server/train.py [--steps 120] [--kill 60] [--out losses]
+    sporax run --server_num 2 --worker_num 2 examples/07-parameter-server/train.py [--steps 120] [--kill 60] [--out losses]
 
 Every process runs this file; scheduler and servers stay inside `init()`. `compare.py` runs it twice, once with a server
 killed in the middle, and draws both loss curves: in synchronous mode they are the same to the last bit.
