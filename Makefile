@@ -6,10 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types contracts docs check bench clean
+.PHONY: help demo test test-cluster quick soak lint types contracts docs check bench clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,10 +21,19 @@ demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
 test: $(BIN)/.ready ## Run all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not soak"
 
 quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
+
+soak: $(BIN)/.ready ## Run the tests that take minutes: kills, fuzzing
+	$(BIN)/python -m pytest -n 0 -m soak
+
+CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane
+
+test-cluster: $(BIN)/.ready ## Build a Kubernetes control plane (once, 10 minutes) and run the operator's tests on it (root)
+	tools/build_control_plane.sh $(CONTROL_PLANE)
+	SPORAX_KUBE_ASSETS=$(CONTROL_PLANE)/bin $(BIN)/python -m pytest -n 0 -m cluster tests/k8s
 
 lint: $(BIN)/.ready ## Style and formatting
 	$(BIN)/ruff check .

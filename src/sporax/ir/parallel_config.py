@@ -39,7 +39,7 @@ MAX_RANKS = 4096
 DEFAULT_FUSION_MEGABYTES = 64
 
 DatasetStrategy = str | tuple[tuple[int, ...], ...] | tuple[Layout, ...]
-"""How input data arrives: ``"data_parallel"``, ``"full_batch"``, or cuts of each input."""
+"""How input data arrives: ``"data_parallel"``, ``"full_batch"``, or shardings of each input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ParallelConfig:
 
     @property
     def sharding_propagation(self) -> bool:
-        """Whether the search propagates the cuts that the user gave."""
+        """Whether the search propagates the shardings that the user gave."""
         return self.search_mode == "sharding_propagation"
 
     @property

@@ -18,10 +18,11 @@ from sporax.ir.graph import IDENTITIES, LITERAL
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
+from sporax.lowering import local_equations
 from sporax.lowering.fused_transfers import redistribute_fused
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.local_equations import DevicePosition, Task
 from sporax.lowering.local_norms import LocalNorms
+from sporax.lowering.local_task import DevicePosition, Task
 from sporax.lowering.marks import mark_p
 from sporax.lowering.redistribute import apply_redistribution
 from sporax.lowering.regather import late_copy
@@ -32,7 +33,7 @@ Array = jax.Array
 """A jax.Array or a tracer."""
 
 Values = dict[int, dict[Placement, Array]]
-"""For each tensor its slices at every placement it has been brought to."""
+"""For each tensor its slices at every placement it has been resharded to."""
 
 
 def rank_program(
@@ -42,7 +43,7 @@ def rank_program(
 
     Args:
         step: the program, as ingested.
-        plan: how it is cut.
+        plan: how it is sharded.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
         norms: what is told of gradients before they are combined, if anything.
 
@@ -84,7 +85,7 @@ class _Runner:
             if self.norms is not None and isinstance(operator.mark, GradientMark):
                 gradients = [
                     next(iter(values[tensor].values())) for tensor in operator.operands
-                ]  # as they came, in parts
+                ]  # as they came, partial
                 self.norms.watch(operator.mark.parameters, gradients, jax.lax.axis_index(self.axis_names))
             operands = [
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]
@@ -125,7 +126,7 @@ class _Runner:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
         task = Task(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
-        return task.run(DevicePosition(self.axis_names), operands)
+        return local_equations.run(task, DevicePosition(self.axis_names), operands)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
         return rank_program(body, plan, self.axis_names, self.norms)

@@ -71,9 +71,7 @@ def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMa
     positions = tuple(mark.positions[number] for number in nonzero)
     beyond = replace(mark, positions=positions, backward=not mark.backward)
     marked = list(cotangents)
-    for number, array in zip(
-        nonzero, apply_mark([cotangents[number] for number in nonzero], beyond), strict=True
-    ):
+    for number, array in zip(nonzero, apply_mark([cotangents[number] for number in nonzero], beyond), strict=True):
         marked[number] = array
     return marked
 

@@ -54,5 +54,7 @@ def __getattr__(name: str) -> Any:
     if name == "sync_pipeline_shared_parameters":
         return importlib.import_module("sporax.parallel._pipeline").sync_pipeline_shared_parameters
     if name == "shard":
-        return importlib.import_module("sporax.ops").shard
+        from sporax.ops._core.shard import shard
+
+        return shard
     raise missing_name(__name__, name)
