@@ -32,6 +32,7 @@ from sporax.lowering.strategy_overrides import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
+from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
@@ -271,7 +272,6 @@ def plan_step(
 def _planned_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
 ) -> PlannedStep:
-    mesh = mesh_of(settings.parallel)
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
     step = ingest(
@@ -280,6 +280,7 @@ def _planned_step(
         [(number, number) for number in range(num_updated)],
     )
     step = with_strategies(step, strategy_files.loaded(step.graph, settings.parallel))
+    mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sporax.common.dtype import DType
 from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, operator
 
@@ -135,7 +135,7 @@ def _mint_log_softmax(input: Array, dim: int | None = None, *, dtype: DType | No
 def _leaky(name: str, input: Array, slope: float) -> Array:
     """As the larger (or smaller) of two lines, which share the gradient at 0."""
     check.floating(name, input=input)
-    return (jnp.maximum if slope <= 1 else jnp.minimum)(jnp.asarray(slope, input.dtype) * input, input)
+    return (extremes.larger if slope <= 1 else extremes.smaller)(jnp.asarray(slope, input.dtype) * input, input)
 
 
 @operator("LeakyReLU", function="leaky_relu")

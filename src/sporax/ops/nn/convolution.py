@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core.operator import Array, operator
 
 Pair = tuple[int, int]
@@ -219,7 +219,7 @@ def adaptive_max_pool2d(
 
     With `return_indices` also where they are: int64 positions in the flattened image.
     """
-    values = _adaptive("adaptive_max_pool2d", jnp.max)(input, output_size)
+    values = _adaptive("adaptive_max_pool2d", extremes.largest)(input, output_size)
     if not return_indices:
         return values
     height, width = input.shape[-2:]

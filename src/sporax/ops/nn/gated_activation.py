@@ -11,7 +11,7 @@ from sporax.common import seed as seeds
 from sporax.common.dtype import DType
 from sporax.common.tensor import wrap
 from sporax.ir.errors import SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core.elementwise_table import Convert, pointwise
 from sporax.ops._core.operator import Array, operator
 
@@ -24,7 +24,7 @@ def _floating(name: str, value: Any) -> Array:
 
 
 def _hard_sigmoid(x: Array) -> Array:
-    return jnp.clip(x / 6 + 0.5, 0, 1)
+    return extremes.limited(x / 6 + 0.5, 0, 1)
 
 
 def _hard_swish(x: Array) -> Array:
@@ -95,7 +95,7 @@ def celu(x: Array, alpha: float = 1.0) -> Array:
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """The input limited to [min_val, max_val]."""
     check.tensor("hardtanh", input=input)
-    return jnp.clip(input, jnp.asarray(min_val, input.dtype), jnp.asarray(max_val, input.dtype))
+    return extremes.limited(input, jnp.asarray(min_val, input.dtype), jnp.asarray(max_val, input.dtype))
 
 
 @operator(function="threshold")
