@@ -1,6 +1,8 @@
 """Settings of the whole test session: eight simulated CPU devices in every process, set before JAX starts."""
 
 import os
+import time
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -23,3 +25,16 @@ def mode(request):
     ms.set_context(mode=ms.GRAPH_MODE if request.param == "graph" else ms.PYNATIVE_MODE)
     yield request.param
     ms.set_context(mode=before)
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], object]], None]:
+    """Wait for something that happens soon; fails the test if it does not happen at all."""
+
+    def wait(condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 30
+        while not condition():
+            assert time.monotonic() < end, "did not happen"
+            time.sleep(0.02)
+
+    return wait

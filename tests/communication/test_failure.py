@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sporax.launch import ports
+from sporax.cluster import ports
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 SECONDS = 15

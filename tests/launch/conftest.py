@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -66,16 +65,3 @@ def run(start: Start) -> Run:
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run_command
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], object]], None]:
-    """Wait for something that happens soon; fails the test if it does not happen at all."""
-
-    def wait(condition: Callable[[], object]) -> None:
-        end = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < end, "did not happen"
-            time.sleep(0.02)
-
-    return wait

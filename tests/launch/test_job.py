@@ -2,8 +2,9 @@ import argparse
 
 import pytest
 
+from sporax.cluster import ports
 from sporax.ir.errors import SporaxValueError
-from sporax.launch import cores, options, ports
+from sporax.launch import cores, options
 from sporax.launch.allocation import allocation_settings
 from sporax.launch.job import Job, connection_variables, plan_job
 from sporax.launch.options import RUN_DEFAULTS

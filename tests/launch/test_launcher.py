@@ -14,8 +14,8 @@ import pytest
 
 JOIN = """
 import os, sys, time
-from sporax.launch.environment import RankEnvironment
-from sporax.launch.membership import join
+from sporax.cluster.environment import RankEnvironment
+from sporax.cluster.membership import join
 membership = join(RankEnvironment.from_environ(os.environ))
 me = membership.environment
 """
@@ -248,9 +248,9 @@ def test_a_failure_on_one_node_ends_the_other(write, start, joined: bool):
 def test_a_cluster_started_by_hand(write, environ, tmp_path):
     script = write("script.py", """
 import os
-from sporax.launch.environment import RankEnvironment, Role
-from sporax.launch.membership import join
-from sporax.launch.scheduler import serve_cluster
+from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.membership import join
+from sporax.cluster.scheduler import serve_cluster
 me = RankEnvironment.from_environ(os.environ)
 if me.role is Role.SCHEDULER:
     serve_cluster(me)

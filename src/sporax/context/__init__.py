@@ -50,6 +50,8 @@ from sporax.context._supported import (
     cuts_compiled_steps,
     enter_step,
     plan_settings,
+    plan_settings_of_training,
+    plans_only,
     refuse_eager,
 )
 from sporax.ir.missing import missing_names
@@ -69,6 +71,8 @@ __all__ = [
     "enter_step",
     "num_devices",
     "plan_settings",
+    "plan_settings_of_training",
+    "plans_only",
     "refuse_eager",
     "get_algo_parameters",
     "get_auto_parallel_context",

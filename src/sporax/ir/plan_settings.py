@@ -11,6 +11,8 @@ from sporax.ir.search_config import PRICES, CostModelConfig, SearchConfig
 from sporax.ir.units import parse_bytes
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
+DEVICES = "SPORAX_PLAN_DEVICES"
+"""How many devices a plan is for, whatever the script says: set by ``sporax plan --devices``."""
 SEMI_AUTO = "semi_auto"
 SYMBOLIC = "symbolic"
 """Stands in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
@@ -69,5 +71,7 @@ class PlanSettings:
             cost = replace(
                 cost, device_memory_capacity=float(parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size"))
             )
+        if environ.get(DEVICES):
+            parallel = replace(parallel, device_num=int(environ[DEVICES]))
         hardware = environ.get(HARDWARE, self.hardware)
         return replace(self, parallel=parallel, cost=cost, hardware=hardware)

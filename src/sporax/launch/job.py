@@ -11,10 +11,11 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sporax.cluster import ports
+from sporax.cluster.environment import DRY_RUN_DIRECTORY, SIMULATION_VARIABLE, Role
 from sporax.ir.errors import SporaxValueError
-from sporax.launch import cores, ports
+from sporax.launch import cores
 from sporax.launch.allocation import allocation_settings
-from sporax.launch.environment import DRY_RUN_DIRECTORY, SIMULATION_VARIABLE, Role
 from sporax.launch.options import DEFAULT_ADDRESS, DEFAULT_PORT, SCHEDULER, DryRun, LaunchOptions
 from sporax.launch.simulation import simulated_devices
 from sporax.launch.target import Target

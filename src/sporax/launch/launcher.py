@@ -8,8 +8,9 @@ import sys
 import traceback
 from typing import NoReturn
 
+from sporax.cluster import ports
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.launch import cores, ports, supervision
+from sporax.launch import cores, supervision
 from sporax.launch.job import Job, plan_job
 from sporax.launch.options import LaunchOptions
 from sporax.launch.supervisor import Supervisor, listening_to_signals

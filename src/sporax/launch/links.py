@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from sporax.launch import membership
+from sporax.cluster import membership
+from sporax.cluster.rendezvous import Cluster, Phase
+from sporax.cluster.scheduler import Scheduler
 from sporax.launch.job import Job
-from sporax.launch.rendezvous import Cluster, Phase
-from sporax.launch.scheduler import Scheduler
 from sporax.launch.supervision import ClusterEnded, ClusterFormed, Event, RankJoined
 
 _RETRY_SECONDS = 1.0

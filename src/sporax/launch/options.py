@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sporax.cluster.environment import SIMULATION_LEVELS, simulation_level
 from sporax.ir.errors import SporaxValueError
-from sporax.launch.environment import SIMULATION_LEVELS, simulation_level
 from sporax.launch.target import Target, resolve
 
 DEFAULT_PORT = 8118

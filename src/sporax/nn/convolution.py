@@ -14,7 +14,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.ops.nn.convolution import pair
+from sporax.ops._core.spatial_settings import pair
 
 
 class _Convolution(Cell):

@@ -10,7 +10,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn import _windows as windows
 from sporax.nn.cell import Cell
-from sporax.ops.nn.convolution import pair
+from sporax.ops._core.spatial_settings import pair
 
 
 class _Windowed(Cell):

@@ -12,10 +12,10 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.ops._core import check
 from sporax.ops._core.operator import FUNCTIONS
-from sporax.ops.array import creation, manipulation
-from sporax.ops.linalg import matmul as products
+from sporax.ops.array import conversion, creation, gather, manipulation
+from sporax.ops.linalg import products
 from sporax.ops.math import elementwise, reduction
-from sporax.ops.random import dropout as random
+from sporax.ops.random import dropout
 
 _BINARY = {
     "add": elementwise.add,
@@ -85,7 +85,7 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: creation.deepcopy(self)  # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[attr-defined]
 Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[attr-defined]
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
 Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
@@ -186,12 +186,12 @@ def _where(self: Tensor, condition: Tensor, y: Any) -> Tensor:
 
 def _gather(self: Tensor, input_indices: Tensor, axis: int, batch_dims: int = 0) -> Tensor:
     """Slices along `axis` at `input_indices`."""
-    return manipulation.gather(self, input_indices, axis, batch_dims)
+    return gather.gather(self, input_indices, axis, batch_dims)
 
 
 def _dropout(self: Tensor, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
     """See `ops.dropout`."""
-    return random.dropout(self, p, training, seed)
+    return dropout.dropout(self, p, training, seed)
 
 
 def _fill(self: Tensor, value: Any) -> Tensor:

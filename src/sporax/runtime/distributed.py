@@ -1,6 +1,6 @@
 """This process among the ranks of its job: start, stop, and the devices of all ranks.
 
-One rank is one process with one device. `start` finds out who this process is (`sporax.launch`), starts JAX's own
+One rank is one process with one device. `start` finds out who this process is (`sporax.cluster`), starts JAX's own
 distributed service, and keeps the result as the *world*. Everything else about ranks builds on it: `joint` lays arrays
 and programs over the devices of all ranks, `groups` names sets of ranks, `collectives` moves data between them.
 
@@ -24,11 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import backend
 
+from sporax.cluster import watchdog
+from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.membership import Membership, join
+from sporax.cluster.scheduler import serve_cluster
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.launch.environment import RankEnvironment, Role
-from sporax.launch.membership import Membership, join
-from sporax.launch.scheduler import serve_cluster
-from sporax.runtime import dry_run, failure, state
+from sporax.runtime import dry_run, state
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,10 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         with carry_over():
             dry_run.start(place)
     elif place.size > 1:
-        failure.start(_membership)
+        watchdog.start(_membership)
         _connect(place)
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
-    failure.computes_on(devices[0].platform)
+    watchdog.computes_on(devices[0].platform)
     _world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
     state.touch()
     return _world
@@ -118,7 +119,7 @@ def stop() -> None:
         dry_run.stop()
     elif _world is not None and _world.size > 1:
         with carry_over():
-            failure.stop()
+            watchdog.stop()
             jax.distributed.shutdown()
     if _membership is not None:
         _membership.leave()
@@ -136,15 +137,15 @@ def _connect(place: RankEnvironment) -> None:
                 place.size,
                 place.rank,
                 initialization_timeout=int(place.timeout_seconds),
-                heartbeat_timeout_seconds=failure.HEARTBEAT_SECONDS,
-                shutdown_timeout_seconds=failure.SHUTDOWN_SECONDS,
+                heartbeat_timeout_seconds=watchdog.HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=watchdog.SHUTDOWN_SECONDS,
             )
         except (RuntimeError, jax.errors.JaxRuntimeError) as error:
             raise SporaxRuntimeError(
                 f"For 'init', rank {place.rank} must reach the coordinator at {place.coordinator_address}, but got: "
                 f"{str(error).splitlines()[0]}"
             ) from error
-    atexit.register(failure.say_goodbye)
+    atexit.register(watchdog.say_goodbye)
 
 
 def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:

@@ -39,8 +39,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
 from sporax.ir.errors import SporaxNotImplementedError
-from sporax.launch.environment import DRY_RUN_DIRECTORY, RankEnvironment
+from sporax.planner.report.progress import doing, shown
 
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 _COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
@@ -108,7 +109,8 @@ class DryRun:
     def add(self, lowered: jax.stages.Lowered, name: str) -> tuple[jax.stages.Compiled, Step]:
         """Compile a step and report it."""
         started = time.perf_counter()
-        compiled = lowered.compile()
+        with shown(), doing(f"compiling {name} for {self.size} ranks"):
+            compiled = lowered.compile()
         seconds = time.perf_counter() - started
         text = compiled.as_text() or ""
         step = Step(name, seconds, dict(Counter(_COLLECTIVE.findall(text))))

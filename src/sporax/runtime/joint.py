@@ -27,8 +27,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
+from sporax.cluster import watchdog
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import distributed, dry_run, failure
+from sporax.runtime import distributed, dry_run
 from sporax.runtime.order import AXIS, in_order, receipt
 from sporax.runtime.state import Variable
 
@@ -172,12 +173,12 @@ def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) 
     Raises:
         SporaxRuntimeError: another rank is lost.
     """
-    failure.note_start(name)
+    watchdog.note_start(name)
     try:
         results, _turn.zero = program(*arrays, zero(devices))
     except (RuntimeError, ValueError) as error:
-        raise failure.explain(name, error) from None
-    failure.note_end(_turn.zero)
+        raise watchdog.explain(name, error) from None
+    watchdog.note_end(_turn.zero)
     return results
 
 

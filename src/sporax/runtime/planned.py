@@ -299,7 +299,8 @@ def _planned_step(
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
-    strategy_files.save(planned, _kept(mesh, settings, search))
+    if not conduct.plans_all:
+        strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
 
 

@@ -43,6 +43,8 @@ class GroupedSteps:
 
         XLA's CPU back end runs convolutions inside a loop on one thread, about three times slower than outside of one.
         """
+        if context.plans_only():
+            return False
         if self._groupable is None:
             on_host = jax.default_backend() == "cpu"
             self._groupable = not on_host or _CONVOLUTION not in self.network.program.lower(*batch).as_text()

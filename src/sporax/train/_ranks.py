@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax.cluster.environment import RankEnvironment
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.launch.environment import RankEnvironment
 from sporax.runtime import collectives, distributed, groups
 
 

@@ -17,6 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from sporax import context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
 from sporax.train import _ckpt_format, _safetensors_format
@@ -87,6 +88,8 @@ def save_checkpoint(
     entries = merged(entries_of(save_obj, choice_func, integrated_save), appended(append_dict))
     if kind == "safetensors":
         _safetensors_format.check(entries)
+    if context.plans_only():
+        return  # `sporax plan` leaves no files
     work = partial(_write, path, kind, entries, crc_check, metadata)
     if async_save:
         writer.start(work)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from sporax import context
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxImportError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
@@ -64,7 +65,7 @@ class SummaryRecord:
         for name, value in (("network", network), ("export_options", export_options)):
             if value is not None:
                 raise SporaxNotImplementedError(f"For 'SummaryRecord', '{name}' is not offered, but it is given.")
-        self._writer = _writer_class()(log_dir, filename_suffix=file_suffix)
+        self._writer = _writer_class()(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
         self._values: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         self._closed = False
 

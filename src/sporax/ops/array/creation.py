@@ -1,108 +1,28 @@
-"""Operators that convert, copy and make tensors."""
+"""Operators that make tensors: filled, counted, triangular, one-hot."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.common.dtype import DType, to_dtype
+from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
 from sporax.ops._core import check
+from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, Operand, export, operator
-
-
-@operator("Cast()", function="")
-def _cast(input_x: Operand, dtype: DType) -> Array:
-    """The elements in another dtype."""
-    return _converted(input_x, dtype)
-
-
-@operator(function="cast")
-def cast(input: Operand, dtype: DType) -> Array:
-    """The elements in another dtype."""
-    return _converted(input, dtype)
-
-
-def _converted(value: Any, dtype: DType) -> Array:
-    return jnp.asarray(value).astype(dtype.np_dtype)
-
-
-def _astype(self: Tensor, dtype: Any, copy: bool = True) -> Tensor:
-    """The elements in another dtype, given as a dtype, a numpy dtype or a name.
-
-    Args:
-        dtype: the dtype.
-        copy: False: a Tensor that has this dtype already comes back itself.
-    """
-    target = to_dtype(dtype)
-    return self if not copy and self.dtype == target else cast(self, target)
-
-
-def _conversion(name: str, dtype: DType) -> None:
-    def method(self: Tensor) -> Tensor:
-        return cast(self, dtype)
-
-    method.__name__, method.__doc__ = name, f"The elements as {dtype}."
-    setattr(Tensor, name, method)
-
-
-for _name, _dtype in (
-    ("float", dtypes.float32),
-    ("half", dtypes.float16),
-    ("bfloat16", dtypes.bfloat16),
-    ("double", dtypes.float64),
-    ("int", dtypes.int32),
-    ("long", dtypes.int64),
-    ("bool", dtypes.bool_),
-    ("byte", dtypes.uint8),
-):
-    _conversion(_name, _dtype)
-
-
-def _like(name: str, value: int) -> None:
-    def primitive(x: Array) -> Array:
-        return jnp.full_like(x, value)
-
-    def function(input: Array, *, dtype: DType | None = None) -> Array:
-        return jnp.full_like(input, value, dtype=input.dtype if dtype is None else dtype.np_dtype)
-
-    primitive.__name__, function.__name__ = f"_{name}_like", f"{name}_like"
-    primitive.__doc__ = function.__doc__ = f"{name.capitalize()} in the shape and dtype of the input, or in `dtype`."
-    operator(f"{name.capitalize()}Like", function="")(primitive)
-    operator(mint=f"{name}_like")(function)
-
+from sporax.ops.array.conversion import _like
+from sporax.ops.array.sorting import known
 
 _like("zeros", 0)
+
+
 _like("ones", 1)
-
-
-@operator("Identity", function="deepcopy", method="copy, clone")
-def deepcopy(input_x: Array) -> Array:
-    """A copy."""
-    return jnp.array(input_x, copy=True)
-
-
-@operator("StopGradient", function="stop_gradient")
-def stop_gradient(value: Array) -> Array:
-    """The values, as a constant for differentiation."""
-    return jax.lax.stop_gradient(value)
-
-
-@operator("Tril", function="tril", method="tril", mint="tril")
-def tril(input: Array, diagonal: int = 0) -> Array:
-    """The lower triangle of the last two dimensions; zeros above `diagonal`."""
-    return jnp.tril(input, diagonal)
-
-
-@operator("Triu", function="triu", method="triu", mint="triu")
-def triu(input: Array, diagonal: int = 0) -> Array:
-    """The upper triangle of the last two dimensions; zeros below `diagonal`."""
-    return jnp.triu(input, diagonal)
 
 
 def zeros(size: Any, dtype: DType | None = None) -> Tensor:
@@ -162,5 +82,160 @@ def linspace(start: float, end: float, steps: int) -> Tensor:
 
 
 export(zeros, ones, full, full_like, arange, eye, linspace)
-for _method in ("astype", "to"):
-    setattr(Tensor, _method, _astype)
+
+
+# ------------------------------------------------------------------------------------------------------------- making
+
+
+@operator("LinSpace()", function="")
+def _lin_space(start: Array, stop: Array, num: int) -> Array:
+    """`num` numbers at equal distances from `start` to `stop`, both included; both of one dtype."""
+    check.floating("LinSpace", start=start, stop=stop)
+    check.same_dtype("LinSpace", start=start, stop=stop)
+    if num < 1:
+        raise SporaxValueError(f"For 'LinSpace', 'num' must be >= 1, but got {num}.")
+    return jnp.linspace(start, stop, num, dtype=start.dtype)
+
+
+@operator(function="logspace")
+def logspace(start: Operand, end: Operand, steps: int, base: int = 10, *, dtype: DType = dtypes.float32) -> Array:
+    """`steps` numbers from base^start to base^end, whose logarithms are at equal distances."""
+    exponents = jnp.linspace(jnp.asarray(start, jnp.float64), jnp.asarray(end, jnp.float64), steps)
+    return jnp.power(float(base), exponents).astype(dtype.np_dtype)
+
+
+@operator("Fill()", function="", composed=True)
+def _fill_primitive(dtype: DType, dims: Any, x: Any) -> Tensor:
+    """A tensor of the shape `dims` and dtype `dtype` that holds one value `x`."""
+    return fill(dtype, dims, x)
+
+
+@operator(function="fill", composed=True)
+def fill(type: DType, shape: Any, value: Any) -> Tensor:
+    """A tensor of `shape` and dtype `type` that holds one value."""
+    sizes = check.shape("Fill", tuple(shape) if isinstance(shape, list) else shape)
+    return wrap(jnp.full(sizes, Tensor(value).array, type.np_dtype))
+
+
+@operator("FillV2()", function="", composed=True)
+def _fill_v2(shape: Any, value: Any) -> Tensor:
+    """A tensor of `shape` that holds one value, in the dtype of that value."""
+    sizes = tuple(shape.tolist()) if isinstance(shape, Tensor) else shape
+    return wrap(jnp.full(check.shape("FillV2", sizes), Tensor(value).array))
+
+
+@operator("Fills()", function="fills", method="fills")
+def fills(x: Array, value: Operand) -> Array:
+    """A tensor in the shape and dtype of `x` that holds one value."""
+    return jnp.full(x.shape, value, x.dtype)
+
+
+@operator("Eye()", function="", composed=True)
+def _eye(n: int, m: int, dtype: DType) -> Tensor:
+    """Ones on the diagonal of an n × m matrix."""
+    return wrap(jnp.eye(n, m, dtype=dtype.np_dtype))
+
+
+@operator("Zeros()", function="", composed=True)
+def _zeros(size: Any, dtype: DType | None = None) -> Tensor:
+    """Zeros; float32 by default."""
+    return wrap(jnp.zeros(check.shape("Zeros", size), (dtype or dtypes.float32).np_dtype))
+
+
+@operator("Ones()", function="", composed=True)
+def _ones(shape: Any, dtype: DType | None = None) -> Tensor:
+    """Ones; float32 by default."""
+    return wrap(jnp.ones(check.shape("Ones", shape), (dtype or dtypes.float32).np_dtype))
+
+
+@operator("Range(maxlen)", function="range", composed=True)
+def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
+    """Numbers from `start` up to `end` (without it) at distance `step`; at most `maxlen` of them."""
+    first, last, stride = (each.item() if isinstance(each, Tensor) else each for each in (start, end, step))
+    if not stride:
+        raise SporaxValueError("For 'Range', 'step' must not be 0.")
+    length = max(math.ceil((last - first) / stride), 0)
+    if length > maxlen:
+        raise SporaxValueError(f"For 'Range', there must be at most 'maxlen' {maxlen} numbers, but got {length}.")
+    whole = all(isinstance(each, int) for each in (first, last, stride))
+    return wrap(jnp.arange(first, last, stride).astype(jnp.int64 if whole else jnp.float32))
+
+
+def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
+    def kernel(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64) -> Tensor:
+        return wrap(jnp.asarray(np.stack(indices(row, offset, col)), dtype.np_dtype))
+
+    def primitive(row: int, col: int, offset: int = 0, dtype: DType = dtypes.int32) -> Tensor:
+        return kernel(row, col, offset, dtype=dtype)
+
+    for each in (kernel, primitive):
+        each.__name__ = own
+        each.__doc__ = "Rows and columns of the triangle of a `row` × `col` matrix, as a (2, n) tensor."
+    operator(function=own, composed=True)(kernel)
+    operator(f"{name}(row, col, offset, dtype)", function="", composed=True)(primitive)
+
+
+@operator(function="meshgrid", mint="")
+def meshgrid(*inputs: Array, indexing: str = "xy") -> tuple[Array, ...]:
+    """The grids whose coordinates are the given vectors; ``"xy"`` exchanges the first two dims, ``"ij"`` does not."""
+    check.one_of("Meshgrid", indexing, ("xy", "ij"), "indexing")
+    return tuple(jnp.meshgrid(*inputs, indexing=indexing))
+
+
+@operator("Meshgrid(indexing)", function="")
+def _meshgrid_primitive(inputs: Array, indexing: str = "xy") -> tuple[Array, ...]:
+    """The grids whose coordinates are the vectors in a tuple."""
+    return meshgrid.kernel(*inputs, indexing=indexing)
+
+
+@operator(function="", mint="meshgrid")
+def _mint_meshgrid(*tensors: Array, indexing: str | None = None) -> tuple[Array, ...]:
+    """As `ops.meshgrid`, with ``"ij"`` as default."""
+    grids = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], tuple) else tensors
+    return meshgrid.kernel(*grids, indexing=indexing or "ij")
+
+
+@operator(function="sequence_mask", composed=True)
+def sequence_mask(lengths: Any, maxlen: int | None = None) -> Any:
+    """For each length a row of `maxlen` bools, the first `length` of which are true; the longest length by default."""
+    size = int(known("sequence_mask", "lengths", lengths).max()) if maxlen is None else int(maxlen)
+    return _mask_rows(lengths, size)
+
+
+@operator(function="")
+def _mask_rows(lengths: Array, size: int) -> Array:
+    """Rows of bools, the first ones of which are true."""
+    return jnp.arange(size) < lengths[..., None]
+
+
+@operator("LogSpace(steps, base, dtype)", function="")
+def _log_space(start: Array, end: Array, steps: int = 10, base: int = 10, dtype: DType = dtypes.float32) -> Array:
+    """`steps` numbers from base^start to base^end, whose logarithms are at equal distances."""
+    result: Array = logspace.kernel(start, end, steps, base, dtype=dtype)
+    return result
+
+
+def _hot(name: str, indices: Array, depth: int, on_value: Any, off_value: Any, axis: int) -> Array:
+    check.integral(name, indices=indices)
+    where = check.axis(name, axis, indices.ndim + 1)
+    if depth < 0:
+        raise SporaxValueError(f"For '{name}', 'depth' must be >= 0, but got {depth}.")
+    on, off = promote.pair(name, on_value, off_value)
+    classes = jnp.arange(depth, dtype=indices.dtype)
+    spread = [-1 if dim == where else 1 for dim in range(indices.ndim + 1)]
+    return jnp.where(jnp.expand_dims(indices, where) == classes.reshape(spread), on, off)
+
+
+@operator("OneHot(axis)", function="")
+def _one_hot(indices: Array, depth: int, on_value: Operand, off_value: Operand, axis: int = -1) -> Array:
+    """`on_value` at the positions in `indices`, `off_value` elsewhere, along a new dimension of size `depth` at `axis`.
+
+    A position outside [0, depth) gives `off_value` everywhere.
+    """
+    return _hot("OneHot", indices, depth, on_value, off_value, axis)
+
+
+@operator(function="one_hot")
+def one_hot(indices: Array, depth: int, on_value: Operand = 1, off_value: Operand = 0, axis: int = -1) -> Array:
+    """As `OneHot`, with ones and zeros in int64 by default."""
+    return _hot("one_hot", indices, depth, on_value, off_value, axis)

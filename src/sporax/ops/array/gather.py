@@ -12,8 +12,9 @@ from sporax.common.tensor import Tensor, wrap_numpy
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
+from sporax.ops.array.join_split import _split_along
 from sporax.ops.array.sorting import known
-from sporax.ops.linalg.norms import length
+from sporax.ops.linalg.norms import length as norm_of
 
 # ----------------------------------------------------------------------------------------------------------- by index
 
@@ -152,7 +153,7 @@ def embedding(
         rows = rows / counts + jax.lax.stop_gradient(rows - rows / counts)
     if max_norm is None:
         return rows
-    size = jax.lax.stop_gradient(length(rows, norm_type, -1, True))
+    size = jax.lax.stop_gradient(norm_of(rows, norm_type, -1, True))
     return rows * jnp.where(size > max_norm, max_norm / (size + 1e-7), jnp.ones((), rows.dtype))
 
 
@@ -206,66 +207,94 @@ def _picked(input: Array, index: Array, shape: tuple[int, ...]) -> Array:
     return jnp.broadcast_to(input, shape).reshape(-1)[index]
 
 
-# ------------------------------------------------------------------------------------------------------------- pieces
-
-
-@operator(function="narrow", method="narrow", mint="narrow(dim=axis)")
-def narrow(input: Array, axis: int, start: int, length: int) -> Array:
-    """`length` slices along `axis` from `start` on.
-
-    Raises:
-        SporaxValueError: they are not all there.
-    """
-    where = check.axis("narrow", axis, input.ndim)
-    size = input.shape[where]
-    first = start + size if start < 0 else start
-    if not (0 <= first <= size and 0 <= length <= size - first):
-        raise SporaxValueError(
-            f"For 'narrow', 'start' {start} and 'length' {length} must lie within dim {axis} of size {size}."
-        )
-    return jax.lax.slice_in_dim(input, first, first + length, axis=where)
-
-
-@operator(function="chunk", method="chunk", mint="chunk(dim=axis)")
-def chunk(input: Array, chunks: int, axis: int = 0) -> tuple[Array, ...]:
-    """At most `chunks` pieces along `axis`, all of one size but the last, which may be smaller."""
-    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
-        raise SporaxValueError(f"For 'chunk', 'chunks' must be a positive int, but got {chunks!r}.")
-    where = check.axis("chunk", axis, input.ndim)
-    size = max(-(-input.shape[where] // chunks), 1)
-    return tuple(jnp.split(input, list(range(size, input.shape[where], size)), where))
-
-
-@operator(function="tensor_split", method="tensor_split")
-def tensor_split(input: Array, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> tuple[Array, ...]:
-    """A number of pieces along `axis` whose sizes differ by at most one, or the pieces between given positions."""
-    if isinstance(indices_or_sections, int) and indices_or_sections < 1:
-        raise SporaxValueError(f"For 'tensor_split', the number of pieces must be >= 1, but got {indices_or_sections}.")
-    where = check.axis("tensor_split", axis, input.ndim)
-    return tuple(jnp.array_split(input, indices_or_sections, where))
-
-
-def _split_along(name: str, axis: int) -> None:
-    def kernel(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
-        if input.ndim <= axis:
-            raise SporaxValueError(f"For '{name}', 'input' must have more than {axis} dims, but got {input.shape}.")
-        return tensor_split.kernel(input, indices_or_sections, axis if input.ndim > 1 else 0)
-
-    kernel.__name__, kernel.__doc__ = name, f"As `tensor_split`, along dim {axis}."
-    operator(function=name, method=name)(kernel)
-
-
 _split_along("vsplit", 0)
+
+
 _split_along("dsplit", 2)
 
 
-@operator(function="hsplit", method="hsplit")
-def hsplit(input: Array, indices_or_sections: int | tuple[int, ...]) -> tuple[Array, ...]:
-    """As `tensor_split`, along dim 1 (dim 0 of a vector)."""
-    return tensor_split.kernel(input, indices_or_sections, 1 if input.ndim > 1 else 0)
+@operator(
+    "StridedSlice(begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)", function="strided_slice"
+)
+def strided_slice(
+    input_x: Array,
+    begin: tuple[int, ...],
+    end: tuple[int, ...],
+    strides: tuple[int, ...],
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Array:
+    """``input_x[begin:end:strides]`` per dimension.
+
+    Bit i of a mask is about position i: begin, end: ignore that bound; ellipsis: the position stands for all dims left
+    over; new axis: a dimension of size 1; shrink axis: take the one element at `begin` and drop the dim.
+    """
+    if 0 in strides:
+        raise SporaxValueError(f"For 'StridedSlice', the numbers in 'strides' must not be 0, but got {strides}.")
+    if not len(begin) == len(end) == len(strides):
+        raise SporaxValueError(
+            f"For 'StridedSlice', 'begin', 'end' and 'strides' must have one length, but got {begin}, {end}, {strides}."
+        )
+
+    def part(index: int) -> Any:
+        bit = 1 << index
+        if ellipsis_mask & bit:
+            return Ellipsis
+        if new_axis_mask & bit:
+            return None
+        if shrink_axis_mask & bit:
+            return begin[index]
+        return slice(None if begin_mask & bit else begin[index], None if end_mask & bit else end[index], strides[index])
+
+    return input_x[tuple(part(index) for index in range(len(begin)))]
 
 
-@operator(function="unbind", method="unbind", mint="unbind")
-def unbind(input: Array, dim: int = 0) -> tuple[Array, ...]:
-    """The slices along `dim`, without that dimension."""
-    return tuple(jnp.moveaxis(input, check.axis("unbind", dim, input.ndim, "dim"), 0))
+@operator("Slice()", function="slice")
+def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Array:
+    """The block that starts at `begin` and has sizes `size`; a size of -1 reaches to the end.
+
+    Raises:
+        SporaxValueError: the block leaves the tensor, or the numbers of dimensions differ.
+    """
+    if not len(begin) == len(size) == input_x.ndim:
+        raise SporaxValueError(
+            f"For 'Slice', 'begin' and 'size' must have one number per dim of shape {input_x.shape}, but got {begin}, {size}."
+        )
+    sizes = tuple(
+        whole - start if length == -1 else length
+        for whole, start, length in zip(input_x.shape, begin, size, strict=True)
+    )
+    for dim, (whole, start, length) in enumerate(zip(input_x.shape, begin, sizes, strict=True)):
+        if start < 0 or length < 0 or start + length > whole:
+            raise SporaxValueError(
+                f"For 'Slice', begin {start} and size {length} leave the range of dim {dim}, which has size {whole}."
+            )
+    return jax.lax.slice(input_x, begin, [start + length for start, length in zip(begin, sizes, strict=True)])
+
+
+# ------------------------------------------------------------------------------------------------------- picking, counting
+
+
+@operator("Gather(batch_dims)", function="gather")
+def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
+    """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
+
+    Args:
+        input_params: tensor that is looked up.
+        input_indices: integer tensor of any shape; it takes the place of dim `axis`.
+        axis: the dimension.
+        batch_dims: how many leading dimensions the two have in common.
+    """
+    check.integral("Gather", input_indices=input_indices)
+    where = check.axis("Gather", axis, input_params.ndim)
+
+    def lookup(params: Array, indices: Array, dim: int) -> Array:
+        return jnp.take(params, indices, dim, mode="fill", fill_value=0)
+
+    function = lookup
+    for _ in range(batch_dims):
+        function = jax.vmap(function, in_axes=(0, 0, None))
+    return function(input_params, input_indices, where - batch_dims)

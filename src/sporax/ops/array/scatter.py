@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor
+from sporax.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
-from sporax.ops._core.operator import Array, Operand, operator
+from sporax.ops._core.operator import FUNCTIONS, Array, Operand, operator
+from sporax.ops.array.sorting import known
 
 Index = tuple[Any, ...]
 
@@ -92,6 +93,7 @@ _DONE = {
     "max": "Takes the maximum with", "min": "Takes the minimum with",
 }  # fmt: skip
 
+
 # ------------------------------------------------------------------------------------------------ Parameters, in place
 
 
@@ -137,6 +139,7 @@ for _word, _how in (
     _in_place(f"Scatter{_word}", f"scatter_{_lower}", _how, _rows, _how == "set", False)
     _in_place(f"ScatterNd{_word}", f"scatter_nd_{_lower}", _how, _positions, _how == "set", True)
 
+
 # --------------------------------------------------------------------------------------------------------- new tensors
 
 
@@ -152,6 +155,8 @@ for _word, _how in (("Update", "set"), ("Sub", "sub"), ("Mul", "mul"), ("Div", "
     _lower = _word.lower()
     _method = "" if _how == "set" else f"scatter_{_lower}"
     _tensor_scatter(f"TensorScatter{_word}", f"tensor_scatter_{_lower}", _how, _method)
+
+
 tensor_scatter_add = _tensor_scatter("TensorScatterAdd", "tensor_scatter_add", "add", "")
 
 
@@ -301,8 +306,13 @@ def _inplace(word: str, how: str) -> None:
 
 
 _inplace("Update", "set")
+
+
 _inplace("Add", "add")
+
+
 _inplace("Sub", "sub")
+
 
 # ------------------------------------------------------------------------------------------------ masks, views, blocks
 
@@ -344,3 +354,65 @@ def diagonal_scatter(input: Array, src: Array, offset: int = 0, dim1: int = 0, d
     steps = np.arange(count)
     changed = planes.at[..., steps + max(-offset, 0), steps + max(offset, 0)].set(src)
     return jnp.moveaxis(changed, (-2, -1), (first, second))
+
+
+@operator("InplaceUpdateV2()", function="", composed=True)
+def _inplace_update_v2(x: Any, indices: Any, v: Any) -> Any:
+    """`x` with the rows `indices` (an int, a tuple or a Tensor) replaced by those of `v`."""
+    rows = tuple(known("InplaceUpdateV2", "indices", indices).tolist()) if isinstance(indices, Tensor) else indices
+    return FUNCTIONS["inplace_update"](x, v, rows)
+
+
+@operator("InplaceIndexAdd(axis)", function="", composed=True)
+def _inplace_index_add_class(var: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Adds slices to those of a Parameter; see `ops.inplace_index_add`."""
+    return inplace_index_add(var, indices, updates, axis)
+
+
+@operator(function="inplace_index_add", composed=True)
+def inplace_index_add(var: Any, indices: Any, updates: Any, axis: int) -> Any:
+    """Adds the slices of `updates` to those of a Parameter at `indices` (int32) along `axis`; returns the new value."""
+    return written("InplaceIndexAdd", var, _with_added(var, indices, updates, axis))
+
+
+@operator(function="")
+def _with_added(var: Array, indices: Array, updates: Array, axis: int) -> Array:
+    """`var` with the slices of `updates` added at `indices` along `axis`."""
+    name = "InplaceIndexAdd"
+    check.integral(name, indices=indices)
+    check.same_dtype(name, var=var, updates=updates)
+    where = check.axis(name, axis, var.ndim)
+    expected = (*var.shape[:where], indices.size, *var.shape[where + 1 :])
+    if updates.shape != expected:
+        raise SporaxValueError(f"For '{name}', 'updates' must have shape {expected}, but got {updates.shape}.")
+    return var.at[(slice(None),) * where + (indices,)].add(updates, mode="drop")
+
+
+@operator("Coalesce()", function="coalesce", composed=True)
+def coalesce(x_indices: Any, x_values: Any, x_shape: Any) -> Any:
+    """The elements of a sparse tensor in order, with those at one position added up.
+
+    The result's shape depends on the values, so this cannot be part of a compiled step.
+
+    Args:
+        x_indices: (dims, elements), int64.
+        x_values: (elements,).
+        x_shape: (dims,), int64.
+    """
+    places, values = known("Coalesce", "x_indices", x_indices), known("Coalesce", "x_values", x_values)
+    if places.ndim != 2 or values.shape != places.shape[1:] or x_shape.shape != places.shape[:1]:
+        raise SporaxValueError(
+            "For 'Coalesce', 'x_indices' must be (dims, elements), 'x_values' (elements,) and 'x_shape' (dims,), but got "
+            f"{places.shape}, {values.shape} and {x_shape.shape}."
+        )
+    found, inverse = np.unique(places, axis=1, return_inverse=True)
+    sums = np.zeros(found.shape[1], values.dtype)
+    np.add.at(sums, inverse.reshape(-1), values)
+    return wrap_numpy(found), wrap_numpy(sums), wrap(x_shape.array)
+
+
+@operator("IndexPut(accumulate)", function="", composed=True)
+def _index_put_class(x1: Any, x2: Any, indices: Any, accumulate: int = 0) -> Any:
+    """`x1` with `x2` put to, or added at (`accumulate` 1), the positions that `indices` names, one tensor for each dim."""
+    check.one_of("IndexPut", accumulate, (0, 1), "accumulate")
+    return x1.index_put(tuple(indices), x2, bool(accumulate))

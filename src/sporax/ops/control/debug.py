@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import numpy as np
 
 from sporax.common.tensor import Tensor
-from sporax.ops._core.operator import PRIMITIVES, export
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ops._core.operator import PRIMITIVES, export, operator
+from sporax.ops.array.sorting import known
 
 
 class Print:
@@ -29,4 +32,41 @@ def print_(*input_x: Any) -> None:
 
 
 PRIMITIVES["Print"] = Print
+
+
 export(print_)
+
+
+# ------------------------------------------------------------------------------------------------------------- assertions
+
+
+@operator("CheckNumerics()", function="", composed=True)
+def _check_numerics(x: Any) -> Any:
+    """The tensor itself, if all its elements are finite.
+
+    The values must be known, so this cannot be part of a compiled step.
+
+    Raises:
+        SporaxRuntimeError: there is an infinity or a NaN.
+    """
+    values = known("CheckNumerics", "x", x)
+    if np.isnan(values.astype(np.float64)).any() or np.isinf(values.astype(np.float64)).any():
+        raise SporaxRuntimeError("For 'CheckNumerics', all elements must be finite, but there is an Inf or a NaN.")
+    return x
+
+
+@operator("Assert(summarize)", function="", composed=True)
+def _assert(condition: Any, input_data: Any, summarize: int = 3) -> None:
+    """Raise unless `condition` holds, and show the first `summarize` elements of each of `input_data`.
+
+    The condition must be known, so this cannot be part of a compiled step.
+
+    Raises:
+        SporaxRuntimeError: `condition` is false.
+    """
+    holds = known("Assert", "condition", condition).all() if isinstance(condition, Tensor) else condition
+    if isinstance(summarize, bool) or not isinstance(summarize, int):
+        raise SporaxTypeError(f"For 'Assert', 'summarize' must be an int, but got {type(summarize).__name__}.")
+    if not holds:
+        shown = [each.asnumpy().ravel()[:summarize].tolist() for each in input_data]
+        raise SporaxRuntimeError(f"For 'Assert', the condition must hold, but it is false. Input data: {shown}.")

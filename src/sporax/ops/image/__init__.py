@@ -1,3 +1,3 @@
 """Image operators: resizing, sampling, boxes, colors."""
 
-from sporax.ops.image import boxes, color, resize, sampling
+from sporax.ops.image import boxes, class_forms, color, resize, sampling

@@ -1,3 +1,3 @@
 """Linear algebra: products, decompositions, norms, banded matrices."""
 
-from sporax.ops.linalg import banded, decompositions, factors, matmul, norms, products
+from sporax.ops.linalg import banded, decompositions, factors, norms, products

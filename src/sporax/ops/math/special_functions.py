@@ -81,22 +81,32 @@ pointwise(
     "Igamma", special.gammainc, "Regularised lower incomplete gamma function P(input, other).",
     function="igamma", parameters=("input", "other"), method="igamma",
 )  # fmt: skip
+
+
 pointwise(
     "Igammac", special.gammaincc, "Regularised upper incomplete gamma function Q(input, other).",
     function="igammac", parameters=("input", "other"), method="igammac",
 )  # fmt: skip
+
+
 pointwise(
     "Zeta", special.zeta, "Hurwitz zeta function: the sum over k >= 0 of (k + other) to the power of -input.",
     function="zeta", parameters=("input", "other"),
 )  # fmt: skip
+
+
 pointwise(
     "Xlogy", special.xlogy, "input · log(other), and 0 where input is 0.",
     function="xlogy", parameters=("input", "other"), method="xlogy", mint="xlogy",
 )  # fmt: skip
+
+
 pointwise(
     None, jnp.logaddexp, "log(exp(input) + exp(other)), computed without overflow.",
     function="logaddexp", parameters=("input", "other"), method="logaddexp", mint="logaddexp",
 )  # fmt: skip
+
+
 pointwise(
     None, jnp.logaddexp2, "log2(2^input + 2^other), computed without overflow.",
     function="logaddexp2", parameters=("input", "other"), method="logaddexp2", mint="logaddexp2",
@@ -156,3 +166,17 @@ def float_power(input: Operand, exponent: Operand) -> Array:
     is_complex = any(jnp.iscomplexobj(each) for each in (input, exponent))
     dtype = jnp.complex128 if is_complex else jnp.float64
     return jnp.power(jnp.asarray(input, dtype), jnp.asarray(exponent, dtype))
+
+
+@operator("Mvlgamma(p)", function="")
+def _mvlgamma(x: Array, p: int) -> Array:
+    """Logarithm of the multivariate gamma function of dimension `p`."""
+    result: Array = mvlgamma.kernel(x, p)
+    return result
+
+
+@operator("Eps()", function="eps")
+def eps(x: Array) -> Array:
+    """The distance from 1 to the next number of the dtype, in the shape of `x`."""
+    check.floating("Eps", x=x)
+    return jnp.full_like(x, jnp.finfo(x.dtype).eps)

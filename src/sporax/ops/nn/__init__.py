@@ -2,15 +2,15 @@
 
 from sporax.ops.nn import (
     activation,
+    adaptive_pooling,
     convolution,
     ctc,
     distance_loss,
     fractional_pooling,
-    functional_normalization,
-    gated_activation,
     loss,
+    loss_reduction,
     normalization,
     optimizer_steps,
     pooling,
-    spatial_convolution,
+    window_pooling,
 )

@@ -1,41 +1,17 @@
-"""Convolution and pooling over images in NCHW (or NHWC) order."""
+"""Convolutions over one, two and three spatial dims, and their transposes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._core import check, extremes
+from sporax.ir.errors import SporaxValueError
+from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
+from sporax.ops._core.spatial_settings import ImageFormat, Pair, pair, per_dim
 
-Pair = tuple[int, int]
-ImageFormat = Literal["NCHW", "NHWC"]
 Padding = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]
-PoolPadding = Literal["same", "valid", "SAME", "VALID"]
-_LARGEST_TILE = 8
-"""Edge of the largest window for which `_tile_maxima` compares slice by slice."""
-
-
-def pair(operator_name: str, value: Any, name: str, least: int = 1) -> Pair:
-    """A setting for height and width: one int for both, two ints, or four as in ``(1, 1, h, w)``.
-
-    Raises:
-        SporaxTypeError: not ints.
-        SporaxValueError: another number of them, or one below `least`.
-    """
-    values = (value,) * 2 if isinstance(value, int) else value
-    if isinstance(value, bool) or not isinstance(values, tuple) or any(not isinstance(each, int) for each in values):
-        raise SporaxTypeError(f"For '{operator_name}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
-    if len(values) == 4:
-        values = values[2:]
-    if len(values) != 2 or min(values) < least:
-        raise SporaxValueError(f"For '{operator_name}', '{name}' must be one or two ints >= {least}, but got {value}.")
-    return values[0], values[1]
 
 
 def _padding(name: str, pad_mode: str, pad: Any) -> Any:
@@ -114,130 +90,331 @@ def _conv2d(
     return result
 
 
-def _window(
-    name: str, x: Array, kernel_size: Any, strides: Any, data_format: str
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    check.rank(name, 4, x=x)
-    size, step = pair(name, kernel_size, "kernel_size"), pair(name, strides, "strides")
-    if data_format == "NCHW":
-        return (1, 1, *size), (1, 1, *step)
-    return (1, *size, 1), (1, *step, 1)
+Setting = int | tuple[int, ...]
 
 
-def _fits(name: str, result: Array, x: Array, kernel_size: Any) -> Array:
-    if 0 in result.shape:
-        raise SporaxValueError(f"For '{name}', the window {kernel_size} does not fit into 'x' of shape {x.shape}.")
+PadMode = Literal["same", "valid", "pad", "SAME", "VALID", "PAD"]
+
+
+Edges = tuple[tuple[int, int], ...]
+
+
+_DIMS = {1: "W", 2: "HW", 3: "DHW"}
+
+
+def edges(name: str, value: Any, dims: int) -> Edges:
+    """Cells added before and after each spatial dim: one int for all, one for each dim, or two for each dim."""
+    if isinstance(value, tuple) and len(value) == 2 * dims and dims > 1:
+        flat = per_dim(name, "padding", value, 2 * dims, 0)
+        return tuple(zip(flat[::2], flat[1::2], strict=True))
+    return tuple((each, each) for each in per_dim(name, "padding", value, dims, 0))
+
+
+def same_edges(sizes: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]) -> Edges:
+    """Cells to add so that the output has ``ceil(size / stride)`` elements; the odd one goes behind."""
+    totals = [
+        max((-(-size // step) - 1) * step + reach - size, 0)
+        for size, reach, step in zip(sizes, window, stride, strict=True)
+    ]
+    return tuple((total // 2, total - total // 2) for total in totals)
+
+
+def resolved_edges(name: str, pad_mode: str, padding: Any, sizes: Any, window: Any, stride: Any) -> Edges:
+    """Cells to add for a pad mode: ``"valid"`` none, ``"same"`` as `same_edges`, ``"pad"`` those of `padding`.
+
+    Raises:
+        SporaxValueError: another mode, or `padding` without ``"pad"``.
+    """
+    mode = pad_mode.lower()
+    check.one_of(name, mode, ("same", "valid", "pad"), "pad_mode")
+    given = edges(name, padding, len(sizes))
+    if mode == "pad":
+        return given
+    if any(low or high for low, high in given):
+        raise SporaxValueError(f"For '{name}', 'pad' must be 0 when 'pad_mode' is not 'pad', but got {padding}.")
+    return tuple((0, 0) for _ in sizes) if mode == "valid" else same_edges(sizes, window, stride)
+
+
+def _reach(kernel: tuple[int, ...], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple((size - 1) * gap + 1 for size, gap in zip(kernel, dilation, strict=True))
+
+
+def _convolved(
+    name: str, x: Array, weight: Array, stride: Any, pad_mode: str, padding: Any, dilation: Any, groups: int
+) -> Array:
+    """Cross-correlation of (n, c_in, …) with (c_out, c_in / groups, …)."""
+    check.floating(name, input=x, weight=weight)
+    check.same_dtype(name, input=x, weight=weight)
+    dims = weight.ndim - 2
+    if x.ndim != weight.ndim:
+        raise SporaxValueError(f"For '{name}', 'input' must have {dims + 2} dims, but its shape is {x.shape}.")
+    if groups < 1 or x.shape[1] != weight.shape[1] * groups or weight.shape[0] % groups:
+        raise SporaxValueError(
+            f"For '{name}', the channels of 'input' must be those of 'weight' times 'groups', which must divide the "
+            f"output channels, but got shapes {x.shape} and {weight.shape} with groups {groups}."
+        )
+    step, gap = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
+    around = resolved_edges(name, pad_mode, padding, x.shape[2:], _reach(weight.shape[2:], gap), step)
+    layout = _DIMS[dims]
+    result = jax.lax.conv_general_dilated(
+        x, weight, step, around, rhs_dilation=gap, feature_group_count=groups,
+        dimension_numbers=(f"NC{layout}", f"OI{layout}", f"NC{layout}"),
+    )  # fmt: skip
+    if 0 in result.shape[2:]:
+        raise SporaxValueError(f"For '{name}', the kernel {weight.shape[2:]} does not fit into 'input' {x.shape}.")
     return result
 
 
-@operator("MaxPool", function="")
-def _max_pool(
-    x: Array,
-    kernel_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    pad_mode: PoolPadding = "valid",
-    data_format: ImageFormat = "NCHW",
-) -> Array:
-    """Largest value in each window. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
-    window, step = _window("MaxPool", x, kernel_size, strides, data_format)
-    divides = all(whole % size == 0 for whole, size in zip(x.shape, window, strict=True))
-    if window == step and max(window) <= _LARGEST_TILE and (divides or pad_mode.upper() == "VALID"):
-        return _fits("MaxPool", _tile_maxima(x, window), x, kernel_size)
-    lowest = np.asarray(-np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min, x.dtype)
-    result = jax.lax.reduce_window(x, lowest, jax.lax.max, window, step, pad_mode.upper())
-    return _fits("MaxPool", result, x, kernel_size)
+def _biased(result: Array, bias: Array | None) -> Array:
+    return result if bias is None else result + bias.reshape(-1, *[1] * (result.ndim - 2))
 
 
-def _tile_maxima(x: Array, window: tuple[int, ...]) -> Array:
-    """Largest value in each of the tiles that `x` is cut into; a rest at the edges that fills no tile is left out.
-
-    Comparing slices is 2 to 8 times faster on CPUs than `reduce_window`, and its derivative, which needs no scatter, 5 to
-    16 times. Columns are compared before rows, so that of equal values the first in memory gets the derivative.
-    """
-    for dim in reversed(range(x.ndim)):
-        size, count = window[dim], x.shape[dim] // window[dim]
-        if size > 1:
-            cut = jax.lax.slice_in_dim(x, 0, count * size, axis=dim)
-            tiles = cut.reshape(*x.shape[:dim], count, size, *x.shape[dim + 1 :])
-            x, *others = (jax.lax.index_in_dim(tiles, place, dim + 1, keepdims=False) for place in range(size))
-            for other in others:
-                x = jnp.where((other > x) | (other != other), other, x)  # NaN wins, as everywhere
-    return x
+# -------------------------------------------------------------------------------------------------------- convolutions
 
 
-@operator("AvgPool", function="")
-def _avg_pool(
-    x: Array,
-    kernel_size: int | tuple[int, ...] = 1,
-    strides: int | tuple[int, ...] = 1,
-    pad_mode: PoolPadding = "VALID",
-    data_format: ImageFormat = "NCHW",
-) -> Array:
-    """Mean of each window, counting only cells inside the image. `x` is (N, C, H, W), or (N, H, W, C) for NHWC."""
-    window, step = _window("AvgPool", x, kernel_size, strides, data_format)
+def _functional(dims: int) -> None:
+    name = f"conv{dims}d"
 
-    def total(values: Array) -> Array:
-        return jax.lax.reduce_window(values, np.asarray(0, x.dtype), jax.lax.add, window, step, pad_mode.upper())
+    def kernel(
+        input: Array,
+        weight: Array,
+        bias: Array | None = None,
+        stride: Setting = 1,
+        pad_mode: PadMode = "valid",
+        padding: Setting = 0,
+        dilation: Setting = 1,
+        groups: int = 1,
+    ) -> Array:
+        check.rank(name, dims + 2, weight=weight)
+        return _biased(_convolved(name, input, weight, stride, pad_mode, padding, dilation, groups), bias)
 
-    return _fits("AvgPool", total(x) / total(jnp.ones_like(x)), x, kernel_size)
+    def torch_like(
+        input: Array,
+        weight: Array,
+        bias: Array | None = None,
+        stride: Setting = 1,
+        padding: Setting | Literal["valid", "same"] = 0,
+        dilation: Setting = 1,
+        groups: int = 1,
+    ) -> Array:
+        check.rank(name, dims + 2, weight=weight)
+        whole = input if input.ndim == dims + 2 else input[None]
+        mode, around = (padding, 0) if isinstance(padding, str) else ("pad", padding)
+        result = _biased(_convolved(name, whole, weight, stride, mode, around, dilation, groups), bias)
+        return result if input.ndim == dims + 2 else result[0]
 
-
-def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any], Array]:
-    """Pooling to a given output size: cell i covers rows floor(i·H/h) up to ceil((i+1)·H/h)."""
-
-    def pool(x: Array, output_size: Any) -> Array:
-        check.rank(name, (3, 4), x=x)
-        sizes = (output_size,) * 2 if isinstance(output_size, int) or output_size is None else output_size
-        if len(sizes) != 2 or min(size for size in (*sizes, 1) if size is not None) < 1:
-            raise SporaxValueError(f"For '{name}', 'output_size' must be one or two sizes >= 1, but got {output_size}.")
-        goal = [whole if wanted is None else wanted for wanted, whole in zip(sizes, x.shape[-2:], strict=True)]
-        for axis, wanted in zip((-2, -1), goal, strict=True):
-            x = jnp.concatenate(list(_cells(x, axis, wanted, reduce)), axis)
-        return x
-
-    return pool
-
-
-def _cells(x: Array, axis: int, wanted: int, reduce: Callable[..., Array]) -> Any:
-    whole = x.shape[axis]
-    for cell in range(wanted):
-        first, last = cell * whole // wanted, -(-(cell + 1) * whole // wanted)
-        yield reduce(jax.lax.slice_in_dim(x, first, last, axis=axis), axis=axis, keepdims=True)
-
-
-@operator(function="adaptive_avg_pool2d", mint="nn.functional.adaptive_avg_pool2d")
-def adaptive_avg_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
-    """Means that bring height and width to `output_size`; None keeps a size."""
-    return _adaptive("adaptive_avg_pool2d", jnp.mean)(input, output_size)
-
-
-@operator(function="adaptive_max_pool2d")
-def adaptive_max_pool2d(
-    input: Array, output_size: int | tuple[int | None, ...] | None, return_indices: bool = False
-) -> Any:
-    """Maxima that bring height and width to `output_size`; None keeps a size.
-
-    With `return_indices` also where they are: int64 positions in the flattened image.
-    """
-    values = _adaptive("adaptive_max_pool2d", extremes.largest)(input, output_size)
-    if not return_indices:
-        return values
-    height, width = input.shape[-2:]
-    positions = jnp.broadcast_to(jnp.arange(height * width).reshape(height, width), input.shape)
-    sizes = values.shape[-2:]
-    rows = [
-        jnp.stack([_place_of_largest(input, positions, (row, column), sizes) for column in range(sizes[1])], -1)
-        for row in range(sizes[0])
-    ]
-    return values, jnp.stack(rows, -2)
-
-
-def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: Pair) -> Array:
-    """Of cell (row, column) of a pooling to `sizes`: the position of its first largest element."""
-    (top, bottom), (left, right) = (
-        (each * whole // wanted, -(-(each + 1) * whole // wanted))
-        for each, wanted, whole in zip(cell, sizes, x.shape[-2:], strict=True)
+    what = f"Cross-correlation of (n, c_in, {dims} dims) with kernels (c_out, c_in / groups, {dims} dims)"
+    kernel.__name__ = torch_like.__name__ = name
+    kernel.__doc__ = (
+        f"{what}.\n\n"
+        "    Args:\n"
+        "        input, weight: of one floating dtype.\n"
+        "        bias: (c_out,), added to each channel.\n"
+        "        stride: step of the kernel.\n"
+        '        pad_mode: "same" (output size is input size / stride), "valid" (no padding) or "pad" (`padding` cells).\n'
+        '        padding: cells around, for each dim or for each of its ends; only with "pad".\n'
+        "        dilation: distance between the cells the kernel looks at.\n"
+        "        groups: the channels are cut into so many independent groups.\n"
     )
-    flat = (*x.shape[:-2], (bottom - top) * (right - left))
-    values, places = (array[..., top:bottom, left:right].reshape(flat) for array in (x, positions))
-    return jnp.take_along_axis(places, jnp.argmax(values, -1, keepdims=True), -1)[..., 0]
+    torch_like.__doc__ = f'{what}; `padding` in cells, or "valid" or "same". The sample dim may be missing.'
+    operator(function=name)(kernel)
+    operator(function="", mint=f"nn.functional.{name}")(torch_like)
+
+
+for _dims in (1, 2, 3):
+    _functional(_dims)
+
+
+def _check_kernel(name: str, weight: Array, channels: int, out_channel: int, kernel_size: Any, mode: int) -> None:
+    check.one_of(name, mode, (1,), "mode")
+    size = per_dim(name, "kernel_size", kernel_size, weight.ndim - 2)
+    if (channels, *weight.shape[2:]) != (out_channel, *size):
+        raise SporaxValueError(
+            f"For '{name}', 'weight' must have out_channel {out_channel} and kernel_size {size}, "
+            f"but its shape is {weight.shape}."
+        )
+
+
+@operator("Conv3D(out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, data_format)", function="")
+def _conv3d(
+    x: Array,
+    weight: Array,
+    out_channel: int,
+    kernel_size: Setting,
+    mode: int = 1,
+    pad_mode: PadMode = "valid",
+    pad: Setting = 0,
+    stride: Setting = 1,
+    dilation: Setting = 1,
+    group: int = 1,
+    data_format: Literal["NCDHW"] = "NCDHW",
+) -> Array:
+    """Cross-correlation of volumes (n, c_in, d, h, w) with kernels (out_channel, c_in / group, d, h, w)."""
+    check.rank("Conv3D", 5, x=x, weight=weight)
+    _check_kernel("Conv3D", weight, weight.shape[0], out_channel, kernel_size, mode)
+    return _convolved("Conv3D", x, weight, stride, pad_mode, pad, dilation, group)
+
+
+# ---------------------------------------------------------------------------------------------------------- transposes
+
+
+def _transposed(
+    name: str, x: Array, weight: Array, stride: tuple[int, ...], around: Edges, extra: Any, gap: Any, groups: int
+) -> Array:
+    """What the gradient of a convolution does: (n, c_in, …) and (c_in, c_out / groups, …) give (n, c_out, …).
+
+    `around` is the padding of that convolution; `extra` cells are added behind to reach its input size.
+    """
+    check.floating(name, input=x, weight=weight)
+    check.same_dtype(name, input=x, weight=weight)
+    if x.ndim != weight.ndim or groups < 1 or x.shape[1] != weight.shape[0] or x.shape[1] % groups:
+        raise SporaxValueError(
+            f"For '{name}', the channels of the input must be dim 0 of 'weight' and divisible by the groups, "
+            f"but got shapes {x.shape} and {weight.shape} with {groups} groups."
+        )
+    size = weight.shape[2:]
+    turned = weight.reshape(groups, x.shape[1] // groups, *weight.shape[1:]).swapaxes(1, 2)
+    turned = turned.reshape(-1, x.shape[1] // groups, *size)[(slice(None),) * 2 + (slice(None, None, -1),) * len(size)]
+    padding = [
+        (reach - 1 - low, reach - 1 - high + more)
+        for reach, (low, high), more in zip(_reach(size, gap), around, extra, strict=True)
+    ]
+    layout = _DIMS[len(size)]
+    return jax.lax.conv_general_dilated(
+        x, turned, (1,) * len(size), padding, lhs_dilation=stride, rhs_dilation=gap, feature_group_count=groups,
+        dimension_numbers=(f"NC{layout}", f"OI{layout}", f"NC{layout}"),
+    )  # fmt: skip
+
+
+def _conv2d_backprop_input(name: str) -> None:
+    def kernel(
+        dout: Array,
+        weight: Array,
+        input_size: tuple[int, ...],
+        out_channel: int,
+        kernel_size: Setting,
+        pad_mode: PadMode = "valid",
+        pad: Setting = 0,
+        pad_list: tuple[int, ...] | None = None,
+        mode: int = 1,
+        stride: Setting = 1,
+        dilation: Setting = 1,
+        group: int = 1,
+        data_format: Literal["NCHW"] = "NCHW",
+    ) -> Array:
+        check.rank(name, 4, dout=dout, weight=weight)
+        _check_kernel(name, weight, weight.shape[0], out_channel, kernel_size, mode)
+        step, gap = per_dim(name, "stride", stride, 2), per_dim(name, "dilation", dilation, 2)
+        reach, sizes = _reach(weight.shape[2:], gap), input_size[2:]
+        around = resolved_edges(name, pad_mode, pad if pad_list is None else pad_list, sizes, reach, step)
+        extra = [
+            size - ((given - 1) * jump + far - low - high)
+            for size, given, jump, far, (low, high) in zip(sizes, dout.shape[2:], step, reach, around, strict=True)
+        ]
+        if len(input_size) != 4 or any(not 0 <= more < jump for more, jump in zip(extra, step, strict=True)):
+            raise SporaxValueError(
+                f"For '{name}', no input of size {input_size} gives 'dout' of shape {dout.shape} with these settings."
+            )
+        return _transposed(name, dout, weight, step, around, extra, gap, group)
+
+    kernel.__name__ = f"_{name.lower()}"
+    kernel.__doc__ = (
+        "Gradient of Conv2D with respect to its input of size `input_size`.\n\n"
+        "    Args:\n"
+        "        dout: (n, out_channel, h, w).\n"
+        "        weight: (out_channel, c / group, kernel height, kernel width).\n"
+        "        input_size: (n, c, H, W), the shape of the result.\n"
+        "        out_channel, kernel_size, pad_mode, pad, mode, stride, dilation, group: as for Conv2D; `pad_list` takes\n"
+        "            the place of `pad`.\n"
+        "        data_format: NCHW.\n"
+    )
+    form = "out_channel, kernel_size, pad_mode, pad, pad_list, mode, stride, dilation, group, data_format"
+    operator(f"{name}({form})", function="")(kernel)
+
+
+_conv2d_backprop_input("Conv2DTranspose")
+
+
+_conv2d_backprop_input("Conv2DBackpropInput")
+
+
+def _up(
+    name: str, x: Array, weight: Array, stride: Any, pad_mode: str, padding: Any, extra: Any, dilation: Any, groups: int
+) -> Array:
+    dims = weight.ndim - 2
+    step, gap = per_dim(name, "stride", stride, dims), per_dim(name, "dilation", dilation, dims)
+    more = per_dim(name, "output_padding", extra, dims, 0)
+    if any(each >= max(jump, wide) for each, jump, wide in zip(more, step, gap, strict=True)):
+        raise SporaxValueError(
+            f"For '{name}', 'output_padding' must be smaller than the stride or the dilation, but got {extra}."
+        )
+    sizes = tuple(size * jump for size, jump in zip(x.shape[2:], step, strict=True))
+    around = resolved_edges(name, pad_mode, padding, sizes, _reach(weight.shape[2:], gap), step)
+    return _transposed(name, x, weight, step, around, more, gap, groups)
+
+
+@operator(function="conv_transpose2d", mint="nn.functional.conv_transpose2d")
+def conv_transpose2d(
+    input: Array,
+    weight: Array,
+    bias: Array | None = None,
+    stride: Setting = 1,
+    padding: Setting = 0,
+    output_padding: Setting = 0,
+    groups: int = 1,
+    dilation: Setting = 1,
+) -> Array:
+    """Transposed convolution of images (n, c_in, h, w) with kernels (c_in, c_out / groups, h, w).
+
+    The output size is ``(size - 1) * stride - 2 * padding + dilation * (kernel - 1) + output_padding + 1``.
+    """
+    check.rank("conv_transpose2d", 4, input=input, weight=weight)
+    return _biased(
+        _up("conv_transpose2d", input, weight, stride, "pad", padding, output_padding, dilation, groups), bias
+    )
+
+
+@operator(function="conv3d_transpose")
+def conv3d_transpose(
+    inputs: Array,
+    weight: Array,
+    pad_mode: PadMode = "valid",
+    padding: Setting = 0,
+    stride: Setting = 1,
+    dilation: Setting = 1,
+    group: int = 1,
+    output_padding: Setting = 0,
+) -> Array:
+    """Transposed convolution of volumes (n, c_in, d, h, w) with kernels (c_in, c_out / group, d, h, w)."""
+    check.rank("conv3d_transpose", 5, inputs=inputs, weight=weight)
+    return _up("conv3d_transpose", inputs, weight, stride, pad_mode, padding, output_padding, dilation, group)
+
+
+@operator(
+    "Conv3DTranspose(in_channel, out_channel, kernel_size, mode, pad_mode, pad, stride, dilation, group, "
+    "output_padding, data_format)",
+    function="",
+)
+def _conv3d_transpose_primitive(
+    dout: Array,
+    weight: Array,
+    in_channel: int,
+    out_channel: int,
+    kernel_size: Setting,
+    mode: int = 1,
+    pad_mode: PadMode = "valid",
+    pad: Setting = 0,
+    stride: Setting = 1,
+    dilation: Setting = 1,
+    group: int = 1,
+    output_padding: Setting = 0,
+    data_format: Literal["NCDHW"] = "NCDHW",
+) -> Array:
+    """Transposed convolution of volumes (n, in_channel, d, h, w) with kernels (in_channel, out_channel / group, d, h, w)."""
+    check.rank("Conv3DTranspose", 5, dout=dout, weight=weight)
+    _check_kernel("Conv3DTranspose", weight, weight.shape[1] * group, out_channel, kernel_size, mode)
+    if dout.shape[1] != in_channel:
+        raise SporaxValueError(
+            f"For 'Conv3DTranspose', 'dout' must have in_channel {in_channel} channels, but its shape is {dout.shape}."
+        )
+    return _up("Conv3DTranspose", dout, weight, stride, pad_mode, pad, output_padding, dilation, group)

@@ -1,4 +1,4 @@
-"""Sequences without alignment (CTC): the class forms of the loss, and decoding. `ctc_loss` itself is in `criteria`."""
+"""Connectionist temporal classification (Graves et al. 2006): the loss and greedy decoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
 from sporax.ops.array.sorting import known
-from sporax.ops.nn.distance_loss import Reduction, ctc_loss
+from sporax.ops.nn.loss_reduction import Reduction, reduced
 
 
 @operator("CTCLossV2(blank, reduction, zero_infinity)", function="")
@@ -126,3 +126,74 @@ def ctc_greedy_decoder(inputs: Array, sequence_length: Array, merge_repeated: bo
     """
     result: Any = _decoded(inputs, sequence_length, merge_repeated)
     return result  # type: ignore[no-any-return]  # Tensors: the kernel is composed
+
+
+# ------------------------------------------------------------------------------------------------------------ sequences
+
+
+def _ctc_alphas(log_probs: Array, targets: Array, lengths: Array, blank: int) -> Array:
+    """Logarithms of the forward variables (n, time, 2·labels + 1), after Graves et al. 2006."""
+    n, num_labels = targets.shape
+    extended = jnp.full((n, 2 * num_labels + 1), blank, targets.dtype).at[:, 1::2].set(targets)
+    before = jnp.pad(extended, ((0, 0), (2, 0)), constant_values=blank)[:, :-2]
+    may_skip = (extended != blank) & (extended != before)
+    none = jnp.asarray(-jnp.inf, log_probs.dtype)
+
+    def shifted(alpha: Array, by: int) -> Array:
+        return jnp.pad(alpha, ((0, 0), (by, 0)), constant_values=-jnp.inf)[:, : alpha.shape[1]]
+
+    def step(alpha: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        time, emitted = row
+        ways = jnp.stack([alpha, shifted(alpha, 1), jnp.where(may_skip, shifted(alpha, 2), none)])
+        best = jax.lax.stop_gradient(jnp.max(ways, 0))  # the sum does not depend on it
+        safe = jnp.where(jnp.isfinite(best), best, 0)
+        total = jnp.sum(jnp.exp(ways - safe), 0)
+        joined = jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1)) + safe, none)
+        following = jnp.where((time < lengths)[:, None], joined + emitted, alpha)
+        return following, following
+
+    emissions = jnp.take_along_axis(log_probs, jnp.broadcast_to(extended, (log_probs.shape[0], *extended.shape)), 2)
+    start = jnp.where(jnp.arange(extended.shape[1]) < 2, emissions[0], none)
+    _, later = jax.lax.scan(step, start, (jnp.arange(1, log_probs.shape[0]), emissions[1:]))
+    return jnp.concatenate([start[None], later]).swapaxes(0, 1)
+
+
+@operator(function="ctc_loss")
+def ctc_loss(
+    log_probs: Array,
+    targets: Array,
+    input_lengths: Array,
+    target_lengths: Array,
+    blank: int = 0,
+    reduction: Reduction = "mean",
+    zero_infinity: bool = False,
+) -> tuple[Array, Array]:
+    """Negative log-probability of label sequences under all alignments (connectionist temporal classification).
+
+    Args:
+        log_probs: (time, n, classes), logarithms of probabilities.
+        targets: (n, labels), integers other than `blank`.
+        input_lengths: (n,), how many of the time steps count.
+        target_lengths: (n,), how many of the labels count.
+        blank: number of the blank class.
+        reduction: ``"mean"`` divides each loss by its number of labels first.
+        zero_infinity: losses of sequences that cannot be aligned count as 0, with their gradients.
+
+    Returns:
+        The loss, and the logarithms of the forward variables (n, time, 2·labels + 1).
+    """
+    check.floating("ctc_loss", log_probs=log_probs)
+    check.rank("ctc_loss", 3, log_probs=log_probs)
+    check.rank("ctc_loss", 2, targets=targets)
+    check.integral("ctc_loss", targets=targets, input_lengths=input_lengths, target_lengths=target_lengths)
+    alphas = _ctc_alphas(log_probs, targets, input_lengths, blank)
+    last = alphas[:, -1]
+    ends = jnp.stack([2 * target_lengths, jnp.maximum(2 * target_lengths - 1, 0)], 1)
+    final = jnp.take_along_axis(last, ends, 1)
+    final = jnp.where(jnp.arange(2) < jnp.minimum(target_lengths, 1)[:, None] + 1, final, -jnp.inf)
+    possible = jnp.any(jnp.isfinite(final), 1)
+    total = jax.nn.logsumexp(jnp.where(possible[:, None], final, 0), 1)  # so that no gradient meets an infinity
+    loss = jnp.where(possible, -total, 0 if zero_infinity else jnp.inf)
+    if reduction == "mean":
+        loss = loss / jnp.maximum(target_lengths, 1)
+    return reduced(loss, reduction), alphas

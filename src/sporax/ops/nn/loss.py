@@ -1,24 +1,18 @@
-"""Loss functions."""
+"""Losses of probabilities: cross-entropies, likelihoods and divergences."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import xlogy
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
-
-Reduction = Literal["mean", "sum", "none"]
-
-
-def _reduced(loss: Array, reduction: str, count: Array | int | None = None) -> Array:
-    if reduction == "none":
-        return loss
-    total = jnp.sum(loss)
-    return total if reduction == "sum" else total / (loss.size if count is None else count)
+from sporax.ops.nn.loss_reduction import Reduction, check_broadcast_pair, check_equal_shapes, reduced
 
 
 @operator(function="cross_entropy", mint="nn.functional.cross_entropy")
@@ -85,7 +79,7 @@ def _hard_cross_entropy(
         spread = [-1 if dim == channel else 1 for dim in range(log_probs.ndim)]
         smooth = jnp.where(kept, -jnp.sum(log_probs * class_weight.reshape(spread), channel), 0)
         loss = (1 - smoothing) * loss + smoothing / num_classes * smooth
-    return _reduced(loss, reduction, jnp.sum(sample_weight))
+    return reduced(loss, reduction, jnp.sum(sample_weight))
 
 
 def _soft_cross_entropy(
@@ -97,7 +91,7 @@ def _soft_cross_entropy(
     if weight is not None:
         weighted = weighted * weight.reshape([-1 if dim == channel else 1 for dim in range(log_probs.ndim)])
     loss = -jnp.sum(weighted, channel)
-    return _reduced(loss, reduction)
+    return reduced(loss, reduction)
 
 
 @operator("SoftmaxCrossEntropyWithLogits", function="")
@@ -149,39 +143,6 @@ def _sparse_softmax_cross_entropy_with_logits(logits: Array, labels: Array, is_g
     return -jnp.mean(jnp.take_along_axis(log_probs, labels[:, None], -1))
 
 
-def _check_pair(name: str, left: Array, right: Array) -> None:
-    check.floating(name, input=left, target=right)
-    check.broadcast(name, left, right)
-
-
-@operator(function="mse_loss")
-def mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """Squared difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
-    _check_pair("mse_loss", input, target)
-    return _reduced(jnp.square(input - target), reduction)
-
-
-@operator(function="l1_loss")
-def l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """Absolute difference of two tensors, broadcast: its mean, its sum, or itself for ``"none"``."""
-    _check_pair("l1_loss", input, target)
-    return _reduced(jnp.abs(input - target), reduction)
-
-
-@operator(function="", mint="nn.functional.mse_loss")
-def _mint_mse_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """As `ops.mse_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
-    loss: Array = mse_loss.kernel(input, target, reduction)
-    return loss
-
-
-@operator(function="", mint="nn.functional.l1_loss")
-def _mint_l1_loss(input: Array, target: Array, reduction: Reduction = "mean") -> Array:
-    """As `ops.l1_loss`, but an operator of its own: level ``"auto"`` of mixed precision computes it in float32."""
-    loss: Array = l1_loss.kernel(input, target, reduction)
-    return loss
-
-
 @operator(function="nll_loss", mint="nn.functional.nll_loss(input=inputs)")
 def nll_loss(
     inputs: Array,
@@ -206,10 +167,10 @@ def nll_loss(
 def _with_logits(
     name: str, logits: Array, label: Array, weight: Array | None, pos_weight: Array | None, reduction: str
 ) -> Array:
-    _check_pair(name, logits, label)
+    check_broadcast_pair(name, logits, label)
     positive = jax.nn.log_sigmoid(logits) * (1 if pos_weight is None else pos_weight)
     loss = -(label * positive + (1 - label) * jax.nn.log_sigmoid(-logits))
-    return _reduced(loss if weight is None else loss * weight, reduction)
+    return reduced(loss if weight is None else loss * weight, reduction)
 
 
 @operator(function="binary_cross_entropy_with_logits")
@@ -242,3 +203,108 @@ def _mint_binary_cross_entropy_with_logits(
 ) -> Array:
     """As `ops.binary_cross_entropy_with_logits`, with `reduction` before `pos_weight`."""
     return _with_logits("binary_cross_entropy_with_logits", input, target, weight, pos_weight, reduction)
+
+
+# ------------------------------------------------------------------------------------------------------ probabilities
+
+
+def _binary_cross_entropy(input: Array, target: Array, weight: Array | None, reduction: str) -> Array:
+    check_equal_shapes("BinaryCrossEntropy", input, target)
+    tiny = 1e-12  # logarithms stay finite at 0 and 1, as MindSpore's do
+    loss = -(target * jnp.log(jnp.maximum(input, tiny)) + (1 - target) * jnp.log(jnp.maximum(1 - input, tiny)))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@operator("BinaryCrossEntropy(reduction)", function="", mint="nn.functional.binary_cross_entropy")
+def _binary_cross_entropy_primitive(
+    input: Array, target: Array, weight: Array | None = None, reduction: Reduction = "mean"
+) -> Array:
+    """Cross entropy of the probabilities `input` with the probabilities `target`, each element times `weight`."""
+    return _binary_cross_entropy(input, target, weight, reduction)
+
+
+@operator(function="binary_cross_entropy")
+def binary_cross_entropy(
+    logits: Array, labels: Array, weight: Array | None = None, reduction: Reduction = "mean"
+) -> Array:
+    """Cross entropy of the probabilities `logits` (despite the name) with `labels`, each element times `weight`."""
+    return _binary_cross_entropy(logits, labels, weight, reduction)
+
+
+@operator("BCEWithLogitsLoss(reduction)", function="")
+def _bce_with_logits(
+    input: Array,
+    target: Array,
+    weight: Array | None = None,
+    posWeight: Array | None = None,  # noqa: N803 - MindSpore's name
+    reduction: Reduction = "mean",
+) -> Array:
+    """Cross entropy of sigmoid(`input`) with `target`; `posWeight` counts for the positive part, `weight` for all."""
+    check.floating("BCEWithLogitsLoss", input=input, target=target)
+    check.broadcast("BCEWithLogitsLoss", input, target)
+    positive = jax.nn.log_sigmoid(input) * (1 if posWeight is None else posWeight)
+    loss = -(target * positive + (1 - target) * jax.nn.log_sigmoid(-input))
+    return reduced(loss if weight is None else loss * weight, reduction)
+
+
+@operator("SigmoidCrossEntropyWithLogits", function="")
+def _sigmoid_cross_entropy(logits: Array, label: Array) -> Array:
+    """Cross entropy of sigmoid(`logits`) with the probabilities `label`, element by element, without overflow."""
+    check_equal_shapes("SigmoidCrossEntropyWithLogits", logits, label)
+    return jax.nn.softplus(logits) - logits * label
+
+
+def _kl_div(logits: Array, labels: Array, reduction: str) -> Array:
+    check.floating("KLDivLoss", logits=logits, labels=labels)
+    check_equal_shapes("KLDivLoss", logits, labels)
+    loss = jnp.where(labels > 0, xlogy(labels, jnp.where(labels > 0, labels, 1)) - labels * logits, 0)
+    if reduction == "batchmean":
+        return jnp.sum(loss) / logits.shape[0]
+    return reduced(loss, reduction)
+
+
+@operator("KLDivLoss(reduction)", function="kl_div")
+def kl_div(logits: Array, labels: Array, reduction: Literal["none", "mean", "batchmean", "sum"] = "mean") -> Array:
+    """Divergence (Kullback & Leibler 1951) of the distribution `labels` from the one whose logarithm is `logits`."""
+    return _kl_div(logits, labels, reduction)
+
+
+@operator(function="", mint="nn.functional.kl_div")
+def _mint_kl_div(
+    input: Array,
+    target: Array,
+    reduction: Literal["none", "mean", "batchmean", "sum"] = "mean",
+    log_target: bool = False,
+) -> Array:
+    """As `ops.kl_div`; with `log_target` the target is given as logarithms too."""
+    return _kl_div(input, jnp.exp(target) if log_target else target, reduction)
+
+
+@operator("NLLLoss(reduction, ignore_index)", function="")
+def _nll_loss(
+    logits: Array, labels: Array, weight: Array, reduction: Reduction = "mean", ignore_index: int = -100
+) -> tuple[Array, Array]:
+    """Negative of the log-probabilities `logits` (n, classes) at `labels` (n,), and the sum of the weights that count."""
+    check.floating("NLLLoss", logits=logits, weight=weight)
+    check.integral("NLLLoss", labels=labels)
+    check.rank("NLLLoss", (1, 2), logits=logits)
+    kept = labels != ignore_index
+    index = jnp.where(kept, labels, 0)
+    share = jnp.where(kept, weight[index], 0)
+    loss = -jnp.take_along_axis(logits, index[..., None], -1)[..., 0] * share
+    total = jnp.sum(share)
+    return reduced(loss, reduction, total), total
+
+
+@operator(function="gaussian_nll_loss")
+def gaussian_nll_loss(
+    x: Array, target: Array, var: Array, full: bool = False, eps: float = 1e-06, reduction: Reduction = "mean"
+) -> Array:
+    """Negative logarithm of the normal density at `target` with mean `x` and variance `var` (at least `eps`).
+
+    `full` adds the constant part. The gradient does not see that the variance is limited.
+    """
+    check.floating("gaussian_nll_loss", x=x, target=target, var=var)
+    limited = var + jax.lax.stop_gradient(jnp.maximum(eps - var, 0))
+    loss = (jnp.log(limited) + jnp.square(target - x) / limited) / 2
+    return reduced(loss + math.log(2 * math.pi) / 2 if full else loss, reduction)

@@ -12,10 +12,13 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.ir.errors import SporaxValueError
 from sporax.ops._core import check
-from sporax.ops._core.operator import Array, operator
-from sporax.ops.nn.spatial_convolution import Edges, PadMode, Setting, edges, per_dim, resolved_edges
+from sporax.ops._core.operator import FUNCTIONS, Array, operator
+from sporax.ops._core.spatial_settings import per_dim
+from sporax.ops.nn.convolution import Edges, PadMode, Setting, edges, resolved_edges
 
 # ---------------------------------------------------------------------------------------------------------- the windows
+
+Window = int | tuple[int, ...]
 
 
 def _with_ceil(sizes: Any, window: Any, stride: Any, around: Edges) -> Edges:
@@ -215,7 +218,10 @@ def _lp_pool(dims: int) -> None:
 
 
 _lp_pool(1)
+
+
 _lp_pool(2)
+
 
 # -------------------------------------------------------------------------------------------------------------- maxima
 
@@ -287,6 +293,8 @@ def _max_pool_with_ceil_first(name: str, dims: int, first: str) -> Any:
 
 
 operator(function="max_pool3d")(_max_pool_with_ceil_first("max_pool3d", 3, "x"))
+
+
 operator(function="", mint="nn.functional.max_pool2d")(_max_pool_with_ceil_first("max_pool2d", 2, "input"))
 
 
@@ -398,86 +406,20 @@ def _max_unpool(dims: int) -> None:
 for _dims in (1, 2, 3):
     _max_unpool(_dims)
 
-# ------------------------------------------------------------------------------------------- to a given output size
+
+def _max_unpool_class(dims: int, layout: str) -> None:
+    name = f"MaxUnpool{dims}D"
+
+    @operator(f"{name}(ksize, strides, pads, output_shape, data_format)", function="", composed=True)
+    def kernel(
+        x: Array, argmax: Array, ksize: Window, strides: Window = 0, pads: Window = 0, output_shape: tuple[int, ...] = (),
+        data_format: str = layout,
+    ) -> Any:  # fmt: skip
+        """Values put back to where max pooling took them from, zeros elsewhere; `strides` 0: as `ksize`."""
+        check.one_of(name, data_format, (layout,), "data_format")
+        step = None if strides == 0 or strides == (0,) * dims else strides
+        return FUNCTIONS[f"max_unpool{dims}d"](x, argmax, ksize, step, pads, output_shape or None)
 
 
-def _bounds(whole: int, wanted: int) -> list[tuple[int, int]]:
-    """Cell i covers the elements floor(i·whole/wanted) up to ceil((i+1)·whole/wanted)."""
-    return [(cell * whole // wanted, -(-(cell + 1) * whole // wanted)) for cell in range(wanted)]
-
-
-def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
-    check.rank(name, (dims + 1, dims + 2), x=x)
-    check.floating(name, x=x)
-    wanted = output_size if isinstance(output_size, tuple) else (output_size,) * dims
-    if len(wanted) != dims or any(each is not None and each < 1 for each in wanted):
-        raise SporaxValueError(f"For '{name}', 'output_size' must be ints >= 1 or None, but got {output_size}.")
-    return tuple(whole if each is None else each for each, whole in zip(wanted, x.shape[-dims:], strict=True))
-
-
-def _adaptive_mean(name: str, x: Array, output_size: Any, dims: int) -> Array:
-    for dim, wanted in enumerate(_goal(name, x, output_size, dims), start=x.ndim - dims):
-        cells = [jax.lax.slice_in_dim(x, *bound, axis=dim) for bound in _bounds(x.shape[dim], wanted)]
-        x = jnp.concatenate([jnp.mean(cell, dim, keepdims=True) for cell in cells], dim)
-    return x
-
-
-def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool) -> Any:
-    """Maxima, dim by dim from the last, with the positions carried along (the first of equals in row-major order)."""
-    goal = _goal(name, x, output_size, dims)
-    spatial = x.shape[-dims:]
-    places = jnp.broadcast_to(jnp.arange(int(np.prod(spatial)), dtype=jnp.int64).reshape(spatial), x.shape)
-    for dim in reversed(range(x.ndim - dims, x.ndim)):
-        picked = []
-        for bound in _bounds(x.shape[dim], goal[dim - x.ndim]):
-            cell, where = (jax.lax.slice_in_dim(each, *bound, axis=dim) for each in (x, places))
-            best = jnp.argmax(cell, dim, keepdims=True)
-            picked.append([jnp.take_along_axis(each, best, dim) for each in (cell, where)])
-        x, places = (jnp.concatenate(each, dim) for each in zip(*picked, strict=True))
-    return (x, places.astype(jnp.int32) if dims == 3 else places) if index else x
-
-
-def _adaptive_forms(dims: int) -> None:
-    size_type = int | tuple[int | None, ...] | None
-    mean, top = f"adaptive_avg_pool{dims}d", f"adaptive_max_pool{dims}d"
-
-    def average(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]
-        return _adaptive_mean(mean, input, output_size, dims)
-
-    def maximum(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]
-        return _adaptive_max(top, input, output_size, dims, False)
-
-    def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:  # type: ignore[valid-type]
-        return _adaptive_max(top, input, output_size, dims, return_indices)
-
-    for each in (average, maximum, with_indices):
-        each.__annotations__["output_size"] = size_type
-        each.__name__ = mean if each is average else top
-        each.__doc__ = f"{'Means' if each is average else 'Maxima'} that bring the last {dims} dims to `output_size`."
-    if dims != 2:
-        operator(function=mean, mint=f"nn.functional.{mean}")(average)
-        operator(function=top)(maximum if dims == 1 else with_indices)
-    if dims < 3:
-        operator(function="", mint=f"nn.functional.{top}")(with_indices)
-
-
-for _dims in (1, 2, 3):
-    _adaptive_forms(_dims)
-
-
-@operator("AdaptiveAvgPool2D(output_size)", function="")
-def _adaptive_avg_pool2d(input_x: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
-    """Means that bring the last 2 dims to `output_size`; None keeps a size."""
-    return _adaptive_mean("AdaptiveAvgPool2D", input_x, output_size, 2)
-
-
-@operator("AdaptiveAvgPool3D(output_size)", function="")
-def _adaptive_avg_pool3d(x: Array, output_size: int | tuple[int | None, ...] | None) -> Array:
-    """Means that bring the last 3 dims to `output_size`; None keeps a size."""
-    return _adaptive_mean("AdaptiveAvgPool3D", x, output_size, 3)
-
-
-@operator("AdaptiveMaxPool2D(output_size)", function="")
-def _adaptive_max_pool2d(input: Array, output_size: int | tuple[int | None, ...] | None) -> tuple[Array, Array]:
-    """Maxima that bring the last 2 dims to `output_size`, and their positions in the flattened image."""
-    return _adaptive_max("AdaptiveMaxPool2D", input, output_size, 2, True)
+_max_unpool_class(2, "NCHW")
+_max_unpool_class(3, "NCDHW")

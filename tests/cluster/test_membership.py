@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from sporax.cluster import ports
+from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.membership import Membership, join
+from sporax.cluster.rendezvous import Cluster, Phase
+from sporax.cluster.scheduler import Scheduler, serve_cluster
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.launch import ports
-from sporax.launch.environment import RankEnvironment, Role
-from sporax.launch.membership import Membership, join
-from sporax.launch.rendezvous import Cluster, Phase
-from sporax.launch.scheduler import Scheduler, serve_cluster
 
 
 def place(port: int, size: int, name: str, rank: int | None = None, timeout_seconds: float = 30) -> RankEnvironment:

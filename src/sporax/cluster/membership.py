@@ -25,9 +25,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sporax.cluster import ports
+from sporax.cluster.environment import RankEnvironment, Role
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.launch import ports
-from sporax.launch.environment import RankEnvironment, Role
 
 _RETRY_SECONDS = 0.2
 _GRACE_SECONDS = 10.0  # the scheduler keeps the time; its word that time is up needs a moment to arrive

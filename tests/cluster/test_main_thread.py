@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from sporax.runtime import main_thread
+from sporax.cluster import main_thread
 
 SEEN: dict[str, float] = {}
 

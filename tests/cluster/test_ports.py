@@ -2,8 +2,8 @@ import socket
 
 import pytest
 
+from sporax.cluster import ports
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.launch import ports
 
 
 def test_what_is_local():

@@ -4,12 +4,12 @@
 * A rank that is killed, or whose machine is gone, is noticed by the scheduler (its connection breaks) or, where there is
   none, by JAX's heartbeats. The other ranks may be waiting in an exchange that will never finish: they are ended.
 * A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: others wait in an exchange that
-  it has not begun, which ranks of one machine tell each other on a *board* (`sporax.runtime.board`). As long as nobody
+  it has not begun, which ranks of one machine tell each other on a *board* (`sporax.cluster.board`). As long as nobody
   waits, nobody is judged. A rank for which others wait examines itself, and says in its report where its main thread is:
 
   - it sleeps, or waits for a lock or for something that does not come: all ranks have been idle for `SPORAX_IDLE_TIMEOUT`
     seconds. (On CPUs: a rank that waits for a GPU looks idle too, so there this is off unless the variable is set.)
-  - its main thread goes in circles for as long (`sporax.runtime.main_thread`).
+  - its main thread goes in circles for as long (`sporax.cluster.main_thread`).
 
   Those who wait find a process that is stopped, ranks that wait for each other in different exchanges, or that have left too
   early. A rank that computes, compiles or evaluates is left alone; it has `SPORAX_EXCHANGE_TIMEOUT` seconds.
@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from sporax.cluster import main_thread
+from sporax.cluster.board import Board, Idleness
+from sporax.cluster.membership import Membership
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.launch.membership import Membership
-from sporax.runtime import main_thread
-from sporax.runtime.board import Board, Idleness
 
 HEARTBEAT_SECONDS = 15
 """A rank that has sent no heartbeat for so long (its machine is gone) counts as lost."""

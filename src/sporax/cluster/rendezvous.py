@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sporax.launch.environment import Role, join_address
+from sporax.cluster.environment import Role, join_address
 
 
 class Phase(Enum):

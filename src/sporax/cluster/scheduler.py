@@ -19,10 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from sporax.ir.errors import SporaxRuntimeError
-from sporax.launch import ports
-from sporax.launch.environment import RankEnvironment, Role
-from sporax.launch.rendezvous import (
+from sporax.cluster import ports
+from sporax.cluster.environment import RankEnvironment, Role
+from sporax.cluster.rendezvous import (
     Announce,
     Await,
     Cluster,
@@ -38,6 +37,7 @@ from sporax.launch.rendezvous import (
     Watching,
     Welcome,
 )
+from sporax.ir.errors import SporaxRuntimeError
 
 _MAX_MESSAGE_BYTES = 65536
 _VANISHED = "ended without saying goodbye (killed, or its machine is gone)"

@@ -15,7 +15,7 @@ import sporax as ms
 from sporax import Tensor, ops
 from sporax.ops._core.operator import PRIMITIVES
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 NAMES = json.loads((GOLDEN / "names.json").read_text())["names"]
 KINDS = json.loads((GOLDEN / "kinds.json").read_text())["kinds"]
 LISTED = """

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sporax.launch.environment import Role
-from sporax.launch.rendezvous import (
+from sporax.cluster.environment import Role
+from sporax.cluster.rendezvous import (
     Announce,
     Await,
     Cluster,

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from sporax.launch.environment import RankEnvironment
-from sporax.runtime.board import Board, Idleness
+from sporax.cluster.board import Board, Idleness
+from sporax.cluster.environment import RankEnvironment
 
 SECONDS = 2
 SLEEPS = "import time; time.sleep(60)"

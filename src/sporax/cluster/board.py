@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sporax.launch.environment import RankEnvironment
+from sporax.cluster.environment import RankEnvironment
 
 _PROCESS, _BEGUN, _WAITING = range(3)
 _LEAVING = -1
