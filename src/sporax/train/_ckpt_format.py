@@ -11,6 +11,7 @@ further dependency, streams tensors to the file without a second copy, and can s
 
 from __future__ import annotations
 
+import reprlib
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.train._entries import CorruptCheckpointError, Entry, array_from
+from sporax.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from
 
 SLICE_BYTES = 512 << 20
 """Tensors larger than this are written as several Values."""
@@ -95,10 +96,19 @@ def read(content: memoryview) -> Iterator[Entry]:
         raise CorruptCheckpointError("it is empty")
     name, dims, kind = "", tuple[int, ...](), ""
     parts: list[memoryview] = []
+    done: set[str] = set()
     for tag, shape, tensor_type, data in _values(_without_checksum(content)):
         if parts and tag != name:
             yield _entry(name, dims, kind, parts)
             parts = []
+            done.add(name)
+        if tag in done:
+            raise CorruptCheckpointError(f"parameter '{tag}' is there twice")
+        if parts and (shape, tensor_type) != (dims, kind):
+            raise CorruptCheckpointError(
+                f"parameter '{tag}' is there twice, or its slices do not fit: one is {reprlib.repr(dims)} of {kind!r}, another "
+                f"{reprlib.repr(shape)} of {tensor_type!r}"
+            )
         name, dims, kind = tag, shape, tensor_type
         parts.append(data)
     if parts:
@@ -153,6 +163,10 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     for number, value in _fields(fields[2], name):
         if number == 1:
             dims.extend(_integers(value))
+            if len(dims) > MAX_DIMS:
+                raise CorruptCheckpointError(
+                    f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has more"
+                )
         elif number == 2:
             kind = _text(_message(value, name))
         elif number == 3:
@@ -167,7 +181,9 @@ def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview])
     if kind == _TEXT_TYPE:
         return Entry(name, _text(data, "utf-32-le").rstrip("\0"))
     if kind not in _DTYPES:
-        raise CorruptCheckpointError(f"parameter '{name}' has dtype '{kind}', which is none of {sorted(_DTYPES)}")
+        raise CorruptCheckpointError(
+            f"parameter '{name}' has dtype {reprlib.repr(kind)}, which is none of {sorted(_DTYPES)}"
+        )
     dtype = _DTYPES[kind]
     shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
     return Entry(name, array_from(name, data, shape, dtype))

@@ -69,7 +69,7 @@ def save_checkpoint(
         append_dict: further numbers, strings or Tensors to store by name.
         enc_key, enc_mode: encryption is not offered.
         choice_func: says by name which Parameters to save.
-        crc_check: append a checksum. It is compared whenever the file is read.
+        crc_check: accepted for compatibility: a checksum is always written, and compared whenever the file is read.
         format: ``"ckpt"`` (MindSpore's) or ``"safetensors"``.
         kwargs: ``remove_redundancy``: noted in a safetensors file; others are refused.
 
@@ -90,7 +90,7 @@ def save_checkpoint(
         _safetensors_format.check(entries)
     if context.plans_only():
         return  # `sporax plan` leaves no files
-    work = partial(_write, path, kind, entries, crc_check, metadata)
+    work = partial(_write, path, kind, entries, metadata)
     if async_save:
         writer.start(work)
     else:
@@ -98,14 +98,14 @@ def save_checkpoint(
         work()
 
 
-def _write(path: Path, kind: str, entries: list[Entry], with_crc: bool, metadata: dict[str, str]) -> None:
+def _write(path: Path, kind: str, entries: list[Entry], metadata: dict[str, str]) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"For 'save_checkpoint', the directory '{path.parent}' must exist, but does not.")
     with atomic_write(path) as file:
         if kind == "ckpt":
-            _ckpt_format.write(file, entries, with_crc=with_crc)
+            _ckpt_format.write(file, entries, with_crc=True)
         else:
-            _safetensors_format.write(file, entries, with_crc=with_crc, metadata=metadata)
+            _safetensors_format.write(file, entries, with_crc=True, metadata=metadata)
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
