@@ -62,7 +62,7 @@ class OperatorPlan:
     bodies: tuple[Plan, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """How a step is cut.
 
@@ -88,6 +88,8 @@ class Plan:
     def __str__(self) -> str:
         cut = sum(any(each.assignment) for each in self.operators)
         return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators cut)"
+
+    __repr__ = __str__
 
     @property
     def fusion_is_free(self) -> bool:

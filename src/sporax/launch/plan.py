@@ -209,7 +209,8 @@ def _plan(program: target.Target, show: Show) -> int:
 def _without_step(program: target.Target) -> str:
     """What to say of a script that came to its end."""
     told = (
-        f"'{program}' has ended without a training step: nothing in it computes gradients of Parameters, runs in 'parallel_mode' "
+        f"'{program}' has ended without a step that is cut over devices: nothing in it computes gradients of "
+        "Parameters, runs in 'parallel_mode' "
         "'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
     )
     return f"{told} {_misspelt(program)}".rstrip()

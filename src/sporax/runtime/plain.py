@@ -41,7 +41,7 @@ from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlannedFunction(Answers):
     """A function, and how to cut it over devices. Made by `plan`.
 

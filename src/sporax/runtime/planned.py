@@ -77,7 +77,7 @@ class Argument:
     trainable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlannedStep(Answers):
     """A compiled step of the global view.
 

@@ -94,10 +94,20 @@ def read(content: memoryview) -> Iterator[Entry]:
     """
     if not content:
         raise CorruptCheckpointError("it is empty")
+    body, mismatch = _without_checksum(content)
+    try:
+        yield from _entries(body)
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
+    if mismatch:
+        raise CorruptCheckpointError(mismatch)
+
+
+def _entries(content: memoryview) -> Iterator[Entry]:
     name, dims, kind = "", tuple[int, ...](), ""
     parts: list[memoryview] = []
     done: set[str] = set()
-    for tag, shape, tensor_type, data in _values(_without_checksum(content)):
+    for tag, shape, tensor_type, data in _values(content):
         if parts and tag != name:
             yield _entry(name, dims, kind, parts)
             parts = []
@@ -132,15 +142,16 @@ def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, me
         raise CorruptCheckpointError(f"{error} ({place})") from None
 
 
-def _without_checksum(content: memoryview) -> memoryview:
+def _without_checksum(content: memoryview) -> tuple[memoryview, str]:
+    """The message, and what is wrong with its checksum; "" where it has none, or a right one."""
     start = len(content) - len(_CRC_TAG) - _CRC_BYTES
     if start < 0 or content[start : start + len(_CRC_TAG)] != _CRC_TAG:
-        return content
+        return content, ""
     written = int.from_bytes(content[start + len(_CRC_TAG) :], "big")
     found = zlib.crc32(content[:start])
-    if written != found:
-        raise CorruptCheckpointError(f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}")
-    return content[:start]
+    if written == found:
+        return content[:start], ""
+    return content[:start], f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}"
 
 
 def has_checksum(content: memoryview) -> bool:
@@ -200,7 +211,9 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
             yield number, value
             continue
         if kind not in (_BYTES, _FIXED32, _FIXED64):
-            raise CorruptCheckpointError(_at(f"byte {place} is no field of a checkpoint", where))
+            cut = bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
+            problem = "its checksum is cut off" if cut else f"byte {place} is no field of a checkpoint"
+            raise CorruptCheckpointError(_at(problem, where))
         size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
         if kind == _BYTES:
             size, place = _read_varint(content, place, where)

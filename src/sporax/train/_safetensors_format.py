@@ -119,8 +119,8 @@ def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     if packed is not None:
         raise CorruptCheckpointError(f"parameter '{packed}' has dtype {metadata[packed]}, which cannot be loaded here")
     places = {name: _place(name, told) for name, told in header.items()}
-    _check_places(places, len(content) - start)
     entries = [_entry(name, header[name], places[name], content[start:]) for name in sorted(header)]
+    _check_places(places, len(content) - start)
     if "crc_num" in metadata and (found := checksum(entries)) != _number(metadata["crc_num"]):
         raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
     return entries, metadata
@@ -173,10 +173,6 @@ def _check_places(places: dict[str, tuple[int, int]], size: int) -> None:
     """Every byte of the values belongs to one parameter, so that a file cannot claim more memory than it has bytes."""
     expected = 0
     for name, (begin, end) in sorted(places.items(), key=lambda item: item[1]):
-        if end > size:
-            raise CorruptCheckpointError(
-                f"parameter '{name}' ends at byte {end} of the values, but there are only {size}: the file is cut off"
-            )
         if begin != expected:
             problem = "overlaps another one" if begin < expected else "leaves a gap before it"
             raise CorruptCheckpointError(
@@ -188,10 +184,15 @@ def _check_places(places: dict[str, tuple[int, int]], size: int) -> None:
 
 
 def _entry(name: str, told: Any, place: tuple[int, int], data: memoryview) -> Entry:
-    dtype = told.get("dtype")
+    dtype: Any = told.get("dtype")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise CorruptCheckpointError(
-            f"parameter '{name}' has dtype {reprlib.repr(dtype)}, which is none of {sorted(_DTYPES)}"
+            f"the header's entry for parameter '{name}' is broken: 'dtype' must be one of {sorted(_DTYPES)}, but it is "
+            f"{reprlib.repr(dtype)}"
         )
     shape = check_shape(name, told.get("shape"))
+    if place[1] > len(data):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' ends at byte {place[1]} of the values, but there are only {len(data)}: the file is cut off"
+        )
     return Entry(name, array_from(name, data[slice(*place)], shape, _DTYPES[dtype]))

@@ -18,6 +18,9 @@ from typing import Any
 from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.planner.solver.graph import CostGraph
 
+MAX_BYTES = 2 << 30
+"""Of a file, decompressed; a small file may claim to hold any amount. The largest graphs of the IOPDDL contest have 1 GB."""
+
 
 def read_graph(path: str | Path, max_bytes: int = MAX_BYTES) -> CostGraph:
     """Reads a cost graph from a JSON file, gzipped or not.
@@ -36,10 +39,6 @@ def read_choices(path: str | Path, max_bytes: int = MAX_BYTES) -> list[int]:
         SporaxValueError: the file cannot be read or decoded, or holds something else.
     """
     return _whole(load_json(path, max_bytes), str(path))
-
-
-MAX_BYTES = 2 << 30
-"""Of a file, decompressed; a small file may claim to hold any amount. The largest graphs of the IOPDDL contest have 1 GB."""
 
 
 def load_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
@@ -118,7 +117,9 @@ def _edges(edges: dict[str, Any], costs: list[list[float]], source: str) -> Iter
             )
         values = _numbers(table, f"{source}: edges.costs[{i}]", whole=False)
         if not all(0 <= node < len(costs) for node in pair):
-            raise SporaxValueError(f"For '{where}', nodes must be from 0 to {len(costs) - 1}, but got {_brief(pair)}.")
+            raise SporaxValueError(
+                f"For '{source}', edge {i} must join nodes below {len(costs)}, but got nodes {_brief(pair)}."
+            )
         if len(pair) == 2:
             yield pair[0], pair[1], values
         else:
