@@ -4,7 +4,7 @@ Networks of five kinds on one- and two-dimensional meshes, with as much memory a
 search. Each plan's predicted time is compared with the optimum that the integer program proves.
 
     python benchmarks/plan_quality.py --suite transformer --hardware h200
-    python benchmarks/plan_quality.py --only-limits --mesh 8 --mesh 2x4 --table    # the table of docs/automatic_parallel.md
+    python benchmarks/plan_quality.py --only-limits --mesh 8 --mesh 2x4 --table
 
 The networks are those of the tests (`tests/planner/search/networks.py`).
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -17,7 +19,7 @@ def run_check() -> None:
     Raises:
         SporaxRuntimeError: the result is wrong.
     """
-    product = ops.matmul(Tensor(np.full((2, 3), 2.0, np.float32)), Tensor(np.ones((3, 2), np.float32))).asnumpy()
+    product: Any = ops.matmul(Tensor(np.full((2, 3), 2.0, np.float32)), Tensor(np.ones((3, 2), np.float32))).asnumpy()
     if not np.array_equal(product, np.full((2, 2), 6.0, np.float32)):
         raise SporaxRuntimeError(
             f"For 'run_check', a 2x3 by 3x2 product of twos and ones must be all 6, but got {product}."

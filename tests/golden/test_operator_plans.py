@@ -73,7 +73,7 @@ def strategies(step):
         mark = operator.operation.params["mark"] if operator.name == MARK else None
         if isinstance(mark, OperatorMark) and mark.side is Side.IN and mark.operator not in FOLLOW | OWN_ENTRIES:
             places = [
-                step.plan.settled[tensor].placement if tensor in step.plan.settled else placement
+                step.plan.reshardings[tensor].placement if tensor in step.plan.reshardings else placement
                 for tensor, placement in zip(operator.results, cut.operands, strict=True)
             ]
             found.setdefault(mark.operator, []).append([list(each.parts(step.plan.mesh)) for each in places])
@@ -103,8 +103,8 @@ def test_every_rank_uses_the_same_slices_of_weights(name):
     kept = {each.tensor: placement for each, placement in zip(step.graph.inputs, step.plan.inputs, strict=True)}
     for weight, tensor in weights.items():
         shape, layout = step.graph.tensors[tensor].shape, recorded[weight]
-        settlement = step.plan.settled.get(tensor)
-        used = kept[tensor] if settlement is None else settlement.placement
+        resharding = step.plan.reshardings.get(tensor)
+        used = kept[tensor] if resharding is None else resharding.placement
         assert [used.block(shape, mesh, rank) for rank in range(NUM_DEVICES)] == slices(
             layout["matrix"], layout["map"], shape
         )
@@ -119,7 +119,7 @@ def collectives(step):
     found = {"forward": [], "backward": [], "weights": []}
     for together in schedule(graph, step.plan):
         for transfer in together:
-            reason = transfer.settlement.reason if transfer.settlement else ""
+            reason = transfer.resharding.reason if transfer.resharding else ""
             backward = graph.operators[transfer.operator].backward
             part = "weights" if reason.startswith(("gradient of", "weight")) else "backward" if backward else "forward"
             size = graph.tensors[transfer.tensor].itemsize

@@ -116,11 +116,11 @@ def test_level_3_gathers_twice_what_the_backward_pass_reads():
 
 def gradient_moves(planned):
     together = schedule(planned.graph, planned.plan)
-    transfers = [each for group in together for each in group if each.settlement is not None]
+    transfers = [each for group in together for each in group if each.resharding is not None]
     return Counter(
         move.kind.value
         for each in transfers
-        if "gradient of" in each.settlement.reason
+        if "gradient of" in each.resharding.reason
         for move in each.redistribution.moves
         if move.kind is not MoveKind.SLICE  # micro batches of 4 rows are cut over 4 devices
     )

@@ -9,7 +9,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import Input, Operator, OperatorGraph
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.check import check_plan
 
 MESH = DeviceMatrix((2, 2))
@@ -43,8 +43,8 @@ def test_a_plan_that_fits_passes():
     ({"inputs": (PARTS, ROWS), "outputs": (PARTS,)}, "input w must be complete"),
     ({"inputs": (Placement(((0, 1), (2,))), ROWS)}, "must be cut by axes of"),
     ({"inputs": (Placement(((0,),)), ROWS)}, r"input w of shape \(4, 4\) must be divisible"),
-    ({"settled": {9: Settlement(WHOLE)}}, "a settled tensor must be one of 3"),
-    ({"settled": {2: Settlement(Placement(((0,),)))}}, "settled tensor 2"),
+    ({"reshardings": {9: Resharding(WHOLE)}}, "a resharded tensor must be one of 3"),
+    ({"reshardings": {2: Resharding(Placement(((0,),)))}}, "resharded tensor 2"),
     ({"operators": (replace(CUT_K, assignment=((0,), (0,), (), (), ())),)}, "every axis must be assigned to one factor"),
     ({"operators": (replace(CUT_K, operands=(ROWS, ROWS)),)}, r"operands must lie at \['\[-, 0\]', '\[0, -\]'\]"),
     ({"operators": (replace(CUT_K, results=(WHOLE,)),)}, "results must lie at"),

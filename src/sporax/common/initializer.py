@@ -8,9 +8,9 @@ a Parameter created in slices the same as a whole one: threefry bits depend on t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -74,13 +74,15 @@ class BoundInitializer:
             self.recipe._initialize(array)
             arranged = array if arrange is None else arrange(jnp.asarray(array))
             return jnp.asarray(arranged) if sharding is None else place(arranged, sharding)
-        maker = _maker(type(self.recipe), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange)
+        maker = _maker(
+            cast("Any", type(self.recipe)), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange
+        )
         return maker(self.recipe, self.ticket)
 
 
 @lru_cache(maxsize=512)
 def _maker(
-    kind: type[Initializer],
+    kind: Hashable,
     settings: tuple[Any, ...],
     shape: Shape,
     dtype: Any,
@@ -124,7 +126,7 @@ def initializer(init: Any, shape: Any = None, dtype: DType = dtypes.float32) -> 
     if sizes is None:
         raise SporaxValueError("For 'initializer', 'shape' must be given unless 'init' is a Tensor.")
     if isinstance(init, str):
-        init = _by_name(init)
+        init = by_name(init)
     elif isinstance(init, int | float):
         init = Constant(init)
     return Tensor(shape=sizes, dtype=dtype, init=init)
@@ -165,7 +167,8 @@ def _named(*names: str) -> Callable[[type[Initializer]], type[Initializer]]:
     return register
 
 
-def _by_name(name: str) -> Initializer:
+def by_name(name: str) -> Initializer:
+    """The Initializer registered under a name."""
     kind = _NAMES.get(name.lower())
     if kind is None:
         raise SporaxValueError(f"For 'initializer', no initializer is called '{name}'; known: {sorted(_NAMES)}.")

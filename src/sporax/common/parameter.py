@@ -7,17 +7,19 @@ running frame, outside it is the array it holds. It also carries the marks that 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import joint, state
+from sporax.runtime import joint, parameter_server, state
 
 _unnamed = itertools.count(1)
 _laziness = 0
@@ -52,9 +54,12 @@ class Parameter(Tensor):
         "_requires_grad",
         "by_initializer",
         "cache_enable",
+        "init_in_server",
         "is_init",
+        "is_param_ps",
         "joint",
         "parts",
+        "server_rows",
         "sliced",
         "unique",
     )
@@ -76,6 +81,8 @@ class Parameter(Tensor):
         self._layerwise_parallel = _flag("layerwise_parallel", layerwise_parallel)
         self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
         self._comm_fusion = 1
+        self.is_param_ps = self.init_in_server = self.cache_enable = False
+        self.server_rows: parameter_server.RowCache | None = None
 
     def _take_values(self, source: Any) -> None:
         self._initializer = None
@@ -162,6 +169,21 @@ class Parameter(Tensor):
         if value < 0:
             raise SporaxValueError(f"For 'Parameter', 'comm_fusion' must be >= 0, but got {value}.")
         self._comm_fusion = value
+
+    def set_param_ps(self, init_in_server: bool = False) -> None:
+        """Let parameter servers keep and update it. Call it before the optimizer is made.
+
+        Args:
+            init_in_server: the servers make the first values; for embedding tables only.
+
+        Raises:
+            SporaxRuntimeError: parameter servers are not switched on, MS_ROLE is no role, PYNATIVE_MODE, values that are
+                no embedding table, or more than 2 GiB of them.
+            SporaxTypeError: `init_in_server` is not a bool.
+        """
+        _flag("init_in_server", init_in_server)
+        _check_may_be_served(self, init_in_server)
+        self.is_param_ps, self.init_in_server = True, init_in_server
 
     @property
     def data(self) -> Parameter:
@@ -250,7 +272,7 @@ class Parameter(Tensor):
         """Convert the values in place; returns the new dtype."""
         return super().set_dtype(dtype)
 
-    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:
+    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:  # type: ignore[override]
         """Make the values of a lazily initialised Parameter now; one that has values stays as it is.
 
         Raises:
@@ -325,6 +347,32 @@ class no_init_parameters:  # noqa: N801 - MindSpore's name
     def __exit__(self, *_: object) -> None:
         global _laziness
         _laziness -= 1
+
+
+def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
+    """Raise unless servers can keep this Parameter under the present settings."""
+    config = context.ps_snapshot()
+    role = os.environ.get("MS_ROLE") or config.ms_role
+    problem = ""
+    if not config.enable_ps:
+        problem = "'enable_ps' must be True: call set_ps_context(enable_ps=True) before init()"
+    elif role not in parameter_server.ROLES:
+        problem = f"'MS_ROLE' must be one of {list(parameter_server.ROLES)}, but got '{role}'"
+    elif not context.graph_mode():
+        problem = "the mode must be GRAPH_MODE, but it is PYNATIVE_MODE"
+    elif init_in_server and not parameter.name.endswith("embedding_table"):
+        problem = (
+            f"'init_in_server' is for embedding tables, whose names end with 'embedding_table', not '{parameter.name}'"
+        )
+    elif not jnp.issubdtype(parameter.dtype.np_dtype, jnp.floating):
+        problem = f"parameter '{parameter.name}' must be of floats, but is {parameter.dtype}"
+    elif parameter.size * parameter.itemsize > _MOST_SERVED_BYTES:
+        problem = f"parameter '{parameter.name}' must have at most {_MOST_SERVED_BYTES} bytes, but has more"
+    if problem:
+        raise SporaxRuntimeError(f"For 'set_param_ps', {problem}.")
+
+
+_MOST_SERVED_BYTES = 2**31 - 1  # MindSpore's limit for one weight
 
 
 def _renamed(parameter: Parameter, name: str) -> Parameter:

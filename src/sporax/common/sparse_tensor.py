@@ -31,6 +31,9 @@ class RowTensor:
     """
 
     __slots__ = ("dense_shape", "indices", "values")
+    indices: Tensor
+    values: Tensor
+    dense_shape: tuple[int, ...]
 
     def __init__(
         self,

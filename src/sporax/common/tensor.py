@@ -8,7 +8,7 @@ conversion to and from numpy and DLPack, indexing, and its registration as a pyt
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -270,7 +270,7 @@ class Tensor:
         return _concrete(self.array, "__dlpack__").__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
+        return self.array.__dlpack_device__()  # type: ignore[attr-defined]
 
     def _scalar(self, what: str) -> np.ndarray[Any, Any]:
         values = np.asarray(_concrete(self.array, what))
@@ -441,7 +441,7 @@ def _listing(array: jax.Array) -> str:
         texts = {value: f"{value: .{digits}e}" for value in values.ravel().tolist()}
     width = max(map(len, texts.values()))
     formats = {"float_kind": lambda value: texts.get(float(value), "nan").rjust(width)}
-    return np.array2string(values, separator=", ", formatter=formats).replace(", ...,", " ...")
+    return np.array2string(values, separator=", ", formatter=cast("Any", formats)).replace(", ...,", " ...")
 
 
 def _concrete(array: jax.Array, what: str) -> Any:

@@ -9,7 +9,7 @@ import jax
 
 from sporax import context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import collectives, distributed, groups
+from sporax.runtime import collectives, distributed, groups, parameter_server
 
 HCCL_WORLD_COMM_GROUP, NCCL_WORLD_COMM_GROUP, MCCL_WORLD_COMM_GROUP = groups.WORLD_GROUPS
 _BACKENDS = {"hccl": HCCL_WORLD_COMM_GROUP, "nccl": NCCL_WORLD_COMM_GROUP, "mccl": MCCL_WORLD_COMM_GROUP}
@@ -48,12 +48,31 @@ def init(backend_name: str | None = None) -> None:
         raise SporaxRuntimeError(
             f"For 'init', 'backend_name' must be one of {list(_BACKENDS)}, but got '{backend_name}'."
         )
+    if context.ps_snapshot().enable_ps:
+        _join_parameter_servers()
+        return
     world = collectives.meet()
     on_gpu = jax.default_backend() == "gpu"
     if backend_name == "nccl" and not on_gpu:
         raise SporaxRuntimeError("For 'init', 'backend_name' is 'nccl', which needs GPUs, but JAX found none here.")
     context.set_world(world.size, world.rank)
     GlobalComm.BACKEND = backend_name or ("nccl" if on_gpu else "mccl")
+    GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
+    GlobalComm.INITED = True
+
+
+def _join_parameter_servers() -> None:
+    """Take this process's role beside parameter servers; workers go on, with a rank.
+
+    Workers exchange data with each other in parallel modes that need it. In STAND_ALONE they do not know each other, so
+    one of them can die and come back.
+    """
+    with_ranks = context.snapshot().parallel_mode != "stand_alone"
+    rank, size = parameter_server.start(context.ps_snapshot(), with_ranks=with_ranks)
+    if with_ranks and size > 1:
+        collectives.meet()
+        context.set_world(size, rank)
+    GlobalComm.BACKEND = "nccl" if jax.default_backend() == "gpu" else "mccl"
     GlobalComm.WORLD_COMM_GROUP = _BACKENDS[GlobalComm.BACKEND]
     GlobalComm.INITED = True
 
@@ -79,6 +98,8 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxRuntimeError: no such group, or this rank is not a member.
     """
     members = _find("get_rank", group)
+    if (session := parameter_server.session()) is not None and distributed.world() is None:
+        return session.store.rank
     return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
 
 
@@ -89,6 +110,8 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
     members = _find("get_group_size", group)
+    if parameter_server.session() is not None and distributed.world() is None:
+        return _from_environ("MS_WORKER_NUM", 1)
     return _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from sporax.context._settings import Settings, kind, read, stored
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.placement_config import PsConfig
 
 _SET = "set_ps_context"
@@ -19,7 +19,9 @@ def set_ps_context(**kwargs: Any) -> None:
 
     Args:
         kwargs: ``enable_ps``, ``server_mode``, ``ms_role``, ``worker_num``, ``server_num``, ``scheduler_ip``,
-            ``scheduler_port``, ``enable_ssl``, ``client_password``, ``server_password``, ``config_file_path``.
+            ``scheduler_port``, ``enable_ssl``, ``client_password``, ``server_password``, ``config_file_path``; and two
+            that MindSpore has not: ``staleness`` (0 synchronous, k bounded, -1 unbounded) and ``durability``
+            (``"memory"``, ``"process"``, ``"disk"`` or ``"replica"``), see docs/parameter_server.md.
 
     Raises:
         SporaxValueError: unknown setting.
@@ -74,6 +76,13 @@ def _member(*allowed: str) -> Any:
     return check
 
 
+def _staleness(function: str, key: str, value: Any) -> int:
+    kind(int)(function, key, value)
+    if value < -1:
+        raise SporaxValueError(f"For '{function}', '{key}' must be -1 (unbounded), 0 or positive, but got {value}.")
+    return int(value)
+
+
 _CHECKS = {
     "enable_ps": kind(bool),
     "server_mode": _member("PARAMETER_SERVER"),
@@ -86,6 +95,8 @@ _CHECKS = {
     "client_password": kind(str),
     "server_password": kind(str),
     "config_file_path": kind(str),
+    "staleness": _staleness,
+    "durability": _member("memory", "process", "disk", "replica"),
 }
 _PASSWORDS = ("client_password", "server_password")
 

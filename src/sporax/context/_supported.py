@@ -19,7 +19,7 @@ from sporax.context._search import search_snapshot
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.plan_settings import PlanSettings
-from sporax.planner.report.listeners import conduct
+from sporax.planner.report.listeners import step_execution
 from sporax.runtime import state
 
 
@@ -68,7 +68,7 @@ def plan_settings_of_training() -> PlanSettings | None:
     Raises:
         SporaxRuntimeError: there is one device.
     """
-    if not conduct.plans_all or plan_settings() is not None:
+    if not step_execution.plans_all or plan_settings() is not None:
         return None
     devices = max(snapshot().device_num, jax.device_count())
     if devices == 1:
@@ -82,20 +82,16 @@ def plan_settings_of_training() -> PlanSettings | None:
 
 def plans_only() -> bool:
     """Whether this process makes plans of all training steps and neither trains nor writes."""
-    return conduct.plans_all
+    return step_execution.plans_all
 
 
 def check_step() -> None:
     """Check that a step can be compiled under the present settings, all groups of them.
 
     Raises:
-        SporaxRuntimeError: as `check_supported`; parameter servers or memory offload are switched on.
+        SporaxRuntimeError: as `check_supported`; memory offload is switched on.
     """
     check_supported(snapshot(), world_size())
-    if ps_snapshot().enable_ps:
-        raise SporaxRuntimeError(
-            "For 'set_ps_context', enable_ps=True is not offered yet: parameter-server training cannot run."
-        )
     if memory_offload():
         raise SporaxRuntimeError(
             "For 'set_context', memory_offload='ON' is not offered yet: values cannot be kept on the host."

@@ -1,8 +1,8 @@
 """How the devices of a job (or of one pipeline stage) are arranged: a grid with named axes.
 
-Ranks fill the grid row by row: in the matrix (2, 4), rank 5 stands at coordinates (1, 1). Collectives run between ranks
-that differ only along some axes, and tensors are cut along axes (`sporax.ir.layout`). An axis can be *refined* into
-several smaller ones without moving any rank, which is how two arrangements are brought onto a common one.
+Ranks fill the grid row by row: in the matrix (2, 4), rank 5 has the coordinates (1, 1). Collectives run between ranks
+that differ only along some axes, and tensors are sharded along axes (`sporax.ir.layout`). An axis can be *refined* into
+several smaller ones without moving any rank; this brings two arrangements onto a common one.
 """
 
 from __future__ import annotations

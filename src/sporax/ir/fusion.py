@@ -1,6 +1,6 @@
-"""Which gradients travel together: fusion ids from sizes or positions.
+"""Fusion ids: which gradients share a buffer, by position or by size.
 
-0 travels alone; equal ids above 0 travel in one buffer.
+Id 0 is not fused; equal ids above 0 share one buffer.
 """
 
 from __future__ import annotations

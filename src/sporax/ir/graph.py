@@ -1,11 +1,10 @@
 """A whole step as a graph of operators, without JAX.
 
-The lowering makes it from a step's jaxpr: calls are written out in their callers' place, control flow keeps its bodies as
-graphs of their own. Tensors are numbers; `OperatorGraph.tensors` says what each is. Operators stand in an order in
-which they can run.
+The lowering makes it from the jaxpr of a step: calls are inlined, control flow keeps its bodies as graphs. Tensors are
+numbers; `OperatorGraph.tensors` describes each. Operators are in an order in which they can run.
 
-The boundaries of the facade's operators are operators too: a *mark*, which passes its tensors through and carries a value
-that says where they are (`sporax.ir.marks`).
+The boundaries of the facade's operators are operators too: a *mark* passes its tensors through and carries a value that
+says where they are (`sporax.ir.marks`).
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ class OperatorGraph:
 
     def producers(self) -> dict[int, int]:
         """For every tensor that an operator makes, the position of that operator."""
-        return {tensor: number for number, each in enumerate(self.operators) for tensor in each.results}
+        return {tensor: number for number, operator in enumerate(self.operators) for tensor in operator.results}
 
     def consumers(self) -> dict[int, list[int]]:
         """For every tensor the positions of the operators that read it, in order, once each."""

@@ -1,7 +1,7 @@
-"""What a chip can do, as far as plans need to know it: rates of computing, of memory, and of the links between devices.
+"""Hardware profiles: rates of arithmetic, of memory and of the links between devices.
 
-A profile is a JSON file. Those that come with Sporax are known by name (`known_profiles`); a path reads your own. Numbers
-are nominal rates; `compute_efficiency` and `memory_efficiency` say what share of them programs reach.
+A profile is a JSON file. Those that come with Sporax are known by name (`known_profiles`); a path reads your own.
+Numbers are nominal rates; `compute_efficiency` and `memory_efficiency` say what share of them programs reach.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class HardwareProfile:
 
 def known_profiles() -> tuple[str, ...]:
     """Names of the profiles that come with Sporax."""
-    names = (each.name for each in _folder().iterdir())
+    names = (file.name for file in _folder().iterdir())
     return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
 
 
@@ -190,7 +190,7 @@ def _links(value: Any, where: str) -> tuple[Link, ...]:
         raise SporaxValueError(
             f"For 'HardwareProfile', 'links' of '{where}' must be a list, innermost first, but got {value!r}."
         )
-    links = tuple(_link(each, where) for each in value)
+    links = tuple(_link(entry, where) for entry in value)
     groups = [link.group for link in links]
     if groups != sorted(set(groups)):
         raise SporaxValueError(
@@ -218,16 +218,18 @@ def _check_keys(kind: type[HardwareProfile] | type[Link], value: Any, where: str
         raise SporaxValueError(
             f"For 'HardwareProfile', a {what} of '{where}' must be a JSON object, but got {reprlib.repr(value)}."
         )
-    known = {each.name for each in fields(kind)}
-    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
-    missing, unknown = sorted(needed - set(value)), sorted(set(value) - known)
+    keys = {setting.name for setting in fields(kind)}
+    needed = {
+        setting.name for setting in fields(kind) if setting.default is MISSING and setting.default_factory is MISSING
+    }
+    missing, unknown = sorted(needed - set(value)), sorted(set(value) - keys)
     if missing or unknown:
-        told = [f"{each} are missing" for each in (missing,) if each] + [
-            f"{each} are unknown" for each in (unknown,) if each
+        problems = [f"{entry} are missing" for entry in (missing,) if entry] + [
+            f"{entry} are unknown" for entry in (unknown,) if entry
         ]
         raise SporaxValueError(
             f"For 'HardwareProfile', a {what} of '{where}' must have the keys {sorted(needed)} and may have "
-            f"{sorted(known - needed)}, but {' and '.join(told)}."
+            f"{sorted(keys - needed)}, but {' and '.join(problems)}."
         )
 
 

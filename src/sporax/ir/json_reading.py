@@ -81,19 +81,19 @@ def field(value: Any, name: str, read: Callable[[Any], T]) -> T:
         raise problem.below(f".{name}") from None
 
 
-def each(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
+def list_of(value: Any, read: Callable[[Any], T]) -> tuple[T, ...]:
     """The entries of a list."""
-    found: list[T] = []
+    items: list[T] = []
     for entry in of_kind(value, list):
         try:
-            found.append(read(entry))
+            items.append(read(entry))
         except MalformedError as problem:
-            raise problem.below(f"[{len(found)}]") from None
-    return tuple(found)
+            raise problem.below(f"[{len(items)}]") from None
+    return tuple(items)
 
 
 def numbers(value: Any) -> tuple[int, ...]:
     """A list of whole numbers."""
     if type(value) is list and all(type(entry) is int for entry in value):
         return tuple(value)
-    return each(value, whole)
+    return list_of(value, whole)

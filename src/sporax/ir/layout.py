@@ -1,7 +1,7 @@
-"""Which part of a tensor each rank holds.
+"""Which slice of a tensor each rank holds.
 
-A `Layout` says for every dimension of a tensor which axes of a device matrix cut it. The example that runs through this
-file: 8 ranks as (dp, sp, mp) = (2, 2, 2), an 8 x 8 tensor, rows cut by mp, columns cut by sp and then by dp:
+A `Layout` gives for every dimension of a tensor the axes of a device matrix that shard it. The example of this file: 8
+ranks as (dp, sp, mp) = (2, 2, 2), an 8 x 8 tensor, rows sharded by mp, columns by sp and then by dp:
 
     rows by (mp,)        slice index of dim 0 = mp                 2 slices of 4 rows
     columns by (sp, dp)  slice index of dim 1 = 2 * sp + dp        4 slices of 2 columns
@@ -9,8 +9,8 @@ file: 8 ranks as (dp, sp, mp) = (2, 2, 2), an 8 x 8 tensor, rows cut by mp, colu
     rank 0 = (0, 0, 0)   rows 0-3, columns 0-1          rank 2 = (0, 1, 0)   rows 0-3, columns 4-5
     rank 1 = (0, 0, 1)   rows 4-7, columns 0-1          rank 4 = (1, 0, 0)   rows 0-3, columns 2-3
 
-The axis listed first is the outermost. Axes that cut nothing are repetitions: ranks that differ only along them hold the
-same slice, and form a *redundancy group*.
+The axis listed first is the outermost. Other axes are repetitions: ranks that differ only along them hold the same
+slice and form a *redundancy group*.
 """
 
 from __future__ import annotations
@@ -164,11 +164,11 @@ class Layout:
 
     def holders(self) -> dict[tuple[int, ...], tuple[int, ...]]:
         """For every slice index the ranks that hold this slice, in the order of the matrix."""
-        found: dict[tuple[int, ...], list[int]] = {}
+        ranks_of: dict[tuple[int, ...], list[int]] = {}
         for position, rank in enumerate(self.device_matrix.ranks):
             index = self._index_at(unravel(position, self.device_matrix.device_shape))
-            found.setdefault(index, []).append(rank)
-        return {index: tuple(ranks) for index, ranks in found.items()}
+            ranks_of.setdefault(index, []).append(rank)
+        return {index: tuple(ranks) for index, ranks in ranks_of.items()}
 
     def redundancy_groups(self) -> tuple[tuple[int, ...], ...]:
         """Groups of ranks that hold the same slice."""
@@ -193,8 +193,12 @@ class Layout:
 
         def rewrite(axes: tuple[int, ...]) -> tuple[int, ...]:
             new: list[int] = []
-            for each in axes:
-                new += range(axis, axis + len(factors)) if each == axis else [each + shift if each > axis else each]
+            for other_axis in axes:
+                new += (
+                    range(axis, axis + len(factors))
+                    if other_axis == axis
+                    else [other_axis + shift if other_axis > axis else other_axis]
+                )
             return tuple(new)
 
         return Layout(self.device_matrix.refined(axis, factors), tuple(map(rewrite, self.cuts)))
@@ -266,7 +270,7 @@ class Layout:
                 chosen = [axis, *chosen]
             elif inner == wanted:
                 layout = layout.refined(axis, (self.device_matrix.shape[axis] // inner, inner))
-                chosen = [axis + 1, *(each + 1 for each in chosen)]
+                chosen = [axis + 1, *(entry + 1 for entry in chosen)]
             else:
                 raise SporaxValueError(
                     f"For 'optimizer_shard', groups of {group_size} consecutive ranks must lie along axes of the matrix "

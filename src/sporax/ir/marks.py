@@ -1,7 +1,8 @@
-"""What is said of tensors inside a program, carried through tracing and differentiation.
+"""Marks: annotations of tensors inside a program, carried through tracing and differentiation.
 
-A mark passes tensors through and says where they are: at the entrance or the exit of one of the facade's operators, or at
-the end of a parameter's gradient. Semi-automatic plans are made from marks; everything between two of them follows.
+A mark passes tensors through and says where they are: at the entrance or the exit of one of the facade's operators, or
+at the end of a parameter's gradient. Semi-automatic plans are made from marks; everything between two marks follows by
+propagation.
 """
 
 from __future__ import annotations

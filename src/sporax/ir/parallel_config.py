@@ -1,6 +1,6 @@
-"""Everything a user can say about a parallel run, as one frozen value.
+"""All settings of a parallel run, as one frozen value.
 
-The facade keeps the present `ParallelConfig` in its global context (`sporax.context`); a step takes the value it finds
+The facade keeps the present `ParallelConfig` in its global context (`sporax.context`). A step takes the present value
 when it is compiled, and everything below the facade reads only that value. Fields are called like the keys of
 `set_auto_parallel_context`, so one list of names serves the user, the planner and the documentation.
 """
@@ -165,5 +165,5 @@ class ParallelConfig:
 
     def by_key(self) -> Mapping[str, Hashable]:
         """All settings by name."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        values: dict[str, Any] = {setting.name: getattr(self, setting.name) for setting in fields(self)}
         return values

@@ -1,12 +1,12 @@
-"""Where a tensor is while the planner and the lowering work on it.
+"""The sharding of a tensor inside the planner and the lowering.
 
-A `Layout` is what users say and read: a device matrix of its own and cuts over it. Inside one plan all tensors live on
-one *mesh* (a `DeviceMatrix`, usually with axes of prime sizes), so the working value leaves the matrix out and adds what
-a Layout cannot say: that the ranks along some axes hold *parts* of the values which still have to be added up (or
-maximised, …). Such a tensor is called partial.
+A `Layout` is what users write and read: a device matrix of its own and shardings over it. Inside one plan all tensors
+are on one *mesh* (a `DeviceMatrix`, usually with axes of prime sizes). So a `Placement` leaves the matrix out, and adds
+what a Layout cannot say: the ranks along some axes hold partial sums (or partial maxima, …) that still have to be
+reduced. Such a tensor is called partial.
 
-    Placement(((0,), ()))                    rows cut by axis 0, columns whole; ranks along other axes hold copies
-    Placement(((), (1,)), partial=(0,))      columns cut by axis 1; the sum over axis 0 is the value
+    Placement(((0,), ()))                    rows sharded by axis 0, columns whole; ranks along other axes hold copies
+    Placement(((), (1,)), partial=(0,))      columns sharded by axis 1; the sum over axis 0 is the value
 """
 
 from __future__ import annotations
@@ -193,11 +193,11 @@ def every_placement(num_dims: int, num_axes: int) -> Iterator[Placement]:
 
 
 def _primes(number: int) -> list[int]:
-    found: list[int] = []
+    factors: list[int] = []
     divisor = 2
     while number > 1:
         while number % divisor == 0:
-            found.append(divisor)
+            factors.append(divisor)
             number //= divisor
         divisor += 1
-    return found
+    return factors

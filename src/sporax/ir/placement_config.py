@@ -1,4 +1,4 @@
-"""Where values live besides the devices: parameter servers, and host memory or disk."""
+"""Where values are stored besides the devices: parameter servers, host memory, or disk."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ class PsConfig:
         enable_ssl: encrypt connections.
         client_password, server_password: of the key files; never printed.
         config_file_path: JSON file with certificate paths.
+        staleness: 0 synchronous, k bounded, -1 unbounded; None for what the job was started with. Not in MindSpore.
+        durability: ``"memory"``, ``"process"``, ``"disk"``, ``"replica"``; "" for what the job was started with. Not in
+            MindSpore.
     """
 
     enable_ps: bool = False
@@ -31,6 +34,8 @@ class PsConfig:
     client_password: str = field(default="", repr=False)
     server_password: str = field(default="", repr=False)
     config_file_path: str = ""
+    staleness: int | None = None
+    durability: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""A finished plan: where every tensor of a step lies, and how every operator is cut.
+"""A complete plan: the sharding of every operator and the placement of every tensor of a step.
 
-Plans are values: frozen, printable, saved as JSON and read again. What follows from a plan and its graph (redistributions,
-bytes, memory) is computed by the planner, and what runs is written by the lowering; both read nothing but this.
+Plans are values: frozen, printable, saved as JSON and read again. What follows from a plan and its graph
+(redistributions, bytes, memory) is computed by the planner, and the program is made by the lowering; both read nothing
+else.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
-from sporax.ir.json_reading import MalformedError, each, flag, number, numbers, of_kind, whole
+from sporax.ir.json_reading import MalformedError, flag, list_of, number, numbers, of_kind, whole
 from sporax.ir.json_reading import field as field_of
 from sporax.ir.json_reading import text as text_of
 from sporax.ir.placement import Axes, Placement
@@ -26,7 +27,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class Resharding:
     """Where a tensor is brought as soon as it is there, for all who read it.
 
     Attributes:
@@ -80,13 +81,13 @@ class Plan:
     inputs: tuple[Placement, ...]
     outputs: tuple[Placement, ...]
     operators: tuple[OperatorPlan, ...]
-    settled: Mapping[int, Settlement] = field(default_factory=dict, hash=False)
+    reshardings: Mapping[int, Resharding] = field(default_factory=dict, hash=False)
     notes: tuple[str, ...] = ()
     alltoall: bool = True
     graph: str = ""
 
     def __str__(self) -> str:
-        cut = sum(any(each.assignment) for each in self.operators)
+        cut = sum(any(operator.assignment) for operator in self.operators)
         return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators cut)"
 
     __repr__ = __str__
@@ -94,7 +95,7 @@ class Plan:
     @property
     def fusion_is_free(self) -> bool:
         """Whether the compiler may combine all-reduces: nobody has said which gradients travel together."""
-        return all(each.fusion is None for each in self.settled.values())
+        return all(resharding.fusion is None for resharding in self.reshardings.values())
 
     def to_json(self) -> str:
         """The plan as text."""
@@ -129,22 +130,22 @@ def _plan_value(plan: Plan) -> dict[str, Any]:
         "outputs": list(map(_placement_value, plan.outputs)),
         "operators": [
             {
-                "assignment": each.assignment,
-                "operands": list(map(_placement_value, each.operands)),
-                "results": list(map(_placement_value, each.results)),
-                **({"bodies": list(map(_plan_value, each.bodies))} if each.bodies else {}),
+                "assignment": operator.assignment,
+                "operands": list(map(_placement_value, operator.operands)),
+                "results": list(map(_placement_value, operator.results)),
+                **({"bodies": list(map(_plan_value, operator.bodies))} if operator.bodies else {}),
             }
-            for each in plan.operators
+            for operator in plan.operators
         ],
         "settled": {
             str(tensor): {
-                "placement": _placement_value(each.placement),
-                "reason": each.reason,
-                "in_float32": each.in_float32,
-                "fusion": each.fusion,
-                "scale": each.scale,
+                "placement": _placement_value(resharding.placement),
+                "reason": resharding.reason,
+                "in_float32": resharding.in_float32,
+                "fusion": resharding.fusion,
+                "scale": resharding.scale,
             }
-            for tensor, each in plan.settled.items()
+            for tensor, resharding in plan.reshardings.items()
         },
         "notes": plan.notes,
         "alltoall": plan.alltoall,
@@ -162,16 +163,16 @@ def _plan(value: Any) -> Plan:
         field_of(value, "mesh", _mesh),
         field_of(value, "inputs", _placements),
         field_of(value, "outputs", _placements),
-        field_of(value, "operators", lambda operators: each(operators, _operator)),
-        field_of(value, "settled", _settled),
-        field_of(value, "notes", lambda notes: each(notes, text_of)),
+        field_of(value, "operators", lambda operators: list_of(operators, _operator)),
+        field_of(value, "settled", _reshardings),
+        field_of(value, "notes", lambda notes: list_of(notes, text_of)),
         field_of(value, "alltoall", flag),
         field_of(value, "graph", text_of),
     )
 
 
 def _mesh(value: Any) -> DeviceMatrix:
-    names = field_of(value, "names", lambda names: each(names, text_of))
+    names = field_of(value, "names", lambda names: list_of(names, text_of))
     shape, ranks = field_of(value, "shape", numbers), field_of(value, "ranks", numbers)
     if not ranks:
         raise MalformedError("must have the 'ranks' of its devices, but got none")
@@ -180,24 +181,24 @@ def _mesh(value: Any) -> DeviceMatrix:
 
 def _operator(value: Any) -> OperatorPlan:
     return OperatorPlan(
-        field_of(value, "assignment", lambda assignment: each(assignment, numbers)),
+        field_of(value, "assignment", lambda assignment: list_of(assignment, numbers)),
         field_of(value, "operands", _placements),
         field_of(value, "results", _placements),
-        field_of(value, "bodies", lambda bodies: each(bodies, _plan)) if "bodies" in value else (),
+        field_of(value, "bodies", lambda bodies: list_of(bodies, _plan)) if "bodies" in value else (),
     )
 
 
-def _settled(value: Any) -> dict[int, Settlement]:
-    found = {}
+def _reshardings(value: Any) -> dict[int, Resharding]:
+    reshardings = {}
     for tensor in of_kind(value, dict):
         if not tensor.isdecimal():
             raise MalformedError(f"must have numbers of tensors as keys, but got {tensor!r}")
-        found[int(tensor)] = field_of(value, tensor, _settlement)
-    return found
+        reshardings[int(tensor)] = field_of(value, tensor, _resharding)
+    return reshardings
 
 
-def _settlement(value: Any) -> Settlement:
-    return Settlement(
+def _resharding(value: Any) -> Resharding:
+    return Resharding(
         field_of(value, "placement", _placement),
         field_of(value, "reason", text_of),
         field_of(value, "in_float32", flag),
@@ -220,15 +221,15 @@ def _placement_value(placement: Placement) -> list[Any]:
 
 
 def _placement(value: Any) -> Placement:
-    parts = of_kind(value, list)
-    if len(parts) not in (1, 3):
+    entries = of_kind(value, list)
+    if len(entries) not in (1, 3):
         raise MalformedError(f"must be [dimensions] or [dimensions, partial, reduction], but got {reprlib.repr(value)}")
-    dims = each(parts[0], numbers)
-    partial = numbers(parts[1]) if len(parts) == 3 else ()
+    dims = list_of(entries[0], numbers)
+    partial = numbers(entries[1]) if len(entries) == 3 else ()
     if any(axis < 0 for axes in (*dims, partial) for axis in axes):
         raise MalformedError(f"must have numbers of axes, 0 or more, but got {reprlib.repr(value)}")
-    return _made(Placement, dims, *((partial, text_of(parts[2])) if len(parts) == 3 else ()))
+    return _made(Placement, dims, *((partial, text_of(entries[2])) if len(entries) == 3 else ()))
 
 
 def _placements(value: Any) -> tuple[Placement, ...]:
-    return each(value, _placement)
+    return list_of(value, _placement)

@@ -1,4 +1,4 @@
-"""What a step is planned under, as one frozen value."""
+"""The settings that a step is planned with, as one frozen value."""
 
 from __future__ import annotations
 

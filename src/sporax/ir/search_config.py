@@ -1,4 +1,4 @@
-"""What steers the search for cuts: settings of the algorithm, and the numbers of MindSpore's published cost model."""
+"""Settings of the search for shardings, and the numbers of MindSpore's published cost model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class CostModelConfig:
     def changed(self) -> frozenset[str]:
         """The settings that are not at their defaults."""
         default = CostModelConfig()
-        return frozenset(each.name for each in fields(self) if getattr(self, each.name) != getattr(default, each.name))
+        return frozenset(
+            setting.name for setting in fields(self) if getattr(self, setting.name) != getattr(default, setting.name)
+        )
 
 
 PRICES = frozenset(

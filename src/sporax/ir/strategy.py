@@ -1,4 +1,4 @@
-"""What a user says about the cuts of one operator, in tuple form: ``((2, 4), (4, 2))``, one tuple per tensor."""
+"""A user's sharding of one operator in tuple form: ``((2, 4), (4, 2))``, one tuple per tensor."""
 
 from __future__ import annotations
 
@@ -86,6 +86,6 @@ def check_cuts(operator: str, tensor: int, cuts: Sequence[int], shape: tuple[int
         )
 
 
-def spoken(cuts: Sequence[object]) -> str:
+def strategy_text(cuts: Sequence[object]) -> str:
     """Tuples of numbers and Layouts as messages show them."""
     return f"({', '.join(map(str, cuts))}{',' if len(cuts) == 1 else ''})"

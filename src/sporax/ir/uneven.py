@@ -1,10 +1,10 @@
-"""Tables whose rows are cut into parts of different sizes, one part for each field of features.
+"""Tables whose rows are split into parts of different sizes, one part for each feature field.
 
-Every device must run the same program, so a part is kept in a *block* as long as the largest part. The example of this file:
-a table of 9 rows in parts of 4, 2 and 3,
+Every device must run the same program, so a part is stored in a *block* as long as the largest part. The example of
+this file: a table of 9 rows in parts of 4, 2 and 3,
 
     rows    0 1 2 3 | 4 5     | 6 7 8        as the user sees them
-    blocks  0 1 2 3 | 4 5 - - | 6 7 8 -      as three devices hold them: 12 rows, three of which mean nothing
+    blocks  0 1 2 3 | 4 5 - - | 6 7 8 -      as three devices hold them: 12 rows, three of which are spare
 """
 
 from __future__ import annotations

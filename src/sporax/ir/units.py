@@ -1,4 +1,4 @@
-"""Sizes as people write them."""
+"""Parsing of sizes in bytes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def parse_bytes(size: int | str, what: str) -> int:
         >>> parse_bytes("1.5 KB", "For 'x', 'size'")
         1500
     """
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]{1,2})?)\s*([A-Za-z]*)\s*", str(size))
-    unit = _UNITS.get(found.group(2).upper()) if found else None
-    count = int(Decimal(found.group(1)) * unit) if found and unit else 0
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]{1,2})?)\s*([A-Za-z]*)\s*", str(size))
+    unit = _UNITS.get(match.group(2).upper()) if match else None
+    count = int(Decimal(match.group(1)) * unit) if match and unit else 0
     if not 0 < count < _MOST or isinstance(size, bool):
         raise SporaxValueError(
             f"{what} must be a number of bytes above 0 or a text like '80GB' (units {', '.join(filter(None, _UNITS))}), but got "

@@ -19,6 +19,7 @@ from sporax.ir.errors import SporaxValueError
 from sporax.launch.target import Target, resolve
 
 DEFAULT_PORT = 8118
+DURABILITIES = ("memory", "process", "disk", "replica")
 DEFAULT_ADDRESS = "127.0.0.1"
 SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535
@@ -78,6 +79,9 @@ class LaunchOptions:
         worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
         dry_run: what is imitated; None in a real job.
+        server_num: parameter servers.
+        staleness, durability: of the parameter server; None and "" for the environment's.
+        max_restarts: of one process in a job with servers.
     """
 
     target: Target
@@ -96,6 +100,10 @@ class LaunchOptions:
     worker_log_name: str
     tail_worker_log: tuple[int, ...] | None
     dry_run: DryRun | None
+    server_num: int = 0
+    staleness: int | None = None
+    durability: str = ""
+    max_restarts: int = 100
 
     @property
     def is_one_node(self) -> bool:
@@ -111,6 +119,10 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--local_devices", type=int, help="devices each process simulates on the CPU (default: the real ones)")
     add("--worker_num", type=int, default=defaults.worker_num, help=f"ranks of the whole job{one_process}")
     add("--local_worker_num", type=int, help="ranks on this node (default: all, for msrun at most 8)")
+    add("--server_num", type=int, default=0, help="parameter servers to start besides, see docs/parameter_server.md")
+    add("--staleness", type=int, help="of the parameter server: 0 synchronous, k bounded, -1 unbounded (default: 0)")
+    add("--durability", default="", choices=("", *DURABILITIES), help="what an acknowledged update survives")
+    add("--max_restarts", type=int, default=100, help="with servers: how often one process is started again")
     add("--master_addr", default=DEFAULT_ADDRESS, help="address or name of the node the scheduler runs on")
     add("--master_port", type=int, help=f"the scheduler's port (default: {DEFAULT_PORT}; on one node any free port)")
     add("--node_rank", type=int, default=-1, help="number of this node; -1: the scheduler numbers the ranks")
@@ -167,6 +179,10 @@ def checked(
         worker_log_name=arguments.worker_log_name,
         tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
         dry_run=dry_run,
+        server_num=arguments.server_num,
+        staleness=arguments.staleness,
+        durability=arguments.durability,
+        max_restarts=arguments.max_restarts,
     )
 
 
@@ -223,6 +239,14 @@ def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None
     worker_num, port = arguments.worker_num, arguments.master_port
     if worker_num is not None and worker_num <= 0:
         raise _wrong("worker_num", "greater than 0", worker_num)
+    if arguments.server_num < 0:
+        raise _wrong("server_num", "0 or more", arguments.server_num)
+    if arguments.server_num == 0 and (arguments.staleness is not None or arguments.durability):
+        raise _wrong("server_num", "greater than 0 where --staleness or --durability is given", 0)
+    if arguments.staleness is not None and arguments.staleness < -1:
+        raise _wrong("staleness", "-1 (unbounded), 0 or positive", arguments.staleness)
+    if arguments.max_restarts < 0:
+        raise _wrong("max_restarts", "0 or more", arguments.max_restarts)
     if local_worker_num <= 0:
         raise _wrong("local_worker_num", "greater than 0", local_worker_num)
     if worker_num is not None and local_worker_num > worker_num:

@@ -182,9 +182,9 @@ def _plan(program: target.Target, show: Show) -> int:
     watch = importlib.import_module(
         "sporax.planner.report.listeners"
     )  # by name: other commands stay without the planner
-    watch.watchers.append(show)
-    watch.conduct.only_plans = show.steps > 1
-    watch.conduct.plans_all = True
+    watch.plan_listeners.append(show)
+    watch.step_execution.plan_only = show.steps > 1
+    watch.step_execution.plans_all = True
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)

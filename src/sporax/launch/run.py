@@ -23,6 +23,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
+    if chosen.server_num:
+        from sporax.ps.launch import run_job  # needs the extra `ps`
+
+        return run_job(chosen)
     if chosen.worker_num is not None:
         return launch(chosen)
     if chosen.local_devices is not None:

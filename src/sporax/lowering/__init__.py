@@ -1,6 +1,7 @@
 """From jaxpr to operator graph, and from plan back to JAX.
 
-The story, file by file: `marks` is the primitive that carries what users say through tracing; `ingest` makes the graph;
-`again` and `uneven` rewrite it (weights gathered twice, tables in uneven parts); `execute` is one rank's program by a plan,
-`local` runs one equation on slices (`permuting`, `part_lookup` help), and `redistribute` moves tensors.
+`marks` is the primitive that carries the user's annotations through tracing. `ingest` makes the graph. `regather` and
+`uneven` rewrite it (weights gathered twice, tables with uneven parts). `execute` is the program of one rank under a
+plan: `local_equations` runs one equation on slices (`permute` and `part_lookup` help), `redistribute` and
+`fused_transfers` move tensors.
 """

@@ -1,8 +1,8 @@
-"""A plan as one rank's program: every operator on its slices, every transfer written out.
+"""A plan as the program of one rank: every operator on its slices, every transfer explicit.
 
-`rank_program` gives a function from one rank's slices of the arguments to its slices of the results, to be run inside
-`shard_map`. It walks through the graph once. What a tensor's value is depends on where it is wanted, so the environment has
-for every tensor one array per placement.
+`rank_program` returns a function from one rank's slices of the arguments to its slices of the results, to be run inside
+`shard_map`. It walks through the graph once. The value of a tensor depends on its placement, so the environment has one
+array per placement of every tensor.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sporax.ir.graph import IDENTITIES, LITERAL
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.lowering.fused_transfers import redistribute_together
+from sporax.lowering.fused_transfers import redistribute_fused
 from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.local_equations import DevicePosition, Task
 from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.marks import mark_p
 from sporax.lowering.redistribute import apply_redistribution
 from sporax.lowering.regather import late_copy
-from sporax.planner.communication.transfers import Schedule, Together, Transfer, schedule
+from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
 from sporax.planner.rules import rule_for
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 Values = dict[int, dict[Placement, Array]]
@@ -75,20 +75,22 @@ class _Runner:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         graph, plan = self.step.graph, self.plan
         values: Values = {}
-        for each, placement, array in zip(graph.inputs, plan.inputs, inputs, strict=True):
-            values[each.tensor] = {placement: array}
+        for argument, placement, array in zip(graph.inputs, plan.inputs, inputs, strict=True):
+            values[argument.tensor] = {placement: array}
         self._transfer(self.transfers.at_start, values)
         for number, (equation, planned) in enumerate(zip(self.step.equations, plan.operators, strict=True)):
             self._transfer(self.transfers.before[number], values)
             operator = graph.operators[number]
             if self.norms is not None and isinstance(operator.mark, GradientMark):
-                made = [next(iter(values[tensor].values())) for tensor in operator.operands]  # as they came, in parts
-                self.norms.watch(operator.mark.parameters, made, jax.lax.axis_index(self.axis_names))
+                gradients = [
+                    next(iter(values[tensor].values())) for tensor in operator.operands
+                ]  # as they came, in parts
+                self.norms.watch(operator.mark.parameters, gradients, jax.lax.axis_index(self.axis_names))
             operands = [
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]
                 for position, (tensor, placement) in enumerate(zip(operator.operands, planned.operands, strict=True))
             ]
-            with jax.named_scope(operator.path) if operator.path else _NOWHERE:
+            with jax.named_scope(operator.path) if operator.path else _NO_SCOPE:
                 results = self._operator(number, equation, planned, operands)
             for tensor, placement, array in zip(operator.results, planned.results, results, strict=True):
                 values[tensor] = {placement: array}
@@ -152,7 +154,7 @@ class _Runner:
     def _while(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
         num_cond, num_body = equation.params["cond_nconsts"], equation.params["body_nconsts"]
         cond_consts, body_consts = operands[:num_cond], operands[num_cond : num_cond + num_body]
-        cond, body = (self._body(each, plan) for each, plan in zip(equation.bodies, planned.bodies, strict=True))
+        cond, body = (self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True))
         results: Sequence[Array] = jax.lax.while_loop(
             lambda carry: cond(*cond_consts, *carry)[0],
             lambda carry: body(*body_consts, *carry),
@@ -161,38 +163,38 @@ class _Runner:
         return results
 
     def _cond(self, equation: Equation, planned: OperatorPlan, operands: Sequence[Array]) -> Sequence[Array]:
-        branches = [self._body(each, plan) for each, plan in zip(equation.bodies, planned.bodies, strict=True)]
+        branches = [self._body(body, plan) for body, plan in zip(equation.bodies, planned.bodies, strict=True)]
         results: Sequence[Array] = jax.lax.switch(operands[0], branches, *operands[1:])
         return results
 
     # ---------------------------------------------------------------------------------------------------- transfers
 
-    def _transfer(self, transfers: Sequence[Together], values: Values) -> None:
-        for together in transfers:
-            arrays = [values[each.tensor][each.redistribution.source] for each in together]
-            moved = self._move(together[0], arrays[0]) if len(together) == 1 else self._move_together(together, arrays)
-            for each, array in zip(together, moved, strict=True):
-                values[each.tensor][each.redistribution.target] = array
+    def _transfer(self, transfers: Sequence[TransferGroup], values: Values) -> None:
+        for group in transfers:
+            arrays = [values[transfer.tensor][transfer.redistribution.source] for transfer in group]
+            moved = self._move(group[0], arrays[0]) if len(group) == 1 else self._move_fused(group, arrays)
+            for transfer, array in zip(group, moved, strict=True):
+                values[transfer.tensor][transfer.redistribution.target] = array
 
     def _move(self, transfer: Transfer, array: Array) -> list[Array]:
-        settlement = transfer.settlement
+        resharding = transfer.resharding
         dtype = array.dtype
-        if settlement is not None and settlement.in_float32 and _is_short_float(dtype):
+        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
             array = array.astype(jnp.float32)
         moved = apply_redistribution(array, transfer.redistribution, self.axis_names)
         return [_scaled(moved, transfer).astype(dtype) if moved.dtype != dtype else _scaled(moved, transfer)]
 
-    def _move_together(self, together: Together, arrays: Sequence[Array]) -> list[Array]:
+    def _move_fused(self, group: TransferGroup, arrays: Sequence[Array]) -> list[Array]:
         """Send tensors in common buffers."""
-        dtype, settlement = arrays[0].dtype, together[0].settlement
-        if settlement is not None and settlement.in_float32 and _is_short_float(dtype):
+        dtype, resharding = arrays[0].dtype, group[0].resharding
+        if resharding is not None and resharding.in_float32 and _is_short_float(dtype):
             arrays = [array.astype(jnp.float32) for array in arrays]
-        moved = redistribute_together(arrays, [each.redistribution for each in together], self.axis_names)
-        return [_scaled(array, each).astype(dtype) for array, each in zip(moved, together, strict=True)]
+        moved = redistribute_fused(arrays, [transfer.redistribution for transfer in group], self.axis_names)
+        return [_scaled(array, transfer).astype(dtype) for array, transfer in zip(moved, group, strict=True)]
 
 
 def _scaled(array: Array, transfer: Transfer) -> Array:
-    scale = 1.0 if transfer.settlement is None else transfer.settlement.scale
+    scale = 1.0 if transfer.resharding is None else transfer.resharding.scale
     return array if scale == 1.0 else array * jnp.asarray(scale, array.dtype)
 
 
@@ -200,7 +202,7 @@ def _is_short_float(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.floating)) and dtype.itemsize < 4
 
 
-class _Nowhere:
+class _NoScope:
     """No scope: for operators without a path."""
 
     def __enter__(self) -> None:
@@ -210,7 +212,7 @@ class _Nowhere:
         return None
 
 
-_NOWHERE = _Nowhere()
+_NO_SCOPE = _NoScope()
 
 _CONTROL: Mapping[str, Callable[..., Sequence[Array]]] = {
     "scan": _Runner._scan,

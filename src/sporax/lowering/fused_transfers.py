@@ -1,27 +1,26 @@
-"""Several tensors that take the same way as one: every collective on it moves one flat buffer.
+"""Fused transfers: several tensors with the same moves, of which every collective moves one flat buffer.
 
-A buffer has one row for every rank that keeps, or brings, a part of the tensors; tensors lie in it one behind the other.
-Moves without communication are made tensor by tensor.
+A buffer has one row for every rank that keeps, or provides, a part of the tensors; the tensors are in it one after
+another. Moves without communication are applied to each tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from sporax.lowering.redistribute import apply_move
 from sporax.planner.communication.moves import Move, MoveKind, Redistribution
-from sporax.planner.communication.transfers import IN_BUFFERS
+from sporax.planner.communication.transfers import FUSIBLE_MOVES
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 
-def redistribute_together(
-    arrays: Sequence[Array], ways: Sequence[Redistribution], axis_names: tuple[str, ...]
+def redistribute_fused(
+    arrays: Sequence[Array], redistributions: Sequence[Redistribution], axis_names: tuple[str, ...]
 ) -> list[Array]:
     """Bring slices of several tensors of one dtype from their sources to their targets.
 
@@ -30,13 +29,18 @@ def redistribute_together(
         ways: of each; all have the same kinds of moves along the same axes.
         axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
     """
-    arrays = [array.reshape(way.stretched) for array, way in zip(arrays, ways, strict=True)]
-    for moves in zip(*(way.moves for way in ways), strict=True):
-        if moves[0].kind in IN_BUFFERS:
+    arrays = [
+        array.reshape(redistribution.factored) for array, redistribution in zip(arrays, redistributions, strict=True)
+    ]
+    for moves in zip(*(redistribution.moves for redistribution in redistributions), strict=True):
+        if moves[0].kind in FUSIBLE_MOVES:
             arrays = _in_one_buffer(arrays, moves, tuple(axis_names[axis] for axis in moves[0].axes))
         else:
             arrays = [apply_move(array, move, axis_names) for array, move in zip(arrays, moves, strict=True)]
-    return [array.reshape(way.local_target) for array, way in zip(arrays, ways, strict=True)]
+    return [
+        array.reshape(redistribution.local_target)
+        for array, redistribution in zip(arrays, redistributions, strict=True)
+    ]
 
 
 def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[str, ...]) -> list[Array]:
@@ -46,7 +50,7 @@ def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[
         _as_rows(array, move.target, members) if scatters else array.reshape(1, -1)
         for array, move in zip(arrays, moves, strict=True)
     ]
-    buffer = _COLLECTIVES[moves[0].kind](jnp.concatenate(rows, axis=1), names)
+    buffer: Array = _COLLECTIVES[moves[0].kind](jnp.concatenate(rows, axis=1), names)
     pieces, start = [], 0
     for array, move, row in zip(arrays, moves, rows, strict=True):
         piece = jax.lax.slice_in_dim(buffer, start, start + row.shape[1], axis=1)
@@ -55,7 +59,7 @@ def _in_one_buffer(arrays: Sequence[Array], moves: Sequence[Move], names: tuple[
     return pieces
 
 
-_COLLECTIVES = {
+_COLLECTIVES: dict[MoveKind, Callable[..., Array]] = {
     MoveKind.ALL_REDUCE: jax.lax.psum,
     MoveKind.REDUCE_SCATTER: lambda buffer, names: jax.lax.psum_scatter(buffer, names, scatter_dimension=0, tiled=True),
     MoveKind.ALL_GATHER: lambda buffer, names: jax.lax.all_gather(buffer, names, axis=0, tiled=True),

@@ -1,8 +1,8 @@
 """From a jaxpr to the operator graph.
 
-Calls (`jit`, custom derivatives, `checkpoint`) are written out in their caller's place; loops and branches become one
-operator with their bodies as graphs. Beside the graph, which knows nothing of JAX, `Ingested` keeps what the lowering needs
-to run it: the primitives, and the values of literals.
+Calls (`jit`, custom derivatives, `checkpoint`) are inlined; loops and branches become one operator with their bodies as
+graphs. The graph knows nothing of JAX. `Ingested` keeps what the lowering needs to run it: the primitives and the
+values of literals.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def ingest(
         aliases: pairs of a result and the argument whose place it takes at the next step.
     """
     described = list(inputs) or [(Role.DATA, f"input {number}") for number in range(len(jaxpr.jaxpr.invars))]
-    found = _read_whole(jaxpr, described, "")
-    offset = len(found.constants)
+    whole = _read_whole(jaxpr, described, "")
+    offset = len(whole.constants)
     pairs = tuple((output, argument + offset) for output, argument in aliases)
-    return replace(found, graph=replace(found.graph, aliases=pairs))
+    return replace(whole, graph=replace(whole.graph, aliases=pairs))
 
 
 _Env = dict[Any, "int | Literal"]
@@ -97,7 +97,7 @@ def _read_whole(jaxpr: ClosedJaxpr, inputs: Sequence[tuple[Role, str]], stack: s
     env.update(zip(jaxpr.jaxpr.invars, arguments, strict=True))
     reader.read(jaxpr.jaxpr, env, stack)
     return reader.finish(
-        jaxpr.jaxpr, env, [Input(tensor, *each) for tensor, each in zip(arguments, inputs, strict=True)]
+        jaxpr.jaxpr, env, [Input(tensor, *argument) for tensor, argument in zip(arguments, inputs, strict=True)]
     )
 
 
@@ -126,8 +126,8 @@ class _Reader:
     def finish(self, jaxpr: Jaxpr, env: _Env, arguments: Sequence[Input]) -> Ingested:
         """What was read, with the results of `jaxpr`."""
         outputs = [_look_up(env, var) for var in jaxpr.outvars]
-        numbers = tuple(LITERAL if isinstance(each, Literal) else each for each in outputs)
-        literals = {number: each.val for number, each in enumerate(outputs) if isinstance(each, Literal)}
+        numbers = tuple(LITERAL if isinstance(output, Literal) else output for output in outputs)
+        literals = {number: output.val for number, output in enumerate(outputs) if isinstance(output, Literal)}
         constants = [Input(tensor, Role.CONSTANT, f"constant {number}") for number, tensor in enumerate(self.constants)]
         graph = OperatorGraph(tuple(self.tensors), tuple(self.operators), (*constants, *arguments), numbers)
         return Ingested(graph, tuple(self.equations), tuple(self.constants.values()), literals)
@@ -165,7 +165,7 @@ class _Reader:
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))
         path, backward = _path(stack)
-        graphs = tuple(each.graph for each in bodies)
+        graphs = tuple(body.graph for body in bodies)
         self.operators.append(Operator(operation, operands, results, path, backward, graphs))
         self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies)))
 
@@ -185,10 +185,10 @@ class _Reader:
         whole = eqn.params["num_consts"] + eqn.params["num_carry"] if "num_carry" in eqn.params else count
         first = len(eqn.invars) - count  # the index of a branch
         atoms = [_look_up(env, var) for var in eqn.invars[first:]]
-        found = [unnamed if isinstance(atom, Literal) else self.variables.get(atom, unnamed) for atom in atoms]
+        names = [unnamed if isinstance(atom, Literal) else self.variables.get(atom, unnamed) for atom in atoms]
         return [
-            each if number < whole and each[0] in (Role.PARAMETER, Role.STATE) else unnamed
-            for number, each in enumerate(found)
+            item if number < whole and item[0] in (Role.PARAMETER, Role.STATE) else unnamed
+            for number, item in enumerate(names)
         ]
 
     def _call(self, eqn: JaxprEqn, body: ClosedJaxpr, env: _Env, stack: str) -> None:

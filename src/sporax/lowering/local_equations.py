@@ -1,9 +1,9 @@
-"""One equation on one rank's slices.
+"""One equation on the slices of one rank.
 
-The planner's rules say how a primitive is cut; here it is bound on the slices. Most primitives just run, with the
-parameters that depend on shapes adjusted. The rest have a *recipe*: counting from the slice's place, looking up what the
-rank owns, fetching borders from neighbours. What a rank knows of its place is a `Position`, so the same code runs inside
-`shard_map` and, rank by rank, in tests.
+The planner's rules say how a primitive is sharded; here it is bound on the slices. Most primitives run unchanged, with
+the parameters that depend on shapes adjusted. The others have a *recipe*: count from the offset of the slice, look up
+the rows that the rank has, exchange borders with neighbours. A rank knows its place on the mesh by a `Position`, so the
+same code runs inside `shard_map` and, rank by rank, in tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sporax.planner.rules import (
     placements,
 )
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 
@@ -202,7 +202,7 @@ def _random_bits(task: Task, local: Operation, position: Position, slices: list[
     words = jax.random.key_data(slices[0])
     words = words.reshape(*words.shape[:-1], *(1,) * high.ndim, 2)
     inputs = (words[..., 0], words[..., 1], high, low)
-    first, second = threefry2x32_p.bind(*(jnp.broadcast_to(each, shape) for each in inputs))
+    first, second = threefry2x32_p.bind(*(jnp.broadcast_to(argument, shape) for argument in inputs))
     width = local.params["bit_width"]
     if width == 64:
         return [(first.astype(jnp.uint64) << np.uint64(32)) | second.astype(jnp.uint64)]

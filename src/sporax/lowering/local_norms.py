@@ -1,8 +1,8 @@
-"""Norms of the gradients that every rank holds before they are combined: ``dump_local_norm``.
+"""Norms of the gradients of every rank before they are reduced: ``dump_local_norm``.
 
-A rank whose norm runs away from those of the others has bad data or a bad device, which cannot be seen any more once
-gradients are added up. The program computes the norms of one rank's parts and hands them to the host, which prints or
-saves them; the step does not wait for it.
+A rank whose norm differs strongly from those of the others has bad data or a bad device, which is no longer visible
+after the reduction. The program computes the norms of one rank's partial sums and sends them to the host, which prints
+or saves them; the step does not wait for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from sporax.ir.parallel_config import ParallelConfig
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 DEVICE_NORM = "device_local_norm"
@@ -52,20 +52,20 @@ class LocalNorms:
             gradients: what the rank holds of each.
             place: of the rank on the mesh, traced.
         """
-        squares = [jnp.sum(jnp.square(each.astype(jnp.float32))) for each in gradients]
+        squares = [jnp.sum(jnp.square(gradient.astype(jnp.float32))) for gradient in gradients]
         named = [(f"local_norm__{name}", square) for name, square in zip(parameters, squares, strict=True) if self.each]
         if self.total:
             named.append((DEVICE_NORM, sum(squares, jnp.zeros((), jnp.float32))))
         names = [name for name, _ in named]
-        jax.debug.callback(partial(self._tell, names), place, jnp.sqrt(jnp.stack([square for _, square in named])))
+        jax.debug.callback(partial(self._report, names), place, jnp.sqrt(jnp.stack([square for _, square in named])))
 
-    def _tell(self, names: Sequence[str], place: Array, norms: Array) -> None:
+    def _report(self, names: Sequence[str], place: Array, norms: Array) -> None:
         rank = self.ranks[int(place)]
         values = dict(zip(names, np.asarray(norms), strict=True))
         if self.folder:
             _save(Path(self.folder) / f"rank_{rank}", values)
         else:
-            print("".join(f"{_spoken(name)} on rank {rank}: {value:.7g}\n" for name, value in values.items()), end="")
+            print("".join(f"{_label(name)} on rank {rank}: {value:.7g}\n" for name, value in values.items()), end="")
 
 
 def local_norms(config: ParallelConfig, ranks: Sequence[int]) -> LocalNorms | None:
@@ -94,5 +94,5 @@ def _save(folder: Path, values: dict[str, Any]) -> None:
         np.save(folder / f"{name}_float32_{number}.npy", value)
 
 
-def _spoken(name: str) -> str:
+def _label(name: str) -> str:
     return "device local norm" if name == DEVICE_NORM else f"local norm of {name.removeprefix('local_norm__')}"

@@ -2,8 +2,8 @@
 
     mark[OperatorMark(MatMul, …)] a b        a, b unchanged
 
-Derivatives of marked tensors are marked as such: on its way back a cotangent passes the mark that its tensor passed, and the
-plan brings it to where the tensor came from. Outside plans a mark compiles to nothing.
+Derivatives of marked tensors are marked too: on its way back a cotangent passes the mark that its tensor passed, and
+the plan brings it to the placement of that tensor. Without a plan a mark compiles to nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
 from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, WeightMark
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 mark_p = Primitive(MARK)
@@ -38,12 +39,12 @@ def apply_mark(arrays: Sequence[Array], mark: Mark) -> list[Array]:
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 
 
-@mark_p.def_impl
+@mark_p.def_impl  # type: ignore[untyped-decorator]
 def _run(*arrays: Array, mark: Mark) -> list[Array]:
     return list(arrays)
 
 
-@mark_p.def_abstract_eval
+@mark_p.def_abstract_eval  # type: ignore[untyped-decorator]
 def _abstract(*avals: Any, mark: Mark) -> list[Any]:
     return list(avals)
 
@@ -56,21 +57,23 @@ def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> 
         beyond = replace(mark, positions=tuple(mark.positions[number] for number in positions))
     else:
         beyond = DerivativeMark(mark, positions)
-    found = list(tangents)
-    for number, tangent in zip(positions, apply_mark([tangents[each] for each in positions], beyond), strict=True):
-        found[number] = tangent
-    return apply_mark(primals, mark), found
+    marked = list(tangents)
+    for number, tangent in zip(
+        positions, apply_mark([tangents[position] for position in positions], beyond), strict=True
+    ):
+        marked[number] = tangent
+    return apply_mark(primals, mark), marked
 
 
 def _transpose(cotangents: Sequence[Array], *operands: Array, mark: DerivativeMark) -> list[Array]:
     """Cotangents go back through the mark."""
-    known = [number for number, each in enumerate(cotangents) if not isinstance(each, ad.Zero)]
-    positions = tuple(mark.positions[number] for number in known)
+    nonzero = [number for number, cotangent in enumerate(cotangents) if not isinstance(cotangent, ad.Zero)]
+    positions = tuple(mark.positions[number] for number in nonzero)
     beyond = replace(mark, positions=positions, backward=not mark.backward)
-    found = list(cotangents)
-    for number, array in zip(known, apply_mark([cotangents[each] for each in known], beyond), strict=True):
-        found[number] = array
-    return found
+    marked = list(cotangents)
+    for number, array in zip(nonzero, apply_mark([cotangents[number] for number in nonzero], beyond), strict=True):
+        marked[number] = array
+    return marked
 
 
 def _batch(arrays: Sequence[Array], dims: Sequence[Any], *, mark: Mark) -> tuple[list[Array], Sequence[Any]]:

@@ -1,11 +1,11 @@
-"""Lookups in a table whose rows are cut into uneven parts: primitives that see fields and parts, and their local form.
+"""Lookups in a table whose rows are split into uneven parts: primitives that know fields and parts, and their local form.
 
-    part_lookup[rows, offsets] table indices -> found        indices (…, fields), found (…, fields, columns)
+    part_lookup[rows, offsets] table indices -> rows         indices (…, fields), rows (…, fields, columns)
     part_update[rows, offsets, num_rows] values indices -> table       its transpose: rows are summed up
 
-Fields are dealt to parts in order, equally many to each. An index counts from its part's offset; one that is not in the part
-finds zeros. The table comes as the user sees it, or in blocks (`sporax.ir.uneven`), which is what plans make of it; in a
-plan, a device has whole blocks and the fields that belong to them.
+Fields are assigned to parts in order, equally many to each. An index counts from the offset of its part; an index
+outside of the part reads zeros. The table comes with its rows, as the user sees it, or in blocks (`sporax.ir.uneven`),
+as plans hold it. In a plan, a device has whole blocks and the fields that belong to them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sporax.ir.uneven import UnevenRows
 if TYPE_CHECKING:
     from sporax.lowering.local_equations import Position, Task
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 Rows = tuple[int, ...]
@@ -65,8 +65,8 @@ def _places(indices: Array, rows: Rows, offsets: Rows, starts: Sequence[int], fi
     """
     per_part = indices.shape[-1] // count
     dtype = np.int64 if indices.dtype.itemsize == 8 else np.int32
-    own = [jax.lax.dynamic_slice_in_dim(jnp.asarray(each, dtype), first, count) for each in (rows, offsets)]
-    num_rows, offset = (jnp.repeat(each, per_part) for each in own)
+    own = [jax.lax.dynamic_slice_in_dim(jnp.asarray(offset, dtype), first, count) for offset in (rows, offsets)]
+    num_rows, offset = (jnp.repeat(entry, per_part) for entry in own)
     inside = indices.astype(dtype) - offset
     start = jnp.asarray(np.repeat(np.asarray(starts), per_part), dtype)
     return jnp.where((inside >= 0) & (inside < num_rows), inside + start, -1)
@@ -78,15 +78,15 @@ def _starts(num_rows: int, parts: UnevenRows) -> Sequence[int]:
 
 
 def _find(table: Array, places: Array) -> Array:
-    known = jnp.where(places < 0, table.shape[0], places)
-    return jnp.take(table, known, 0, mode="fill", fill_value=0)
+    rows_found = jnp.where(places < 0, table.shape[0], places)
+    return jnp.take(table, rows_found, 0, mode="fill", fill_value=0)
 
 
 def _sum_up(values: Array, places: Array, num_rows: int) -> Array:
-    known = jnp.where(places < 0, num_rows, places).reshape(-1)
+    rows_found = jnp.where(places < 0, num_rows, places).reshape(-1)
     columns = values.shape[places.ndim :]
     zeros = jnp.zeros((num_rows, *columns), values.dtype)
-    return zeros.at[known].add(values.reshape(-1, *columns), mode="drop")
+    return zeros.at[rows_found].add(values.reshape(-1, *columns), mode="drop")
 
 
 def _lookup(table: Array, indices: Array, *, rows: Rows, offsets: Rows) -> Array:
@@ -106,7 +106,7 @@ def blocks_of_rows(table: Array, *, rows: Rows, dim: int) -> Array:
     """Every part filled up with zeros to a block."""
     parts, table = UnevenRows(rows), jnp.moveaxis(table, dim, 0)
     pieces = [table[start : start + size] for start, size in zip(parts.starts, rows, strict=True)]
-    filled = [jnp.pad(each, [(0, parts.block - each.shape[0])] + [(0, 0)] * (each.ndim - 1)) for each in pieces]
+    filled = [jnp.pad(piece, [(0, parts.block - piece.shape[0])] + [(0, 0)] * (piece.ndim - 1)) for piece in pieces]
     return jnp.moveaxis(jnp.concatenate(filled), 0, dim)
 
 
@@ -146,7 +146,7 @@ def _update_type(values: Any, indices: Any, *, rows: Rows, offsets: Rows, num_ro
 def _linear(primitive: Primitive) -> Any:
     """The derivative of a primitive that is linear in the first of its two operands."""
 
-    def jvp(primals: Sequence[Array], tangents: Sequence[Array], **params: Any) -> tuple[Array, Array]:
+    def jvp(primals: Sequence[Array], tangents: Sequence[Array], **params: Any) -> tuple[Array, Any]:
         result = primitive.bind(*primals, **params)
         if isinstance(tangents[0], ad.Zero):
             return result, ad.Zero(tangents[0].aval.update(shape=result.shape))

@@ -1,13 +1,11 @@
-"""A planned redistribution, written out inside `shard_map`.
+"""A planned redistribution inside `shard_map`: one lax collective per move.
 
-One lax collective per move, so that the compiled program has the collectives of the plan. Everything between them is local
-reshaping and slicing.
+So the compiled program has the collectives of the plan. Everything between them is local reshaping and slicing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +13,7 @@ import jax.numpy as jnp
 from sporax.lowering.permute import permute
 from sporax.planner.communication.moves import NATIVE_REDUCTIONS, Move, MoveKind, Redistribution
 
-Array = Any
+Array = jax.Array
 """A jax.Array or a tracer."""
 
 
@@ -32,7 +30,7 @@ def apply_redistribution(x: Array, plan: Redistribution, axis_names: tuple[str, 
     """
     if not plan.moves:
         return x
-    x = jnp.reshape(x, plan.stretched)
+    x = jnp.reshape(x, plan.factored)
     for move in plan.moves:
         x = apply_move(x, move, axis_names)
     return jnp.reshape(x, plan.local_target)

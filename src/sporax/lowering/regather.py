@@ -1,12 +1,14 @@
-"""Weights that are gathered a second time, for the backward pass: level 3 of optimizer parallelism.
+"""Weights that are gathered a second time for the backward pass: level 3 of optimizer parallelism.
 
-Operators of the backward pass read a weight as those of the forward pass have it: gathered, and perhaps cast or transposed.
-So it would stay gathered from its first use to its last. Here the graph of a step is changed, before it is planned: the first
-operator of the backward pass that reads a weight gets a copy of it, made from the weight as it is kept (a `WeightMark`),
-and whatever was done to it on its way is done again.
+Problem: operators of the backward pass read a weight as those of the forward pass do, gathered and perhaps cast or
+transposed. So it would stay gathered from its first use to its last.
 
-A compiler would find out that the copy is what it has already; XLA takes `optimization_barrier` away too early on CPUs to
-hinder it. So the copy is made to depend on a cotangent (`late_copy`), which also keeps it from being made any earlier.
+Method: the graph of a step is changed before planning. The first operator of the backward pass that reads a weight gets
+a copy of it, made from the stored slice (a `WeightMark`), and casts and transpositions on its way are repeated.
+
+A compiler would find that the copy equals the value that it has, and XLA removes `optimization_barrier` too early on
+CPUs to prevent that. So the copy is made to depend on a cotangent (`late_copy`), which also prevents the compiler from
+making it earlier.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from sporax.lowering.marks import mark_p
 _LIGHT = frozenset({"convert_element_type", "transpose", "reshape", "squeeze", "copy"})
 """What is done again rather than kept. All have one operand."""
 
-Way = tuple[int, tuple[int, ...]]
+WeightPath = tuple[int, tuple[int, ...]]
 """How a tensor comes from a parameter: the parameter's tensor, and the positions of the operators in between."""
 
 
@@ -35,7 +37,7 @@ def late_copy(weight: Any, cotangent: Any) -> Any:
     return jnp.where(jnp.isnan(first) & (first == 0), jnp.zeros_like(weight), weight)
 
 
-def gathered_again(step: Ingested) -> Ingested:
+def regather_weights(step: Ingested) -> Ingested:
     """The same step; its backward pass reads copies of the weights."""
     return _Rewriter(step).run()
 
@@ -46,34 +48,34 @@ class _Rewriter:
     tensors: list[TensorSpec] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
-    ways: dict[int, Way] = field(default_factory=dict)
-    copies: dict[Way, int] = field(default_factory=dict)
+    paths: dict[int, WeightPath] = field(default_factory=dict)
+    copies: dict[WeightPath, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     cotangents: dict[int, None] = field(default_factory=dict)
 
     def run(self) -> Ingested:
         graph = self.step.graph
         self.tensors = list(graph.tensors)
-        learnt, last = self._learnt()
-        self.names = {each.tensor: each.name for each in graph.inputs if each.role is Role.PARAMETER}
-        self.ways = {tensor: (tensor, ()) for tensor, name in self.names.items() if name in learnt}
+        learnt, last = self._trained_parameters()
+        self.names = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
+        self.paths = {tensor: (tensor, ()) for tensor, name in self.names.items() if name in learnt}
         for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
             if operator.backward and number < last:
                 operator = replace(operator, operands=self._with_copies(operator))
                 self.cotangents.update(
-                    dict.fromkeys(each for each in operator.results if self._may_be_waited_for(each))
+                    dict.fromkeys(result for result in operator.results if self._may_be_waited_for(result))
                 )
             else:
-                self._note_ways(number, operator)
+                self._record_paths(number, operator)
             if operator.bodies:
-                bodies = tuple(map(gathered_again, equation.bodies))
+                bodies = tuple(map(regather_weights, equation.bodies))
                 operator = replace(operator, bodies=tuple(body.graph for body in bodies))
                 equation = replace(equation, bodies=bodies)
             self._add(operator, equation)
         changed = replace(graph, tensors=tuple(self.tensors), operators=tuple(self.operators))
         return replace(self.step, graph=changed, equations=tuple(self.equations))
 
-    def _learnt(self) -> tuple[set[str], int]:
+    def _trained_parameters(self) -> tuple[set[str], int]:
         """Names of the parameters with gradients, and where the last gradients are finished."""
         names: set[str] = set()
         last = 0
@@ -84,15 +86,15 @@ class _Rewriter:
                 last = number
         return names, last
 
-    def _note_ways(self, number: int, operator: Operator) -> None:
+    def _record_paths(self, number: int, operator: Operator) -> None:
         """Note which results of an operator of the forward pass come from a weight without work worth mentioning."""
         if operator.name in IDENTITIES:
             for before, after in zip(operator.operands, operator.results, strict=True):
-                if before in self.ways:
-                    self.ways[after] = self.ways[before]
-        elif operator.name in _LIGHT and operator.operands[0] in self.ways:
-            root, through = self.ways[operator.operands[0]]
-            self.ways[operator.results[0]] = (root, (*through, number))
+                if before in self.paths:
+                    self.paths[after] = self.paths[before]
+        elif operator.name in _LIGHT and operator.operands[0] in self.paths:
+            root, through = self.paths[operator.operands[0]]
+            self.paths[operator.results[0]] = (root, (*through, number))
 
     def _with_copies(self, operator: Operator) -> tuple[int, ...]:
         """The operands of an operator of the backward pass, weights among them replaced by their copies."""
@@ -100,22 +102,24 @@ class _Rewriter:
             return operator.operands
         own = [tensor for tensor in operator.operands if tensor in self.cotangents]
         late = own[0] if own else next(reversed(self.cotangents))
-        return tuple(self._copy(self.ways[each], late) if each in self.ways else each for each in operator.operands)
+        return tuple(
+            self._copy(self.paths[operand], late) if operand in self.paths else operand for operand in operator.operands
+        )
 
-    def _copy(self, way: Way, late: int) -> int:
-        if way in self.copies:
-            return self.copies[way]
-        root, through = way
+    def _copy(self, weight_path: WeightPath, late: int) -> int:
+        if weight_path in self.copies:
+            return self.copies[weight_path]
+        root, through = weight_path
         if not through:
-            self.copies[way] = self._copy_of_parameter(root, late)
+            self.copies[weight_path] = self._copy_of_parameter(root, late)
         else:
             before = self._copy((root, through[:-1]), late)
             original = self.step.graph.operators[through[-1]]
             results = (self._tensor(self.tensors[original.results[0]]),)
             again = replace(original, operands=(before,), results=results, backward=True)
             self._add(again, self.step.equations[through[-1]])
-            self.copies[way] = results[0]
-        return self.copies[way]
+            self.copies[weight_path] = results[0]
+        return self.copies[weight_path]
 
     def _copy_of_parameter(self, root: int, late: int) -> int:
         specs = (self.tensors[root], self.tensors[late])

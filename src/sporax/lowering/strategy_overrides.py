@@ -1,4 +1,4 @@
-"""A step whose operators are cut by other strategies than its program says: those of a file."""
+"""Strategies from a file in place of those in the program."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sporax.planner.operators.strategy_files import FROM_FILE
 
 def with_strategies(step: Ingested, strategies: Mapping[int, Cuts]) -> Ingested:
     """The same step, its operators cut as `strategies` say, by number of the call."""
-    bodies = [tuple(with_strategies(body, strategies) for body in each.bodies) for each in step.equations]
+    bodies = [tuple(with_strategies(body, strategies) for body in equation.bodies) for equation in step.equations]
     operators = [
-        replace(_told(operator, strategies), bodies=tuple(body.graph for body in inner))
+        replace(_overridden(operator, strategies), bodies=tuple(body.graph for body in inner))
         for operator, inner in zip(step.graph.operators, bodies, strict=True)
     ]
-    equations = [replace(each, bodies=inner) for each, inner in zip(step.equations, bodies, strict=True)]
+    equations = [replace(equation, bodies=inner) for equation, inner in zip(step.equations, bodies, strict=True)]
     return replace(step, graph=replace(step.graph, operators=tuple(operators)), equations=tuple(equations))
 
 
-def _told(operator: Operator, strategies: Mapping[int, Cuts]) -> Operator:
+def _overridden(operator: Operator, strategies: Mapping[int, Cuts]) -> Operator:
     """An operator; a mark with its new strategy."""
     mark: Any = operator.mark
     if isinstance(mark, OperatorMark):

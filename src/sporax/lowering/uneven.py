@@ -1,12 +1,12 @@
-"""A step whose tables are cut into uneven parts, rewritten to hold them in blocks (`sporax.ir.uneven`).
+"""A step whose tables have uneven parts, rewritten to hold them in blocks (`sporax.ir.uneven`).
 
-A step is traced with the shapes that its user sees. Where a lookup says that a table's rows come in parts, the table, its
-gradient, its moments and all else that has its rows element by element take the shape of its blocks: 12 rows instead of 9
-in the example there. After that everything is cut evenly, and the planner needs to know nothing of it.
+A step is traced with the shapes that its user sees. If a lookup splits a table's rows into parts, then the table, its
+gradient, its moments and everything else that has its rows element by element take the shape of its blocks: 12 rows
+instead of 9 in the example there. After that every tensor is sharded evenly, and the planner needs no special case.
 
-    row by row (updates, casts, masks)             on blocks; what stands in spare rows is never read
-    sums, maxima, … over the rows                  spare rows are filled with what changes nothing, first
-    anything else (sorting, slicing, results)      the table is brought together in rows; plans report it
+    row by row (updates, casts, masks)             on blocks; spare rows are never read
+    sums, maxima, … over the rows                  spare rows are first filled with the neutral element
+    anything else (sorting, slicing, results)      the table is converted back to rows; the plan reports it
 """
 
 from __future__ import annotations
@@ -58,25 +58,27 @@ class Blocked:
 def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
     """The step on blocks, and by position the inputs that it takes so. The same step where no table is uneven."""
     graph = step.graph
-    blocked = _Spreading(graph, _unmovable(graph)).run()
+    blocked = _BlockedTensors(graph, _unmovable(graph)).run()
     if not blocked:
         return step, {}
-    inputs = {number: blocked[each.tensor] for number, each in enumerate(graph.inputs) if each.tensor in blocked}
+    inputs = {
+        number: blocked[argument.tensor] for number, argument in enumerate(graph.inputs) if argument.tensor in blocked
+    }
     kept = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
     wanted = [kept.get(output) for output in range(len(graph.outputs))]
-    return _Rewriting(step, blocked, wanted).run(), inputs
+    return _BlockRewriter(step, blocked, wanted).run(), inputs
 
 
 def _unmovable(graph: OperatorGraph) -> frozenset[int]:
     """Inputs that come in rows whatever their readers want: data and constants."""
-    return frozenset(each.tensor for each in graph.inputs if each.role not in (Role.PARAMETER, Role.STATE))
+    return frozenset(argument.tensor for argument in graph.inputs if argument.role not in (Role.PARAMETER, Role.STATE))
 
 
 # ------------------------------------------------------------------------------------------------- which tensors are in blocks
 
 
 @dataclass(slots=True)
-class _Spreading:
+class _BlockedTensors:
     """Finds the tensors that share rows with a table, through operations that work row by row, in both directions."""
 
     graph: OperatorGraph
@@ -144,7 +146,7 @@ class Branches:
             before = operands, results
             for graph in operator.bodies:
                 inner.append(_inside(graph, operands, results))
-                arguments = [each.tensor for each in graph.inputs[len(graph.inputs) - len(operands) :]]
+                arguments = [argument.tensor for argument in graph.inputs[len(graph.inputs) - len(operands) :]]
                 operands = [how or inner[-1].get(tensor) for tensor, how in zip(arguments, operands, strict=True)]
                 results = [how or inner[-1].get(tensor) for tensor, how in zip(graph.outputs, results, strict=True)]
             if before == (operands, results):
@@ -164,11 +166,11 @@ def _inside(
 ) -> dict[int, Blocked]:
     """What is in blocks in one branch whose arguments and results are so where that is said."""
     num_constants = len(graph.inputs) - len(operands)
-    arguments = [each.tensor for each in graph.inputs[num_constants:]]
+    arguments = [argument.tensor for argument in graph.inputs[num_constants:]]
     ends = [*zip(arguments, operands, strict=True), *zip(graph.outputs, results, strict=True)]
-    fixed = frozenset(each.tensor for each in graph.inputs[:num_constants])
+    fixed = frozenset(argument.tensor for argument in graph.inputs[:num_constants])
     seeds = {tensor: how for tensor, how in ends if how and tensor not in fixed and tensor != LITERAL}
-    return _Spreading(graph, fixed, seeds).run()
+    return _BlockedTensors(graph, fixed, seeds).run()
 
 
 def _tables(operator: Operator) -> dict[int, Blocked]:
@@ -200,14 +202,18 @@ def shared_rows(operator: Operator, blocked: Mapping[int, Blocked]) -> dict[int,
     (factor,), (how,) = factors, rows
     if not _row_by_row(operator, rule, factor):
         return None
-    found: dict[int, Blocked] = {}
+    blocked_of: dict[int, Blocked] = {}
     for tensor, dims in tensors:
         places = [dim for dim, indices in enumerate(dims) if set(indices) & set(factor)]
         if len(places) > 1 or any(dims[dim] != factor for dim in places):
             return None
         if places:
-            found[tensor] = Blocked(places[0], how)
-    return found if all(found.get(tensor) == blocked[tensor] for tensor, _ in tensors if tensor in blocked) else None
+            blocked_of[tensor] = Blocked(places[0], how)
+    return (
+        blocked_of
+        if all(blocked_of.get(tensor) == blocked[tensor] for tensor, _ in tensors if tensor in blocked)
+        else None
+    )
 
 
 def _row_by_row(operator: Operator, rule: Rule, factor: tuple[int, ...]) -> bool:
@@ -223,7 +229,7 @@ def _row_by_row(operator: Operator, rule: Rule, factor: tuple[int, ...]) -> bool
 
 
 @dataclass(slots=True)
-class _Rewriting:
+class _BlockRewriter:
     """Writes the step down again, with blocks, and with steps between blocks and rows where an operator needs these."""
 
     step: Ingested
@@ -320,7 +326,7 @@ class _Rewriting:
         adapt = rule_for(operation).adapt
         params = operation.params
         if adapt is not None:
-            shapes = tuple(each.shape for each in specs), tuple(each.shape for each in results)
+            shapes = tuple(spec.shape for spec in specs), tuple(result.shape for result in results)
             params = {**params, **adapt(operation, *shapes)}
         resized = Operation(operation.name, tuple(specs), results, params)
         self._add(replace(operator, operation=resized, operands=tuple(operands)), replace(equation, params=params))
@@ -336,7 +342,7 @@ class _Rewriting:
         for tensor, how in zip(operator.operands[1:], branches.operands, strict=True):
             operands.append(self._as_blocks(tensor, how, operator) if how and tensor not in self.blocked else tensor)
         inner = [
-            _Rewriting(body, blocked, results).run()
+            _BlockRewriter(body, blocked, results).run()
             for body, blocked in zip(equation.bodies, branches.blocked, strict=True)
         ]
         operation = replace(
@@ -344,7 +350,7 @@ class _Rewriting:
             operands=tuple(self.tensors[tensor] for tensor in operands),
             results=tuple(self.tensors[tensor] for tensor in operator.results),
         )
-        graphs = tuple(each.graph for each in inner)
+        graphs = tuple(entry.graph for entry in inner)
         new = replace(operator, operation=operation, operands=tuple(operands), bodies=graphs)
         self._add(new, replace(equation, bodies=tuple(inner)))
 
@@ -389,12 +395,12 @@ class _Rewriting:
     def _outputs(self) -> Sequence[int]:
         """The results as they shall come out."""
         nowhere = Operator(Operation("", (), ()), (), ())
-        found = []
+        outputs = []
         for tensor, wanted in zip(self.step.graph.outputs, self.wanted, strict=True):
             here = self.blocked.get(tensor)
             if here is None and wanted is not None:
                 tensor = self._as_blocks(tensor, wanted, nowhere)
             elif here is not None and wanted is None:
                 tensor = self._as_rows(tensor, nowhere)
-            found.append(tensor)
-        return found
+            outputs.append(tensor)
+        return outputs

@@ -157,12 +157,17 @@ class PlacementMarks:
                     value.place(role, rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
-        """Refused until parameter servers land.
+        """Let parameter servers keep and update the trainable Parameters. Call it before the optimizer is made.
+
+        Args:
+            recurse: of inner Cells, too.
+            init_in_server: the servers make the first values; for embedding tables only.
 
         Raises:
-            SporaxRuntimeError: always.
+            SporaxRuntimeError, SporaxTypeError: as `Parameter.set_param_ps`.
         """
-        raise SporaxRuntimeError("For 'Cell.set_param_ps', parameter-server training is not offered yet.")
+        for parameter in self.trainable_params(recurse):
+            parameter.set_param_ps(init_in_server)
 
     def offload(self, backward_prefetch: str | int = "Auto") -> None:
         """Refused until host offload lands.

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
 
 from sporax import context, ops
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
-from sporax.common.initializer import initializer
+from sporax.common.initializer import Initializer, by_name, initializer
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.common.seed import get_seed
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
+from sporax.runtime import parameter_server
 
 _SLICE_MODES = ("field_slice", "table_row_slice", "table_column_slice", "batch_slice")
 
@@ -31,6 +37,9 @@ class EmbeddingLookup(Cell):
         max_norm: rows with a larger Euclidean norm are shortened to it.
         sparse: optimizers that know lazy rows (`LazyAdam`, `FTRL`, …) leave rows alone that were not looked up. True where
             `target` is ``"CPU"``.
+        vocab_cache_size: with parameter servers and `target` ``"DEVICE"``: servers keep the table, the worker this many
+            rows of it; at least the different ids of a step. 0: the table is a Parameter like others. MindSpore allows
+            several workers in (semi-)automatic parallelism only, here every mode may have them.
         dtype: element type of the table.
 
     Raises:
@@ -52,6 +61,7 @@ class EmbeddingLookup(Cell):
         manual_shapes: Any = None,
         max_norm: float | None = None,
         sparse: bool = True,
+        vocab_cache_size: int = 0,
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
@@ -66,9 +76,16 @@ class EmbeddingLookup(Cell):
         if max_norm is not None and argument.number(name, "max_norm", max_norm) <= 0:
             raise SporaxValueError(f"For '{name}', 'max_norm' must be positive, but got {max_norm}.")
         self.max_norm = max_norm
-        table = initializer(param_init, (vocab_size, embedding_size), dtype)
-        self.embedding_table = Parameter(table, name="embedding_table")
+        self.vocab_cache_size = _checked_cache(name, vocab_cache_size, target)
+        rows = self.vocab_cache_size or vocab_size
+        self.embedding_table = Parameter(initializer(param_init, (rows, embedding_size), dtype), name="embedding_table")
         self.embedding_table.unique = sparse
+        if context.ps_snapshot().enable_ps:
+            first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
+            self.embedding_table.server_rows = parameter_server.RowCache(
+                "embedding_table", embedding_size, rows, seed=get_seed() or 0, **first_rows
+            )
+            self.embedding_table.is_param_ps = self.embedding_table.cache_enable = self.vocab_cache_size > 0
         self.embeddinglookup = ops.EmbeddingLookup()
         if target == "CPU":
             self.embeddinglookup.set_device("CPU")
@@ -92,12 +109,86 @@ class EmbeddingLookup(Cell):
 
     def construct(self, indices: Tensor) -> Tensor:
         """`indices`: integers of any shape; gives that shape with embedding_size added."""
-        rows = self.embeddinglookup(self.embedding_table, indices, 0)
+        rows = self._served(indices) if self._is_served else self.embeddinglookup(self.embedding_table, indices, 0)
         return rows if self.max_norm is None else _limited(rows, self.max_norm)
+
+    @property
+    def _is_served(self) -> bool:
+        """Whether rows are looked up on parameter servers."""
+        table = self.embedding_table
+        return table.cache_enable or (table.is_param_ps and table.init_in_server)
+
+    def _served(self, indices: Tensor) -> Tensor:
+        """Rows of a table that servers keep; an id outside the table gives zeros."""
+        session = parameter_server.session()
+        if session is None or self.embedding_table.server_rows is None or self.embedding_table.server_rows.key < 0:
+            raise SporaxRuntimeError(
+                "For 'EmbeddingLookup', a table on parameter servers must belong to an optimizer before it is looked up: "
+                "call init(), then make the optimizer with its parameter."
+            )
+        ids = indices.array
+        inside = (ids >= 0) & (ids < self.vocab_size)
+        rows = parameter_server.lookup_in_program(
+            session, self.embedding_table.server_rows, self.embedding_table.array, jnp.where(inside, ids, 0)
+        )
+        return wrap(jnp.where(inside[..., None], rows, 0))
+
+    def prefetch(self, indices: Any) -> None:
+        """Ask the servers for rows that the next step will look up, while the device still works on this one.
+
+        Args:
+            indices: ids of the next batch, a Tensor or numpy array.
+
+        Raises:
+            SporaxRuntimeError: the table is not on parameter servers.
+        """
+        session = parameter_server.session()
+        if session is None or not self._is_served or self.embedding_table.server_rows is None:
+            raise SporaxRuntimeError(
+                "For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not."
+            )
+        ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
+        self.embedding_table.server_rows.prefetch(session, np.clip(ids, 0, self.vocab_size - 1))
 
     def extend_repr(self) -> str:
         """Sizes and place."""
         return f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size}, target={self.target}"
+
+
+def _checked_cache(name: str, vocab_cache_size: Any, target: str) -> int:
+    """`vocab_cache_size`, or 0 with a warning where it has no effect."""
+    if isinstance(vocab_cache_size, bool) or not isinstance(vocab_cache_size, int):
+        raise SporaxTypeError(
+            f"For '{name}', 'vocab_cache_size' must be an int, but got {type(vocab_cache_size).__name__}."
+        )
+    if vocab_cache_size < 0:
+        raise SporaxValueError(f"For '{name}', 'vocab_cache_size' must be >= 0, but got {vocab_cache_size}.")
+    if vocab_cache_size and not (context.ps_snapshot().enable_ps and target == "DEVICE"):
+        warnings.warn(
+            f"For '{name}', 'vocab_cache_size' needs set_ps_context(enable_ps=True) and target 'DEVICE'; it is ignored.",
+            stacklevel=3,
+        )
+        return 0
+    return vocab_cache_size
+
+
+def _first_rows(name: str, param_init: Any) -> dict[str, Any]:
+    """How servers make first rows: the same distribution, from (seed, table, id)."""
+    if isinstance(param_init, int | float):
+        return {"distribution": "constant", "sigma": float(param_init)}
+    recipe = by_name(param_init) if isinstance(param_init, str) else param_init
+    settings = vars(recipe) if isinstance(recipe, Initializer) else {}
+    kind = type(recipe).__name__
+    if kind == "Normal" and settings["mean"] == 0:
+        return {"distribution": "normal", "sigma": float(settings["sigma"])}
+    if kind == "Uniform":
+        return {"distribution": "uniform", "sigma": float(settings["scale"])}
+    if kind in ("Zero", "One", "Constant"):
+        return {"distribution": "constant", "sigma": float({"Zero": 0, "One": 1}.get(kind, settings.get("value", 0)))}
+    raise SporaxValueError(
+        f"For '{name}', 'param_init' of a table on parameter servers must be normal (mean 0), uniform or constant, "
+        f"but got {param_init!r}."
+    )
 
 
 def _checked_shapes(name: str, slice_mode: str, manual_shapes: Any) -> tuple[int, ...] | None:
@@ -149,7 +240,7 @@ class MultiFieldEmbeddingLookup(EmbeddingLookup):
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__(
-            vocab_size, embedding_size, param_init, target, slice_mode, feature_num_list, max_norm, sparse, dtype
+            vocab_size, embedding_size, param_init, target, slice_mode, feature_num_list, max_norm, sparse, dtype=dtype
         )
         name = type(self).__name__
         self.field_size = argument.positive_int(name, "field_size", field_size)

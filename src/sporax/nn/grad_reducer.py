@@ -67,7 +67,9 @@ class DistributedGradReducer(Cell):
         self.mean = config.gradients_mean if mean is None else bool(mean)
         self.degree = degree or groups.find(None).size
         self.group = group
-        positions = [index for index, each in enumerate(parameters) if not each.layerwise_parallel]
+        positions = [
+            index for index, each in enumerate(parameters) if not each.layerwise_parallel and not each.is_param_ps
+        ]
         self.num_gradients = len(parameters)
         reduced = [parameters[index] for index in positions]
         ids = dict(zip(positions, fusion_ids(reduced, positions, fusion_type, config), strict=True))
@@ -171,7 +173,7 @@ def broadcast_wanted() -> bool:
 
 def broadcast_parameters(parameters: Sequence[Parameter], root: int = 0) -> None:
     """Give all ranks the values of rank `root`, except for Parameters with ``layerwise_parallel``. All ranks must call it."""
-    shared = [parameter for parameter in parameters if not parameter.layerwise_parallel]
+    shared = [parameter for parameter in parameters if not parameter.layerwise_parallel and not parameter.is_param_ps]
     if not shared:
         return
     arrays = fusion.broadcast_buckets(groups.find(None), root, [parameter.array for parameter in shared])

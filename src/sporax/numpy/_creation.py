@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -56,7 +56,7 @@ def _from_numbers(where: str, obj: Any, dtype: Any) -> Tensor:
             f"For 'numpy.{where}', the input must be a Tensor, a number or lists of them, but got {type(obj).__name__}."
         )
     if _holds_tensor(obj):
-        parts = [array(each) for each in obj]
+        parts = [array(part) for part in cast("list[Any]", obj)]
         return array(ops.stack(parts), dtype)
     try:
         values = np.asarray(obj)
@@ -185,7 +185,7 @@ def _float(dtype: Any) -> Any:
 
 def indices(dimensions: tuple[int, ...], dtype: Any = int32, sparse: bool = False) -> list[Tensor]:
     """The position of every element of a grid, one dimension after another."""
-    return list(map(Tensor, np.indices(dimensions, to_dtype(dtype).np_dtype, sparse)))
+    return list(map(Tensor, np.indices(dimensions, dtype=to_dtype(dtype).np_dtype, sparse=cast("Any", sparse))))
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Tensor, ...]:

@@ -67,7 +67,7 @@ def mould(name: str, parameters: str, function: Function) -> Operator:
         bound.apply_defaults()
         given = {each: _plain(value) for each, value in bound.arguments.items()}
         dtype = given.pop("dtype") if casts else None
-        values = [given.pop(each) for each in positional if each != several] + list(given.pop(several, ()))
+        values = [given.pop(each) for each in positional if each != several] + list(given.pop(several or "", ()))
         named = {
             each: value
             for each, value in given.items()

@@ -17,7 +17,7 @@ from sporax.ops.linalg import products
 from sporax.ops.math import elementwise, reduction
 from sporax.ops.random import dropout
 
-_BINARY = {
+_BINARY: dict[str, Callable[..., Any]] = {
     "add": elementwise.add,
     "sub": elementwise.sub,
     "mul": elementwise.mul,
@@ -85,7 +85,7 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[attr-defined, operator]
 Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[attr-defined]
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
 Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -92,6 +93,7 @@ def show_layout(tensor: Any) -> str:
         └───┴───┘
     """
     value = tensor.__layout__() if isinstance(tensor, HasLayout) else tensor
+    holders: Mapping[tuple[int, ...], Sequence[int]]
     if isinstance(value, LayoutValue):
         holders, title = value.holders(), ""
     elif isinstance(value, Tensor):

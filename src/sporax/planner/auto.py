@@ -1,8 +1,9 @@
-"""Automatic parallelism: a search decides how operators are cut.
+"""Automatic parallelism: a search decides how operators are sharded.
 
-The search sees the whole step: forward, backward and update, with what the user fixed. Of its answer the cuts of the forward
-and backward operators and the places of the parameters are kept; the rest follows by propagation, so that gradients are
-combined, fused and scattered, and parameters kept, by the same rules as in semi-automatic parallelism.
+The search sees the whole step (forward, backward and update) with the placements and strategies that the user fixed.
+From its result the shardings of the forward and backward operators and the storage sharding of parameters are kept. The
+rest follows by propagation, so gradients are reduced, fused and scattered, and parameters stored, by the same rules as
+in semi-automatic parallelism.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from sporax.ir.hardware import HardwareProfile
 from sporax.ir.marks import GradientMark, LayoutMark, Mark, OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.search_config import PRICES, CostModelConfig
-from sporax.planner.communication.fusion import Buffers, buffers_for
+from sporax.planner.communication.fusion import FusionIds, fusion_ids
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.operators.manual_split import is_split
 from sporax.planner.operators.strategy_files import FROM_FILE
 from sporax.planner.propagation.loop_bodies import Given
-from sporax.planner.propagation.policy import Known
+from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.propagation.propagate import plan_by_propagation
 from sporax.planner.propagation.semi_auto import SemiAuto, asks_for_results
 from sporax.planner.rules import Assignment
@@ -61,18 +62,18 @@ def auto_plan(
     """
     config = settings.parallel
     _warn_of_ignored(settings)
-    buffers = buffers_for(graph, config)
+    buffers = fusion_ids(graph, config)
     policy = AutoPolicy(mesh, config, whole_parameters, buffers, always=settings.search.recursive_keeps_strategies)
-    places, kept = _users_cuts(graph, mesh, data, policy)
+    places, kept = _user_cuts(graph, mesh, data, policy)
     options = replace(search_options(settings, mesh, profile, {**data, **places}), cuts=kept)
-    prices = price_list(settings, mesh, profile, merging=buffers == Buffers())
-    found = search(graph, mesh, prices, _mode(settings), options)
+    prices = price_list(settings, mesh, profile, merging=buffers == FusionIds())
+    result = search(graph, mesh, prices, _mode(settings), options)
 
-    def finished(found: SearchResult) -> Plan:
-        inputs, cuts = _inputs(graph, found.plan, data), _cuts(graph, found.plan, policy)
+    def finished(result: SearchResult) -> Plan:
+        inputs, cuts = _inputs(graph, result.plan, data), _cuts(graph, result.plan, policy)
         return plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts)
 
-    return finished(found), replace(found, finish=finished)
+    return finished(result), replace(result, finish=finished)
 
 
 def price_list(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProfile, merging: bool = True) -> CostModel:
@@ -126,7 +127,11 @@ def _capacity(settings: PlanSettings, profile: HardwareProfile) -> int:
 
 _FUSION = "gradients travel together as 'comm_fusion' says"
 _WITHOUT_EFFECT = {
-    **{each.name: _FUSION for each in fields(CostModelConfig) if each.name.startswith("costmodel_allreduce_fusion")},
+    **{
+        setting.name: _FUSION
+        for setting in fields(CostModelConfig)
+        if setting.name.startswith("costmodel_allreduce_fusion")
+    },
     "is_multi_subgraphs": "a step is one graph, whatever it is made of",
 }
 """Settings of MindSpore's own searches that change nothing here, and why."""
@@ -157,10 +162,12 @@ class AutoPolicy(SemiAuto):
         """The search has decided where they lie."""
         return False
 
-    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
         """As the user cut it, or as it comes; results as it comes, unless the user asked for something."""
         if self.keeps(mark) and (mark.side is Side.IN or asks_for_results(mark)):
-            return super(AutoPolicy, self).at_operator(mark, specs, known)
+            return super(AutoPolicy, self).at_operator(mark, specs, current)
         return [None] * len(specs)
 
     def keeps(self, mark: OperatorMark) -> bool:
@@ -175,20 +182,20 @@ class AutoPolicy(SemiAuto):
         return mark.in_strategy is not None and counts
 
 
-def _users_cuts(
+def _user_cuts(
     graph: OperatorGraph, mesh: DeviceMatrix, data: Mapping[int, Placement], policy: AutoPolicy
 ) -> tuple[dict[int, Placement], dict[int, Assignment]]:
     """Where the user's strategies and layouts put tensors, and how they cut operators, in the step written out.
 
     A Parameter that has a layout is kept like that.
     """
-    out = written_out(graph)
+    out = inline_loops(graph)
     places: dict[int, Placement] = {}
     cuts: dict[int, Assignment] = {}
-    if not any(_speaks(operator.mark, policy) for operator in out.graph.operators):
+    if not any(_is_kept(operator.mark, policy) for operator in out.graph.operators):
         return places, cuts
     plan = out.unfolded(plan_by_propagation(graph, mesh, data, policy, policy.config.enable_alltoall))
-    parameters = {each.tensor for each in graph.inputs if each.role is Role.PARAMETER}
+    parameters = {argument.tensor for argument in graph.inputs if argument.role is Role.PARAMETER}
     inside = False
     for number, (operator, planned) in enumerate(zip(out.graph.operators, plan.operators, strict=True)):
         mark, specs = operator.mark, operator.operation.operands
@@ -201,22 +208,22 @@ def _users_cuts(
             if inside and mark is None and not operator.bodies:
                 cuts[number] = planned.assignment
             continue
-        for given, tensor, settlement in zip(operator.operands, operator.results, wanted, strict=True):
-            if settlement is not None:
-                places[tensor] = settlement.placement
+        for given, tensor, resharding in zip(operator.operands, operator.results, wanted, strict=True):
+            if resharding is not None:
+                places[tensor] = resharding.placement
                 if given in parameters and isinstance(mark, LayoutMark):
-                    places[given] = settlement.placement
+                    places[given] = resharding.placement
     return places, cuts
 
 
-def _speaks(mark: Mark | None, policy: AutoPolicy) -> bool:
+def _is_kept(mark: Mark | None, policy: AutoPolicy) -> bool:
     """Whether a mark says something that a search must keep."""
     return isinstance(mark, LayoutMark) or (isinstance(mark, OperatorMark) and policy.keeps(mark))
 
 
 def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
     """How the search cut the operators before the update of the parameters; where the user did, they follow him."""
-    found: dict[int, Assignment] = {}
+    assignments: dict[int, Assignment] = {}
     control: dict[int, OperatorPlan] = {}
     bodies: dict[int, tuple[Given, ...]] = {}
     last = len(graph.operators)
@@ -234,21 +241,21 @@ def _cuts(graph: OperatorGraph, plan: Plan, policy: AutoPolicy) -> Given:
             pairs = zip(operator.bodies, planned.bodies, strict=True)
             bodies[number] = tuple(_cuts(body, body_plan, policy) for body, body_plan in pairs)
         else:
-            found[number] = planned.assignment
-    made = {tensor for each in graph.operators[:last] for tensor in each.results}
+            assignments[number] = planned.assignment
+    produced = {tensor for operator in graph.operators[:last] for tensor in operator.results}
     return Given(
-        {number: assignment for number, assignment in found.items() if number < last},
+        {number: assignment for number, assignment in assignments.items() if number < last},
         {number: planned for number, planned in control.items() if number < last},
         bodies,
-        {tensor: settlement for tensor, settlement in plan.settled.items() if tensor in made},
+        {tensor: resharding for tensor, resharding in plan.reshardings.items() if tensor in produced},
     )
 
 
 def _inputs(graph: OperatorGraph, plan: Plan, data: Mapping[int, Placement]) -> dict[int, Placement]:
     """Where the search put the parameters."""
     places = {
-        each.tensor: placement
-        for each, placement in zip(graph.inputs, plan.inputs, strict=True)
-        if each.role is Role.PARAMETER
+        argument.tensor: placement
+        for argument, placement in zip(graph.inputs, plan.inputs, strict=True)
+        if argument.role is Role.PARAMETER
     }
     return {**places, **data}

@@ -1,6 +1,6 @@
-"""Whether a plan fits its graph: everything that the lowering relies on, checked from the rules alone.
+"""Checks that a plan fits its graph: everything that the lowering relies on, from the rules alone.
 
-Nothing here shares code with the searches.
+No code is shared with the searches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import placements, problem, rule_for
 from sporax.planner.rules.loops import RULES
 
@@ -46,17 +46,17 @@ def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> It
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
         for reason in _operator(operator, planned, plan):
             yield f"operator {number} ({operator}): {reason}"
-    for tensor, settlement in plan.settled.items():
+    for tensor, resharding in plan.reshardings.items():
         if not 0 <= tensor < len(graph.tensors):
-            yield f"a settled tensor must be one of {len(graph.tensors)}, but got {tensor}"
+            yield f"a resharded tensor must be one of {len(graph.tensors)}, but got {tensor}"
         else:
-            yield from _fits(f"settled tensor {tensor}", graph.tensors[tensor], settlement.placement, plan)
+            yield from _fits(f"resharded tensor {tensor}", graph.tensors[tensor], resharding.placement, plan)
 
 
 def _ends(graph: OperatorGraph, plan: Plan, inside: bool) -> Iterator[str]:
-    for each, placement in zip(graph.inputs, plan.inputs, strict=True):
-        name = f"input {each.name or each.tensor}"
-        yield from _fits(name, graph.tensors[each.tensor], placement, plan)
+    for other_argument, placement in zip(graph.inputs, plan.inputs, strict=True):
+        name = f"input {other_argument.name or other_argument.tensor}"
+        yield from _fits(name, graph.tensors[other_argument.tensor], placement, plan)
         if not inside:
             yield from _complete(name, placement)
     for position, (tensor, placement) in enumerate(zip(graph.outputs, plan.outputs, strict=True)):
@@ -116,13 +116,13 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
 
 def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
     """What lies around a loop or branch must lie inside as well, and what is carried at the end of a round as at its start."""
-    out = written_out(graph)
+    out = inline_loops(graph)
     for operator, planned, owner in zip(out.graph.operators, out.unfolded(plan).operators, out.owners, strict=True):
         if operator.name in RULES:
             wanted = placements(rule_for(operator.operation), planned.assignment)
             got = planned.operands, planned.results
             if got != wanted:
-                places = [" ".join(map(str, each)) for each in (*wanted, *got)]
+                places = [" ".join(map(str, entry)) for entry in (*wanted, *got)]
                 yield (
                     f"operator {owner} ({graph.operators[owner]}): around its bodies ({operator.name}) tensors must lie at "
                     f"{places[0]} → {places[1]}, but got {places[2]} → {places[3]}"

@@ -77,8 +77,8 @@ class _Reader:
         """The layout of one argument, which operators have as they have `weight`."""
         plan = self.step.plan
         home = self._home(argument)
-        settlement = plan.settled.get(self.step.graph.inputs[len(self.step.step.constants) + weight].tensor)
-        used = home if settlement is None else settlement.placement
+        resharding = plan.reshardings.get(self.step.graph.inputs[len(self.step.step.constants) + weight].tensor)
+        used = home if resharding is None else resharding.placement
         whole = self._whole(argument)
         matrix, tensor_map = device_arrangement(used, plan.mesh)
         return ParameterLayout(

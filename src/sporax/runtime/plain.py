@@ -30,7 +30,7 @@ from sporax.ir.units import parse_bytes
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.check import check_plan
 from sporax.planner.cost.evaluate import cost_of
-from sporax.planner.cost.kernel_cost import compiled_seconds
+from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
 from sporax.planner.report.listeners import announce
@@ -73,7 +73,7 @@ class PlannedFunction(Answers):
     @cached_property
     def predicted_seconds(self) -> float:
         """Predicted time of one call of the compiled function: of its kernels, where the search priced operators."""
-        return compiled_seconds(self.graph, self.plan, self.model)
+        return kernel_seconds(self.graph, self.plan, self.model)
 
     @cached_property
     def in_shardings(self) -> Any:

@@ -27,7 +27,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
-from sporax.lowering.regather import gathered_again
+from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
@@ -36,7 +36,7 @@ from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
-from sporax.planner.report.listeners import announce, conduct
+from sporax.planner.report.listeners import announce, step_execution
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
@@ -176,7 +176,7 @@ class PlannedStep(Answers):
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results, the updated variables' first, where steps are only planned; else None."""
-        if not conduct.only_plans:
+        if not step_execution.plan_only:
             return None
         constants, tensors = self.step.literal_outputs, self.graph.tensors
         return [
@@ -286,7 +286,7 @@ def _planned_step(
     tables = check_splits(step.graph, mesh.num_devices, given)
     step, blocked = in_blocks(step)
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
-        step = gathered_again(step)
+        step = regather_weights(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
     plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
     first = len(step.constants)
@@ -299,7 +299,7 @@ def _planned_step(
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
-    if not conduct.plans_all:
+    if not step_execution.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
 

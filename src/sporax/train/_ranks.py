@@ -46,7 +46,7 @@ def whole(array: jax.Array) -> np.ndarray[Any, Any]:
         )
     places = array.sharding.devices_indices_map(array.shape)
     devices = sorted(places, key=_rank_and_number)
-    holders = groups.Group("holders", tuple(sorted({device.process_index for device in devices})))
+    holders = groups.Group("holders", tuple(sorted({_rank_and_number(device)[0] for device in devices})))
     shards = sorted(array.addressable_shards, key=lambda shard: _rank_and_number(shard.device))
     own = jnp.asarray(np.stack([np.asarray(shard.data) for shard in shards]))
     pieces = np.asarray(collectives.run(collectives.AllGather(holders), own))

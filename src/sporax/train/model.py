@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from sporax import context, nn
+from sporax import context
 from sporax.amp import build_train_network
 from sporax.common.tensor import Tensor
 from sporax.context import get_auto_parallel_context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
+from sporax.nn.wrap import WithEvalCell, WithLossCell
 from sporax.parallel.auto_parallel import AutoParallel
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train._feed import Batch, check_dataset
@@ -102,7 +103,7 @@ class Model:
                 "For 'Model', mixed precision and 'loss_scale_manager' need an 'optimizer', but it is None; "
                 f"'amp_level' is '{self._amp_level}'."
             )
-        return self._network if self._loss_fn is None else nn.WithLossCell(self._network, self._loss_fn)
+        return self._network if self._loss_fn is None else WithLossCell(self._network, self._loss_fn)
 
     def _make_eval_network(self, eval_network: Any, indexes: list[int] | None) -> tuple[Any, list[int] | None]:
         if not self._metric_fns:
@@ -119,7 +120,7 @@ class Model:
                 "leave 'metrics' out to train without evaluation."
             )
         in_float32 = self._amp_level in ("O2", "O3", "auto")
-        return nn.WithEvalCell(self._network, self._loss_fn, in_float32), [0, 1, 2]
+        return WithEvalCell(self._network, self._loss_fn, in_float32), [0, 1, 2]
 
     # ---------------------------------------------------------------------------------------------------- networks
 

@@ -15,7 +15,7 @@ from sporax.ir.hardware import known_profiles, load_profile
 from sporax.lowering.ingest import ingest
 from sporax.planner.cost import link_costs
 from sporax.planner.cost.combined_collectives import num_sharing
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 
 WIDTH, LAYERS = 16, 5
 KINDS = ("gather", "reduce_scatter", "all_reduce", "all_to_all", "permute")
@@ -25,7 +25,7 @@ def graph_of(function, num_weights, *shapes):
     """Of a function of weights and data; loops are written out."""
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     roles = [(Role.PARAMETER if place < num_weights else Role.DATA, str(place)) for place in range(len(shapes))]
-    return written_out(ingest(jax.make_jaxpr(function)(*arguments), roles).graph).graph
+    return inline_loops(ingest(jax.make_jaxpr(function)(*arguments), roles).graph).graph
 
 
 def step_of(update, layer=lambda x, w: jnp.tanh(x @ w), many=LAYERS):

@@ -7,9 +7,9 @@ import pytest
 from sporax.ir.graph import Role
 from sporax.lowering.ingest import ingest
 from sporax.planner.memory.events import Timeline
-from sporax.planner.memory.instructions import Kind, Pieces
+from sporax.planner.memory.instructions import Instructions, Kind
 from sporax.planner.memory.kernel_fusion import kernels_of
-from sporax.planner.memory.peak import lives
+from sporax.planner.memory.peak import live_ranges
 
 
 def shaped(*shape):
@@ -20,10 +20,10 @@ def kernels(function, *arguments):
     """Of every kernel: names of the operators whose results it writes, and how many bytes it writes."""
     step = ingest(jax.make_jaxpr(function)(*arguments), [(Role.DATA, f"x{n}") for n in range(len(arguments))])
     timeline = Timeline(step.graph)
-    pieces = Pieces(timeline)
-    found = kernels_of(pieces, [pieces.number[value] for value in timeline.outputs])
+    instructions = Instructions(timeline)
+    found = kernels_of(instructions, [instructions.number[value] for value in timeline.outputs])
     return [
-        (timeline.events[root.event].operator.name, sum(pieces.arrays[each].num_bytes for each in root.writes))
+        (timeline.events[root.event].operator.name, sum(instructions.arrays[each].num_bytes for each in root.writes))
         for kernel in found
         for root in kernel.roots
     ]
@@ -129,5 +129,5 @@ def test_reductions_of_single_elements_are_views():
 
 def test_views_take_no_memory():
     step = ingest(jax.make_jaxpr(lambda x, w: (x @ w).reshape(4, 32).reshape(128))(X, W))
-    assert [each.tensor for each in lives(step.graph)] == [*(each.tensor for each in step.graph.inputs), 2]
-    assert Kind.LOOP not in {piece.kind for piece in Pieces(Timeline(step.graph)).pieces}
+    assert [each.tensor for each in live_ranges(step.graph)] == [*(each.tensor for each in step.graph.inputs), 2]
+    assert Kind.LOOP not in {instruction.kind for instruction in Instructions(Timeline(step.graph)).instructions}

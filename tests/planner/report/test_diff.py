@@ -10,7 +10,7 @@ import pytest
 import sporax
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.placement import Placement
-from sporax.ir.plan import Settlement
+from sporax.ir.plan import Resharding
 
 LAYERS, WIDTH = 4, 64
 WEIGHTS = jax.ShapeDtypeStruct((LAYERS, WIDTH, WIDTH), jnp.float32)
@@ -18,7 +18,7 @@ X = jax.ShapeDtypeStruct((32, WIDTH), jnp.float32)
 A_LONG_NAME = "a_layer_with_a_name_that_is_longer_than_most_of_the_names_that_layers_have"
 
 
-def written_out(weights, x):
+def unrolled(weights, x):
     for number in range(LAYERS):
         with jax.named_scope(f"{A_LONG_NAME}.{number}"):
             x = jnp.tanh(x @ weights[number])
@@ -34,7 +34,7 @@ def planned(fn, cut):
 
 
 def test_lines_fit_and_layers_that_differ_alike_are_one_row():
-    mine, other = planned(written_out, (1, 1, 8)), planned(written_out, (1, 2, 4))
+    mine, other = planned(unrolled, (1, 1, 8)), planned(unrolled, (1, 2, 4))
     text = mine.diff(other)
     assert max(map(len, text.splitlines())) <= 120
     assert text.startswith("axes a = 8 (a1 = 2, a2 = 4)")
@@ -52,11 +52,11 @@ def test_a_loop_whose_rounds_are_cut_otherwise_differs():
 
 
 def test_tensors_that_settle_elsewhere_differ():
-    mine = planned(written_out, (1, 1, 8))
-    settled = {
-        mine.graph.operators[-1].results[0]: Settlement(Placement(((), ())), "result of the last layer", fusion=3)
+    mine = planned(unrolled, (1, 1, 8))
+    reshardings = {
+        mine.graph.operators[-1].results[0]: Resharding(Placement(((), ())), "result of the last layer", fusion=3)
     }
-    text = mine.diff(replace(mine.plan, settled=settled))
+    text = mine.diff(replace(mine.plan, reshardings=reshardings))
     assert "result of the last layer" in text
     assert "[-, -] together as 3" in text
 
@@ -64,4 +64,4 @@ def test_tensors_that_settle_elsewhere_differ():
 @pytest.mark.parametrize("other", [None, 3, "plan"], ids=repr)
 def test_only_plans_differ(other):
     with pytest.raises(SporaxTypeError, match="For 'diff', 'other' must be a plan"):
-        planned(written_out, (1, 1, 8)).diff(other)
+        planned(unrolled, (1, 1, 8)).diff(other)

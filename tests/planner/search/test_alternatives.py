@@ -18,7 +18,7 @@ from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.report.questions import PlannedGraph
 from sporax.planner.search import SearchOptions, alternatives, dynamic, trade_offs, whole_plan
-from sporax.planner.search.alternatives import _choice_of, _Parts
+from sporax.planner.search.alternatives import _choice_of, _Subspaces
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.problem import ProblemBuilder
 from sporax.planner.search.sharding_propagation import heaviest_first
@@ -41,8 +41,8 @@ def best_of(problem, pinned):
 def test_they_are_the_cheapest_by_brute_force():
     problem = ProblemBuilder(GRAPH, MESH, MODEL, SearchOptions()).build()
     heavy = heaviest_first(problem)[:2]
-    ways = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
-    costs = sorted(best_of(problem, dict(zip(heavy, way, strict=True))) for way in ways)
+    assignments = itertools.product(*(range(len(problem.costs[node])) for node in heavy))
+    costs = sorted(best_of(problem, dict(zip(heavy, candidates, strict=True))) for candidates in assignments)
 
     found = alternatives(GRAPH, MESH, MODEL, count=12, decisions=2)
 
@@ -76,9 +76,9 @@ def test_few_parts_are_decided_and_bounds_keep_the_others_out(monkeypatch):
     """The best plan and what messages leave open are solved; the bounds of all others are above what was found."""
     graph = networks.transformer(2, 8, 16, 64, 4).graph
     solved, looked_at = [], []
-    exactly, look = _Parts._exactly, _Parts._looked_at
-    monkeypatch.setattr(_Parts, "_exactly", lambda *each: solved.append(each) or exactly(*each))
-    monkeypatch.setattr(_Parts, "_looked_at", lambda *each: looked_at.append(look(*each)) or looked_at[-1])
+    exactly, look = _Subspaces._exactly, _Subspaces._looked_at
+    monkeypatch.setattr(_Subspaces, "_exactly", lambda *each: solved.append(each) or exactly(*each))
+    monkeypatch.setattr(_Subspaces, "_looked_at", lambda *each: looked_at.append(look(*each)) or looked_at[-1])
     found = alternatives(graph, MESH, MODEL, count=3, seconds=300.0)
 
     assert all(each.statistics["proven"] and not each.statistics["cut_short"] for each in found)
@@ -101,10 +101,10 @@ def test_a_known_plan_is_the_first_under_a_memory_limit():
     limit = int(0.95 * dynamic(GRAPH, MESH, MODEL).statistics["peak_bytes"])
     options = SearchOptions(memory_bytes=limit)
     known = dynamic(GRAPH, MESH, MODEL, options)
-    found = alternatives(GRAPH, MESH, MODEL, options, count=1, known=known.plan)
+    found = alternatives(GRAPH, MESH, MODEL, options, count=1, incumbent=known.plan)
 
     assert found[0].plan == known.plan
-    assert trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, known=known.plan)[0].plan == known.plan
+    assert trade_offs(GRAPH, MESH, MODEL, options, count=2, seconds=0.0, incumbent=known.plan)[0].plan == known.plan
 
 
 def test_there_are_no_more_than_there_are():

@@ -61,7 +61,7 @@ def test_malformed_plans(text, message):
         Plan.from_json(text)
 
 
-@pytest.mark.parametrize(("way", "value", "message"), [
+@pytest.mark.parametrize(("route", "value", "message"), [
     (("mesh", "shape"), [2, 0], "'mesh' cannot be what it says: For 'DeviceMatrix'"),
     (("mesh",), {"shape": [10**9], "names": [], "ranks": []}, "'mesh' must have the 'ranks' of its devices, but got none"),
     (("inputs", 0), [[[-1], []]], r"'inputs\[0\]' must have numbers of axes, 0 or more, but got \[\[\[-1\], \[\]\]\]"),
@@ -74,9 +74,9 @@ def test_malformed_plans(text, message):
     (("alltoall",), "no", "'alltoall' must be true or false, but got 'no'"),
     (("notes",), "none", "'notes' must be a list, but got 'none'"),
 ])  # fmt: skip
-def test_malformed_parts_of_plans_are_told_with_the_way_there(way, value, message):
+def test_malformed_parts_of_plans_are_told_with_the_way_there(route, value, message):
     document = json.loads(whole_plan(GRAPH, EIGHT).to_json())
-    *above, last = way
+    *above, last = route
     inner = document
     for step in above:
         inner = inner[step]

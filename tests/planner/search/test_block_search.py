@@ -14,7 +14,7 @@ from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import MODES, SearchOptions, recursive, search
 from sporax.planner.search.block_search import repeated
-from sporax.planner.search.block_tying import choose_alike_within
+from sporax.planner.search.block_tying import choose_tied_within
 from sporax.planner.search.candidates import Catalogue
 from sporax.planner.search.ilp import ilp
 from sporax.planner.search.local_search import measured
@@ -42,8 +42,8 @@ def work(monkeypatch):
         seen.append(("bundle", task.structure))
         return known(catalogue, task)
 
-    known = Catalogue._work_out_bundle
-    monkeypatch.setattr(Catalogue, "_work_out_bundle", worked_out)
+    known = Catalogue._enumerate_bundle
+    monkeypatch.setattr(Catalogue, "_enumerate_bundle", worked_out)
     monkeypatch.setattr("sporax.planner.search.block_tying.choose", noted(choose))
     monkeypatch.setattr("sporax.planner.search.lower_bound.lower_bound", noted(lower_bound))
     return seen
@@ -155,13 +155,13 @@ def test_a_price_on_bytes_leaves_blocks_alike(counted):
         graph, fastest, options = limited(layers, 0.9)
         counted.update(choose=0, measured=0)
         problem = ProblemBuilder(graph, EIGHT, MODEL, options).build()
-        found = choose_alike_within(problem, options.memory_bytes)
+        found = choose_tied_within(problem, options.memory_bytes)
         asked.append(counted["measured"])
 
         check_plan(graph, found.plan)
         assert memory_of(graph, found.plan).peak_bytes == found.peak_bytes <= options.memory_bytes
         assert problem.seconds(found.chosen) >= fastest.bound_seconds * (1 - 1e-9)
-        assert choose_alike_within(problem, options.memory_bytes) is found
+        assert choose_tied_within(problem, options.memory_bytes) is found
 
     assert asked[0] == asked[1] == counted["choose"]
 
@@ -171,7 +171,7 @@ def test_where_blocks_that_are_alike_do_not_fit_decisions_are_freed(monkeypatch)
     problem = ProblemBuilder(
         networks.mlp(5, 64, 256).graph, EIGHT, MODEL, SearchOptions(fully_use_devices=True)
     ).build()
-    alike, free = choose_alike_within(problem, 1), smallest(problem, 1)
+    alike, free = choose_tied_within(problem, 1), smallest(problem, 1)
 
     assert free.peak_bytes < 0.8 * alike.peak_bytes
     assert fit_quickly(problem, alike.peak_bytes).peak_bytes <= alike.peak_bytes

@@ -11,7 +11,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import ingest
 from sporax.planner.cost import link_costs
-from sporax.planner.search.decisions import find_bundles
+from sporax.planner.search.decisions import find_decisions
 from sporax.planner.search.search_space import default_units, link_runs, natural_units
 
 GRAPH = networks.mlp(2, 32, 64).graph
@@ -22,49 +22,49 @@ def operators(graph, name):
 
 
 def test_products_decide_for_themselves():
-    bundles = find_bundles(GRAPH)
+    decisions = find_decisions(GRAPH)
 
-    unread = {number for number, each in enumerate(GRAPH.operators) if each.results[0] not in bundles.readers}
-    assert set(bundles.heavy) - unread == set(operators(GRAPH, "dot_general"))
+    unread = {number for number, each in enumerate(GRAPH.operators) if each.results[0] not in decisions.readers}
+    assert set(decisions.heavy) - unread == set(operators(GRAPH, "dot_general"))
 
 
 def test_activations_follow_their_product():
-    bundles = find_bundles(GRAPH)
+    decisions = find_decisions(GRAPH)
     product = GRAPH.operators[operators(GRAPH, "dot_general")[0]].results[0]
 
-    assert bundles.home[operators(GRAPH, "max")[0]] == bundles.node_of[product]
+    assert decisions.bundle_of[operators(GRAPH, "max")[0]] == decisions.node_of[product]
 
 
 def test_updates_follow_their_variable():
-    bundles = find_bundles(GRAPH)
+    decisions = find_decisions(GRAPH)
     for output, argument in GRAPH.aliases:
-        assert bundles.node_of[GRAPH.outputs[output]] == bundles.node_of[GRAPH.inputs[argument].tensor]
+        assert decisions.node_of[GRAPH.outputs[output]] == decisions.node_of[GRAPH.inputs[argument].tensor]
 
 
 def test_broadcasts_follow_their_reader():
-    bundles = find_bundles(GRAPH)
-    read = [n for n in operators(GRAPH, "broadcast_in_dim") if GRAPH.operators[n].results[0] in bundles.readers]
+    decisions = find_decisions(GRAPH)
+    read = [n for n in operators(GRAPH, "broadcast_in_dim") if GRAPH.operators[n].results[0] in decisions.readers]
     assert read
     for number in read:
-        (reader, *_) = bundles.readers[GRAPH.operators[number].results[0]]
-        assert bundles.home[number] == bundles.home[reader]
-        assert number in bundles.nodes[bundles.home[number]].pulled
+        (reader, *_) = decisions.readers[GRAPH.operators[number].results[0]]
+        assert decisions.bundle_of[number] == decisions.bundle_of[reader]
+        assert number in decisions.nodes[decisions.bundle_of[number]].pulled
 
 
 def test_results_of_reductions_are_decided_on():
-    bundles = find_bundles(GRAPH)
+    decisions = find_decisions(GRAPH)
     (number,) = operators(GRAPH, "reduce_sum")
     result = GRAPH.operators[number].results[0]
 
-    assert bundles.nodes[bundles.node_of[result]].root == result
-    assert bundles.node_of[result] != bundles.home[number]
+    assert decisions.nodes[decisions.node_of[result]].root == result
+    assert decisions.node_of[result] != decisions.bundle_of[number]
 
 
 def test_a_given_tensor_is_decided_on():
     activation = GRAPH.operators[operators(GRAPH, "max")[0]].results[0]
 
     assert (
-        find_bundles(GRAPH, [activation]).nodes[find_bundles(GRAPH, [activation]).node_of[activation]].root
+        find_decisions(GRAPH, [activation]).nodes[find_decisions(GRAPH, [activation]).node_of[activation]].root
         == activation
     )
 
@@ -74,10 +74,10 @@ def test_tensors_pass_marks_one_by_one():
     mark = Operator(Operation(MARK, (spec, spec), (spec, spec), {"mark": None}), (0, 1), (2, 3))
     add = Operator(Operation("add", (spec, spec), (spec,)), (2, 3), (4,))
     graph = OperatorGraph((spec,) * 5, (mark, add), (Input(0), Input(1)), (4, LITERAL))
-    bundles = find_bundles(graph)
+    decisions = find_decisions(graph)
 
-    assert bundles.origin[2:4] == (0, 1)
-    assert bundles.readers == {0: [1], 1: [1]}
+    assert decisions.origin[2:4] == (0, 1)
+    assert decisions.readers == {0: [1], 1: [1]}
 
 
 def graph_of(function, *shapes):
@@ -86,11 +86,11 @@ def graph_of(function, *shapes):
 
 def test_what_joins_tensors_follows_them():
     graph = graph_of(lambda x, y, z, w: z * jnp.concatenate([x @ w, y @ w], 1), (8, 4), (8, 4), (8, 4), (4, 2))
-    bundles = find_bundles(graph)
+    decisions = find_decisions(graph)
     (joined,) = operators(graph, "concatenate")
 
-    assert bundles.home[joined] == bundles.node_of[bundles.operands(joined)[1]]
-    assert not any(joined in node.pulled for node in bundles.nodes)
+    assert decisions.bundle_of[joined] == decisions.node_of[decisions.operands(joined)[1]]
+    assert not any(joined in node.pulled for node in decisions.nodes)
 
 
 def test_a_reduction_of_what_is_made_does_not_wait_for_its_reader():
@@ -101,13 +101,13 @@ def test_a_reduction_of_what_is_made_does_not_wait_for_its_reader():
         return (x @ w + mask) / (1 + (-mask).sum(1))[:, None]
 
     graph = graph_of(function, (8, 4), (4, 16), ())
-    bundles = find_bundles(graph)
+    decisions = find_decisions(graph)
     (total,) = operators(graph, "reduce_sum")
 
     mask = graph.operators[operators(graph, "mul")[0]].results[0]
 
-    assert bundles.node_of[mask] == bundles.home_of(operators(graph, "add")[0])
-    assert bundles.home_of(total) != bundles.home_of(operators(graph, "div")[0])
+    assert decisions.node_of[mask] == decisions.decision_of(operators(graph, "add")[0])
+    assert decisions.decision_of(total) != decisions.decision_of(operators(graph, "div")[0])
 
 
 @pytest.mark.parametrize("terms", [2, 3])
@@ -117,9 +117,9 @@ def test_sums_of_products_are_decided_on_once(terms):
         return jnp.exp(total) * total
 
     graph = graph_of(function, (8, 4), *[(4, 16)] * terms)
-    bundles = find_bundles(graph)
+    decisions = find_decisions(graph)
     sums = operators(graph, "add")
-    roots = {node.root for node in bundles.nodes}
+    roots = {node.root for node in decisions.nodes}
 
     assert [graph.operators[each].results[0] in roots for each in sums] == [False] * (terms - 2) + [True]
 
@@ -128,24 +128,24 @@ def test_a_product_added_to_something_else_is_no_sum_of_products():
     graph = graph_of(lambda x, y, w: jnp.exp(jnp.tanh(y) + x @ w), (8, 4), (8, 16), (4, 16))
     (added,) = operators(graph, "add")
 
-    assert graph.operators[added].results[0] not in {node.root for node in find_bundles(graph).nodes}
+    assert graph.operators[added].results[0] not in {node.root for node in find_decisions(graph).nodes}
 
 
 def test_what_several_products_and_others_read_is_relayed():
     graph = graph_of(lambda x, v, w: (jnp.tanh(x) @ v, jnp.tanh(x) @ w), (8, 4), (4, 4), (4, 4))
-    bundles = find_bundles(graph)
-    assert not bundles.relays  # two tensors, for all that is known
+    decisions = find_decisions(graph)
+    assert not decisions.relays  # two tensors, for all that is known
 
     def function(x, v, w):
         x = jnp.tanh(x)
         return x @ v, x @ w
 
     graph = graph_of(function, (8, 4), (4, 4), (4, 4))
-    bundles = find_bundles(graph)
-    ((tensor, relay),) = bundles.relays.items()
+    decisions = find_decisions(graph)
+    ((tensor, relay),) = decisions.relays.items()
     assert tensor == graph.operators[operators(graph, "tanh")[0]].results[0]
-    assert bundles.nodes[relay].is_relay
-    assert bundles.node_of[tensor] != relay
+    assert decisions.nodes[relay].is_relay
+    assert decisions.node_of[tensor] != relay
 
 
 @pytest.mark.parametrize(("shape", "units"), [
@@ -167,7 +167,7 @@ def test_axes_within_nodes_stay_together():
 
 def test_depth_adds_no_kinds_of_operators():
     """So that what an operator can choose, and what is known of it by itself, is asked once."""
-    few, many = (find_bundles(networks.mlp(layers, 32, 64).graph).kinds for layers in (4, 12))
+    few, many = (find_decisions(networks.mlp(layers, 32, 64).graph).kinds for layers in (4, 12))
 
     assert len(few.examples) == len(many.examples)
     assert len(few.of) < len(many.of)

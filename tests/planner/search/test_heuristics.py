@@ -127,7 +127,7 @@ def test_problems_of_one_builder_do_not_depend_on_those_before():
         return [(each.costs, each.edges) for each in (problem, later, priced)]
 
     used = builder()
-    used.priced(used.build().bases([0] * len(used.bundles.nodes)))
+    used.priced(used.build().bases([0] * len(used.decisions.nodes)))
     for (costs, edges), (fresh_costs, fresh_edges) in zip(found(used), found(builder()), strict=True):
         assert all(map(np.array_equal, costs, fresh_costs))
         assert all(map(np.array_equal, (edge[2] for edge in edges), (edge[2] for edge in fresh_edges)))

@@ -158,7 +158,7 @@ def test_given_placements_are_kept():
     check_plan(graph, plan)
     assert plan.inputs[0] == Placement(((0,), (1,)))
     assert plan.outputs[0] == plan.inputs[0]
-    where = plan.settled[hidden].placement if hidden in plan.settled else plan.operators[0].results[0]
+    where = plan.reshardings[hidden].placement if hidden in plan.reshardings else plan.operators[0].results[0]
     assert where == Placement(((2,), ()))
     assert_same_results(step, plan)
 

@@ -9,8 +9,8 @@ from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.search import SearchOptions, search
-from sporax.planner.search.large_neighborhood import redecided
-from sporax.planner.search.local_search import cheapened, measured, shrunk
+from sporax.planner.search.large_neighborhood import reoptimized
+from sporax.planner.search.local_search import measured, reduce_cost, reduce_memory
 from sporax.planner.search.message_passing import choose
 from sporax.planner.search.problem import ProblemBuilder
 
@@ -31,8 +31,8 @@ def fastest(problem):
 
 
 def test_regions_find_what_no_decision_finds_alone(problem, fastest):
-    alone = cheapened(problem, shrunk(problem, fastest, LIMIT), LIMIT)
-    together = redecided(problem, alone, LIMIT)
+    alone = reduce_cost(problem, reduce_memory(problem, fastest, LIMIT), LIMIT)
+    together = reoptimized(problem, alone, LIMIT)
 
     assert fastest.peak_bytes > LIMIT
     assert problem.seconds(together.chosen) < 0.8 * problem.seconds(alone.chosen)
@@ -41,7 +41,7 @@ def test_regions_find_what_no_decision_finds_alone(problem, fastest):
 
 
 def test_the_fastest_plan_stays_where_it_fits(problem, fastest):
-    assert redecided(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
+    assert reoptimized(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
 
 
 def test_all_searches_end_at_plans_that_cost_nearly_the_same(problem):

@@ -9,11 +9,11 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search.local_search import cheapened, measured, shrunk
+from sporax.planner.search.local_search import measured, reduce_cost, reduce_memory
 from sporax.planner.search.memory_limit import smallest
 from sporax.planner.search.message_passing import choose
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.resident_memory import usage
+from sporax.planner.search.resident_memory import resident_usage
 from sporax.planner.search.sharding_propagation import propagation
 
 MESH = DeviceMatrix((2, 2, 2))
@@ -32,7 +32,7 @@ def fastest(problem):
 
 def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest):
     enough = fastest.peak_bytes // 2
-    half, least = shrunk(problem, fastest, enough), shrunk(problem, fastest)
+    half, least = reduce_memory(problem, fastest, enough), reduce_memory(problem, fastest)
 
     assert least.peak_bytes < fastest.peak_bytes / 4
     assert least.peak_bytes < half.peak_bytes <= enough
@@ -42,13 +42,13 @@ def test_a_plan_shrinks_as_far_as_it_shall(problem, fastest):
 
 
 def test_a_plan_gets_cheaper_within_its_limit(problem, fastest):
-    least = shrunk(problem, fastest)
+    least = reduce_memory(problem, fastest)
     limit = (least.peak_bytes + fastest.peak_bytes) // 2
-    cheap = cheapened(problem, least, limit)
+    cheap = reduce_cost(problem, least, limit)
 
     assert problem.seconds(cheap.chosen) < 0.5 * problem.seconds(least.chosen)
     assert memory_of(problem.graph, cheap.plan).peak_bytes <= limit
-    assert cheapened(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
+    assert reduce_cost(problem, fastest, fastest.peak_bytes).chosen == fastest.chosen
 
 
 def test_other_costs_lead_to_other_plans(problem):
@@ -59,7 +59,7 @@ def test_other_costs_lead_to_other_plans(problem):
         ]
     )
     assert smallest(dear).chosen != smallest(problem).chosen
-    assert usage(dear) is usage(problem)
+    assert resident_usage(dear) is resident_usage(problem)
 
 
 def test_what_messages_do_not_find_is_found_by_measuring(problem, fastest):

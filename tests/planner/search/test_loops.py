@@ -23,7 +23,7 @@ from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
 from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost import Roofline, cost_of, link_costs
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import memory_of
 from sporax.planner.report.explain import explain
 from sporax.planner.search import MODES, SearchOptions, ilp, search, whole_plan
@@ -61,11 +61,13 @@ def megabytes(step, plan):
 
 @pytest.mark.parametrize(("sizes", "again"), [(FEW_TOKENS, True), (MANY_TOKENS, False)])
 def test_a_loop_sends_what_its_layers_send_written_out(sizes, again):
-    looped, written = best(sizes, True, again), best(sizes, False, again)
+    looped, materialization = best(sizes, True, again), best(sizes, False, again)
 
     assert looped[1].optimal
-    assert megabytes(looped[0], looped[1].plan) == pytest.approx(megabytes(written[0], written[1].plan), rel=0.01)
-    assert looped[1].cost_seconds <= written[1].cost_seconds * 1.01
+    assert megabytes(looped[0], looped[1].plan) == pytest.approx(
+        megabytes(materialization[0], materialization[1].plan), rel=0.01
+    )
+    assert looped[1].cost_seconds <= materialization[1].cost_seconds * 1.01
     whole = cost_of(looped[0].graph, whole_plan(looped[0].graph, EIGHT), MODEL)
     assert looped[1].cost_seconds < 0.6 * whole.seconds
     check_plan(looped[0].graph, looped[1].plan)
@@ -224,14 +226,14 @@ def test_other_loops_run_as_on_one_device(busy):
 
 def test_plans_are_folded_and_unfolded_without_loss():
     step, found = best(FEW_TOKENS, True, True)
-    out = written_out(step.graph)
+    out = inline_loops(step.graph)
     flat = out.unfolded(found.plan)
     check_plan(out.graph, flat)
     assert out.folded(flat) == found.plan
     assert {operator.times for operator in out.graph.operators} == {1, 4}
     assert memory_of(step.graph, found.plan) == memory_of(step.graph, out.folded(flat))
     bare = networks.mlp(2, 64, 64).graph
-    assert written_out(bare).graph is bare
+    assert inline_loops(bare).graph is bare
 
 
 def test_what_is_carried_must_lie_at_the_end_as_at_the_start():

@@ -8,7 +8,7 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.block_tying import labels, tied
+from sporax.planner.search.block_tying import labels, tied_problem
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.message_passing import lower_bound
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
@@ -44,7 +44,7 @@ def test_no_choice_is_below_the_bound(seed, kinds, readers):
 @pytest.mark.parametrize("readers", [0, 1])
 def test_tied_blocks_cost_what_they_cost_untied(turns, readers):
     costs, edges = row_of_blocks(3, 13, readers=readers)
-    small, variable = tied(costs, found_in(costs, edges), turns)
+    small, variable = tied_problem(costs, found_in(costs, edges), turns)
     random = np.random.default_rng(0)
     for _ in range(20):
         few = np.array([random.integers(size) for size in small.sizes])

@@ -9,11 +9,11 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search import memory_lower_bound
+from sporax.planner.search import memory_lower_bound as memory_lower_bound_module
 from sporax.planner.search.bound_problem import bounding_graph
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.memory_limit import solve_within
-from sporax.planner.search.memory_lower_bound import needs
+from sporax.planner.search.memory_lower_bound import memory_lower_bound
 from sporax.planner.search.message_passing import choose
 from sporax.planner.search.plan_assembly import plan_of
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
@@ -56,7 +56,10 @@ def choices_of(problem, count):
 def shares_of(problem, count):
     """How much of what is measured is surely needed."""
     plans = [(chosen, plan_of(problem, chosen)) for chosen in choices_of(problem, count)]
-    return [needs(problem).bytes_of(chosen) / memory_of(problem.graph, plan).peak_bytes for chosen, plan in plans]
+    return [
+        memory_lower_bound(problem).bytes_of(chosen) / memory_of(problem.graph, plan).peak_bytes
+        for chosen, plan in plans
+    ]
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -80,7 +83,7 @@ def test_parts_that_are_wanted_again_after_they_were_combined_are_arrays_of_thei
 @pytest.mark.parametrize("name", ["mlp", "mixture of experts"])
 def test_the_solver_is_told_of_all_that_is_surely_needed(name):
     problem = problem_of(name, MESHES["8"])
-    known = needs(problem)
+    known = memory_lower_bound(problem)
     free = known.bytes_of(choose(problem.cost_graph()))
     solution = solve(bounding_graph(problem, int(0.9 * free)), seconds=60)
 
@@ -106,17 +109,17 @@ def test_what_is_proven_within_a_limit_holds_for_plans_that_fit():
 def test_what_repeats_is_worked_out_once(monkeypatch):
     """How a tensor comes to its reader is the same in every layer, however many there are."""
     asked = []
-    known = memory_lower_bound._Counter._between
+    known = memory_lower_bound_module._LowerBoundBuilder._between
 
     def between(counter, ends):
         asked.append(ends)
         return known(counter, ends)
 
-    monkeypatch.setattr(memory_lower_bound._Counter, "_between", between)
+    monkeypatch.setattr(memory_lower_bound_module._LowerBoundBuilder, "_between", between)
     counts = []
     for layers in (8, 12):
         asked.clear()
-        needs(built(networks.mlp(layers, 64, 256), MESHES["8"]))
+        memory_lower_bound(built(networks.mlp(layers, 64, 256), MESHES["8"]))
         counts.append(len(asked))
 
     assert counts[0] == counts[1] == len({*asked})
@@ -124,11 +127,11 @@ def test_what_repeats_is_worked_out_once(monkeypatch):
 
 def test_large_graphs_are_looked_at_fewer_times(monkeypatch):
     problem = problem_of("transformer", MESHES["8"])
-    monkeypatch.setattr(memory_lower_bound, "_LOOKS", 6 * len(problem.graph.operators))
-    few = needs(problem)
-    problem.remembered.clear()
+    monkeypatch.setattr(memory_lower_bound_module, "_LOOKS", 6 * len(problem.graph.operators))
+    few = memory_lower_bound(problem)
+    problem.cache.clear()
     monkeypatch.undo()
-    many = needs(problem)
+    many = memory_lower_bound(problem)
 
     assert len(few.moments) == 6 < len(many.moments)
     chosen = choose(problem.cost_graph())
@@ -138,7 +141,7 @@ def test_large_graphs_are_looked_at_fewer_times(monkeypatch):
 @pytest.mark.parametrize("name", ["mlp", "recommendation"])
 def test_on_meshes_of_many_axes_no_way_is_looked_for(name, monkeypatch):
     """Finding one takes a tenth of a second there. What is known of all ways is less, and holds."""
-    monkeypatch.setattr(memory_lower_bound, "redistribute", None)
+    monkeypatch.setattr(memory_lower_bound_module, "redistribute", None)
     problem = problem_of(name, DeviceMatrix((2, 2, 2, 2, 2)))
     shares = shares_of(problem, 8)
 

@@ -9,7 +9,7 @@ from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
 from sporax.planner.communication.moves import LinkCosts
 from sporax.planner.communication.resharding import redistribute
-from sporax.planner.search.resharding_cost import Mover
+from sporax.planner.search.resharding_cost import ReshardingCosts
 from sporax.planner.search.search_space import placements_of
 
 MESH = DeviceMatrix((2, 4))
@@ -28,31 +28,31 @@ def pairs():
 
 
 def test_prices_are_those_of_the_cheapest_way():
-    mover = Mover(MESH, LINKS)
-    exact = [mover.seconds(SPEC, a, b) == pytest.approx(cheapest(a, b), rel=1e-6) for a, b in pairs()]
+    resharding_costs = ReshardingCosts(MESH, LINKS)
+    exact = [resharding_costs.seconds(SPEC, a, b) == pytest.approx(cheapest(a, b), rel=1e-6) for a, b in pairs()]
 
     assert sum(exact) >= 0.9 * len(exact)
-    assert all(mover.seconds(SPEC, a, b) <= 1.4 * cheapest(a, b) for a, b in pairs())
+    assert all(resharding_costs.seconds(SPEC, a, b) <= 1.4 * cheapest(a, b) for a, b in pairs())
 
 
 def test_a_price_in_a_hurry_is_of_a_way_that_exists():
-    mover = Mover(MESH, LINKS, hurry=True)
+    resharding_costs = ReshardingCosts(MESH, LINKS, hurry=True)
     for a, b in pairs():
-        assert mover.seconds(SPEC, a, b) >= 0.5 * cheapest(a, b)
-        assert mover.seconds(SPEC, a, b) <= 5 * cheapest(a, b)
+        assert resharding_costs.seconds(SPEC, a, b) >= 0.5 * cheapest(a, b)
+        assert resharding_costs.seconds(SPEC, a, b) <= 5 * cheapest(a, b)
 
 
 def test_without_all_to_all_axes_are_gathered():
     rows, columns = Placement(((1,), ())), Placement(((), (1,)))
     size = SPEC.num_bytes // 4
 
-    assert Mover(MESH, LINKS).seconds(SPEC, rows, columns) == LINKS.all_to_all((1,), [4], size)
-    assert Mover(MESH, LINKS, alltoall=False).seconds(SPEC, rows, columns) > LINKS.gather((1,), [4], size)
+    assert ReshardingCosts(MESH, LINKS).seconds(SPEC, rows, columns) == LINKS.all_to_all((1,), [4], size)
+    assert ReshardingCosts(MESH, LINKS, alltoall=False).seconds(SPEC, rows, columns) > LINKS.gather((1,), [4], size)
 
 
 def test_tables_have_one_entry_per_pair():
-    mover = Mover(MESH, LINKS)
-    table = mover.table(SPEC, [*COMPLETE, COMPLETE[0]], COMPLETE)
+    resharding_costs = ReshardingCosts(MESH, LINKS)
+    table = resharding_costs.table(SPEC, [*COMPLETE, COMPLETE[0]], COMPLETE)
 
     assert table.shape == (len(COMPLETE) + 1, len(COMPLETE))
     assert (table[-1] == table[0]).all()
@@ -61,7 +61,7 @@ def test_tables_have_one_entry_per_pair():
 
 @pytest.mark.parametrize("hurry", [False, True])
 def test_dimensions_that_are_never_cut_do_not_matter(hurry):
-    mover = Mover(MESH, LINKS, hurry=hurry)
+    resharding_costs = ReshardingCosts(MESH, LINKS, hurry=hurry)
     turned = TensorSpec((128, 1, 64))
 
     def in_between(placement):
@@ -69,4 +69,4 @@ def test_dimensions_that_are_never_cut_do_not_matter(hurry):
         return Placement((columns, (), rows), placement.partial, placement.reduction)
 
     for a, b in pairs():
-        assert mover.seconds(SPEC, a, b) == mover.seconds(turned, in_between(a), in_between(b))
+        assert resharding_costs.seconds(SPEC, a, b) == resharding_costs.seconds(turned, in_between(a), in_between(b))

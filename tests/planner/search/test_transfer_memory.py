@@ -9,9 +9,9 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.ir.placement import Placement
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.memory.all_reduce_combiner import merged
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.events import Timeline
-from sporax.planner.memory.instructions import Pieces
+from sporax.planner.memory.instructions import Instructions
 from sporax.planner.memory.kernel_fusion import copied_arguments, kernels_of
 from sporax.planner.memory.peak import memory_of, memory_over_time
 from sporax.planner.search.dynamic import dynamic
@@ -47,12 +47,12 @@ def compiled_bytes(step, plan):
 
 def copied_in(step, plan):
     """Tensors of the arguments that a plan's program copies."""
-    pieces = Pieces(Timeline(step.graph, plan))
-    numbers = pieces.number
-    inputs, outputs = pieces.timeline.inputs, pieces.timeline.outputs
-    kernels = kernels_of(pieces, [numbers[value] for value in outputs])
+    instructions = Instructions(Timeline(step.graph, plan))
+    numbers = instructions.number
+    inputs, outputs = instructions.timeline.inputs, instructions.timeline.outputs
+    kernels = kernels_of(instructions, [numbers[value] for value in outputs])
     replaced = {numbers[inputs[argument]]: numbers[outputs[result]] for result, argument in step.graph.aliases}
-    return {pieces.arrays[argument].tensor for argument in copied_arguments(kernels, replaced)}
+    return {instructions.arrays[argument].tensor for argument in copied_arguments(kernels, replaced)}
 
 
 @pytest.mark.usefixtures("_optimized")
@@ -91,18 +91,18 @@ def test_reductions_that_are_one_of_several_moves_are_merged():
     """Gradients of parameters that half of an axis' devices keep: scattered in pairs, then reduced over the pairs."""
     step = networks.mlp(3, 256, 256)
     plan = cut(step, Placement(((2,), ())), BY_BATCH, SLOW)
-    pieces = Pieces(Timeline(step.graph, plan)).pieces
+    instructions = Instructions(Timeline(step.graph, plan)).instructions
 
-    (together,) = (group for group in merged(pieces) if len(group) > 1)
-    assert [pieces[number].combines for number in together] == [(0, 1, "sum", "float32")] * 3
-    scattered = {array for number in together for array in pieces[number].reads}
-    assert sum(piece.sends for piece in pieces if not scattered.isdisjoint(piece.writes)) == 3
+    (together,) = (group for group in combined_all_reduces(instructions) if len(group) > 1)
+    assert [instructions[number].combines for number in together] == [(0, 1, "sum", "float32")] * 3
+    scattered = {array for number in together for array in instructions[number].reads}
+    assert sum(instruction.sends for instruction in instructions if not scattered.isdisjoint(instruction.writes)) == 3
 
 
 def test_gradients_that_are_reduced_together_are_all_there_twice():
     step = networks.mlp(LAYERS, BATCH, WIDTH)
     plan = cut(step, WHOLE, BY_BATCH)
-    together = merged(Pieces(Timeline(step.graph, plan)).pieces)
+    together = combined_all_reduces(Instructions(Timeline(step.graph, plan)).instructions)
 
     assert [len(members) for members in together if len(members) > 1] == [LAYERS + 1]  # and the loss
     assert memory_of(step.graph, plan).peak_bytes >= (LAYERS + 2 * LAYERS) * PARAMETER
@@ -116,10 +116,10 @@ def test_reductions_that_need_each_other_stay_apart():
     fixed = dict(zip(inputs, [columns, rows, columns, rows, WHOLE, WHOLE], strict=True))
     plan = dynamic(step.graph, MESH, MODEL, SearchOptions(fully_use_devices=True, fixed=fixed)).plan
 
-    pieces = Pieces(Timeline(step.graph, plan)).pieces
-    reductions = [piece for piece in pieces if piece.combines]
+    instructions = Instructions(Timeline(step.graph, plan)).instructions
+    reductions = [instruction for instruction in instructions if instruction.combines]
     assert len(reductions) >= 3
-    assert len(merged(pieces)) == len(reductions)
+    assert len(combined_all_reduces(instructions)) == len(reductions)
 
 
 def test_arguments_that_are_read_beside_their_update_are_copied():

@@ -9,8 +9,8 @@ from sporax.planner.search.local_search import measured
 from sporax.planner.search.memory_limit import bound_below, fit, fit_quickly
 from sporax.planner.search.message_passing import choose, choose_within
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
-from sporax.planner.search.resident_memory import usage
-from sporax.planner.search.transient_memory import brought
+from sporax.planner.search.resident_memory import resident_usage
+from sporax.planner.search.transient_memory import transient_usage
 
 MESH = DeviceMatrix((8,))
 MODEL = Roofline(load_profile("h200"), link_costs(load_profile("h200"), MESH))
@@ -24,7 +24,7 @@ def test_messages_that_know_where_tensors_are_brought_find_what_others_do_not():
     problem = problem_of(networks.recommendation(256, 4096).graph)
     limit = int(0.5 * measured(problem, choose(problem.cost_graph())).peak_bytes)
 
-    assert fit(problem, limit, choose_within, known=usage(problem)) is None
+    assert fit(problem, limit, choose_within, usage=resident_usage(problem)) is None
     found = fit_quickly(problem, limit)
     assert found is not None
     assert found.peak_bytes <= limit
@@ -35,15 +35,17 @@ def test_a_product_is_there_as_it_is_made_and_then_where_it_shall_lie():
     problem = problem_of(graph)
     products = [number for number, each in enumerate(graph.operators) if each.name == "dot_general"]
     tensor = graph.operators[products[0]].results[0]
-    maker, home = problem.bundles.heavy[products[0]], problem.bundles.node_of[tensor]
-    ((begin, end),) = brought(problem)[maker].keys() - {span for span in brought(problem)[maker] if span[0] == 0}
+    maker, home = problem.decisions.heavy[products[0]], problem.decisions.node_of[tensor]
+    ((begin, end),) = transient_usage(problem)[maker].keys() - {
+        span for span in transient_usage(problem)[maker] if span[0] == 0
+    }
 
     assert end == begin + 1
     whole = 64 * 256 * 4
-    made = [where.partial for where in problem.choices[maker].lies[tensor]]
-    sizes = brought(problem)[maker][begin, end]
+    made = [where.partial for where in problem.choices[maker].tensor_placements[tensor]]
+    sizes = transient_usage(problem)[maker][begin, end]
     assert {size for size, parts in zip(sizes, made, strict=True) if parts} == {whole}
-    assert min(first for first, _ in brought(problem)[home]) >= end
+    assert min(first for first, _ in transient_usage(problem)[home]) >= end
 
 
 def test_a_bound_that_a_plan_refutes_is_none():

@@ -6,6 +6,7 @@ with gradients is always one compiled program, also in PYNATIVE_MODE, and part o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
-from sporax.nn.optim import _dealt
+from sporax.nn.optim import _dealt, _served
 from sporax.runtime import state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
@@ -100,8 +101,15 @@ class Optimizer(Cell):
     may_be_dealt = False
     """Whether ``enable_parallel_optimizer`` works with it in data-parallel mode."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let servers take over their Parameters as soon as an optimizer of this class is complete."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]
+
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
+        self._served: _served.ServedParameters | None = None
         name = type(self).__name__
         self.loss_scale = _positive(name, "loss_scale", loss_scale)
         decay = _decay(name, weight_decay)
@@ -189,7 +197,11 @@ class Optimizer(Cell):
         number = self.global_step.array[0]
         rates = [_rate_at(rate, number) for rate in self.rates]
         shared = self.prepare()
+        if self._served is not None:
+            self._served.step(grads, rates)
         for index, (parameter, setting) in enumerate(zip(self.parameters, self.settings, strict=True)):
+            if self._served is not None and index in self._served.indices:
+                continue
             if not _dealt.is_mine(self._owners, index):
                 continue
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
@@ -219,6 +231,17 @@ class Optimizer(Cell):
             at: learning rate and the like.
         """
         raise NotImplementedError
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """The rule by which parameter servers move Parameters in its place, with its constants; see `sporax.ps.update`.
+
+        Raises:
+            SporaxRuntimeError: servers do not know this optimizer.
+        """
+        raise SporaxRuntimeError(
+            f"For '{type(self).__name__}', parameters must not be on parameter servers, which offer SGD, Momentum, "
+            "Adagrad, Adam, LazyAdam and FTRL."
+        )
 
     def _prepared(self, gradient: jax.Array, value: jax.Array, decay: Any, centralize: bool) -> jax.Array:
         gradient = gradient.astype(value.dtype)
@@ -276,6 +299,18 @@ class Optimizer(Cell):
         """Weight decay of each Parameter at the present step."""
         step = self.global_step.array[0]
         return tuple(_decay_at(setting.decay, step) for setting in self.settings)
+
+
+def _then_serve(cls: type[Optimizer], make: Any) -> Any:
+    """`cls.__init__`, followed by the hand-over of Parameters to servers when the whole object is made."""
+
+    @functools.wraps(make)
+    def init(self: Optimizer, *args: Any, **options: Any) -> None:
+        make(self, *args, **options)
+        if type(self) is cls:
+            self._served = _served.served(self)
+
+    return init
 
 
 # ------------------------------------------------------------------------------------------------------------ settings

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from sporax.ir import update_rules
 from sporax.nn import _arguments as argument
 from sporax.nn.optim._optimizer import Optimizer, Step
 
@@ -36,12 +37,16 @@ class Adagrad(Optimizer):
     ) -> None:
         super().__init__(learning_rate, params, weight_decay, loss_scale)
         self.update_slots = argument.boolean("Adagrad", "update_slots", update_slots)
-        self.add_slot("accum", argument.exactly_float("Adagrad", "accum", accum, 0.0, math.inf))
+        self.accum_value = argument.exactly_float("Adagrad", "accum", accum, 0.0, math.inf)
+        self.add_slot("accum", self.accum_value)
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
-        squares = slots[0] + jnp.square(gradient) if self.update_slots else slots[0]
-        return parameter - at.rate * gradient / jnp.sqrt(squares), squares
+        return update_rules.adagrad(jnp, gradient, parameter, slots[0], rate=at.rate, update_slots=self.update_slots)
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        return "adagrad", {"accum": self.accum_value, "update_slots": float(self.update_slots)}
 
 
 class ProximalAdagrad(Optimizer):

@@ -6,11 +6,13 @@ import math
 import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
+from sporax.ir import update_rules
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.optim._optimizer import Optimizer, Step
@@ -82,17 +84,30 @@ class Adam(Optimizer):
         second = self.beta2_power.array * self.beta2
         state.write(self.beta1_power, first)
         state.write(self.beta2_power, second)
-        return (jnp.sqrt(1.0 - second) / (1.0 - first)).reshape(())
+        factor: jax.Array = update_rules.adam_factor(jnp, first, second)
+        return factor.reshape(())
 
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
-        first, second, *largest = slots
-        first = self.beta1 * first + self.rest1 * gradient
-        second = self.beta2 * second + self.rest2 * jnp.square(gradient)
-        bound = [jnp.maximum(largest[0], second)] if largest else []
-        direction = self.beta1 * first + self.rest1 * gradient if self.use_nesterov else first
-        step = at.rate * at.shared * direction / (jnp.sqrt(bound[0] if bound else second) + self.eps)
-        return parameter - step, first, second, *bound
+        return update_rules.adam(
+            jnp,
+            gradient,
+            parameter,
+            *slots,
+            rate=at.rate,
+            factor=at.shared,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            rest1=self.rest1,
+            rest2=self.rest2,
+            eps=self.eps,
+            nesterov=self.use_nesterov,
+        )
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        constants = {"beta1": self.beta1, "beta2": self.beta2, "eps": self.eps, "nesterov": float(self.use_nesterov)}
+        return "amsgrad" if self.use_amsgrad else "lazy_adam" if self.lazy_rows else "adam", constants
 
 
 class LazyAdam(Adam):

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from sporax.common.parameter import Parameter
+from sporax.ir import update_rules
 from sporax.ir.errors import SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.optim._optimizer import Optimizer, Step
@@ -58,7 +59,8 @@ class FTRL(Optimizer):
         self.l1 = argument.exactly_float("FTRL", "l1", l1, 0.0, math.inf)
         self.l2 = argument.exactly_float("FTRL", "l2", l2, 0.0, math.inf)
         argument.boolean("FTRL", "use_locking", use_locking)
-        self.add_slot("moments", argument.exactly_float("FTRL", "initial_accum", initial_accum, 0.0, math.inf))
+        self.initial_accum = argument.exactly_float("FTRL", "initial_accum", initial_accum, 0.0, math.inf)
+        self.add_slot("moments", self.initial_accum)
         self.add_slot("linear")
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
@@ -68,8 +70,10 @@ class FTRL(Optimizer):
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         squares, linear = slots
-        total = squares + jnp.square(gradient)
-        slope = total**self.power
-        linear = linear + gradient - (slope - squares**self.power) / at.rate * parameter
-        solved = (jnp.sign(linear) * self.l1 - linear) / (slope / at.rate + 2.0 * self.l2)
-        return jnp.where(jnp.abs(linear) > self.l1, solved, 0.0), total, linear
+        return update_rules.ftrl(
+            jnp, gradient, parameter, squares, linear, rate=at.rate, power=self.power, l1=self.l1, l2=self.l2
+        )
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        return "ftrl", {"initial_accum": self.initial_accum, "power": self.power, "l1": self.l1, "l2": self.l2}

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
+from sporax.ir import update_rules
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.optim._optimizer import Optimizer, Step
@@ -61,12 +62,25 @@ class SGD(Optimizer):
         """See the class."""
         velocity, first = slots
         if not self.has_momentum:
-            return parameter - at.rate * gradient, velocity, first
-        share = self.momentum.array
-        following = share * velocity + (1.0 - self.dampening) * gradient
-        velocity = jnp.where(first > 0, gradient, following)
-        step = gradient + share * velocity if self.nesterov else velocity
-        return parameter - at.rate * step, velocity, jnp.zeros_like(first)
+            return update_rules.plain_sgd(gradient, parameter, rate=at.rate), velocity, first
+        return update_rules.sgd(
+            jnp,
+            gradient,
+            parameter,
+            velocity,
+            first,
+            rate=at.rate,
+            momentum=self.momentum.array,
+            dampening=self.dampening,
+            nesterov=self.nesterov,
+        )
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        if not self.has_momentum:
+            return "sgd", {}
+        constants = {"momentum": float(self.momentum.asnumpy()), "dampening": self.dampening}
+        return "sgd_momentum", {**constants, "nesterov": float(self.nesterov)}
 
 
 class Momentum(Optimizer):
@@ -104,9 +118,13 @@ class Momentum(Optimizer):
     def move(self, gradient: Any, parameter: Any, *slots: Any, at: Step) -> tuple[Any, ...]:
         """See the class."""
         (velocity,) = slots
-        share = self.momentum.array
-        velocity = share * velocity + gradient
-        return parameter - at.rate * (gradient + share * velocity if self.use_nesterov else velocity), velocity
+        return update_rules.momentum(
+            gradient, parameter, velocity, rate=at.rate, momentum=self.momentum.array, nesterov=self.use_nesterov
+        )
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """See `Optimizer`."""
+        return "momentum", {"momentum": float(self.momentum.asnumpy()), "nesterov": float(self.use_nesterov)}
 
 
 def _momentum(name: str, value: Any) -> float:

@@ -66,12 +66,14 @@ def pointwise(
     """
     name = primitive or function
     signature = inspect.Signature(
-        inspect.Parameter(
-            each,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-            annotation="Array" if len(parameters) == 1 else "Operand",
-        )
-        for each in parameters
+        [
+            inspect.Parameter(
+                each,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                annotation="Array" if len(parameters) == 1 else "Operand",
+            )
+            for each in parameters
+        ]
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Array:

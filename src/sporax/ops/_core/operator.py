@@ -181,7 +181,7 @@ class Operator:
             def fill(part: Any) -> Any:
                 return next(remaining) if part is _ONE or part is _MANY else part[1]
 
-            args = [fill(part) for part in key[:num_args]]
+            args = tuple(fill(part) for part in key[:num_args])
             kwargs = {name: fill(part) for name, part in key[num_args:]}
             parameters.check_call(args, kwargs)
             return kernel(*args, **kwargs)
@@ -331,7 +331,7 @@ def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
         method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
     )
     functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
-    del twin.__wrapped__
+    del twin.__wrapped__  # type: ignore[attr-defined]
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     named = [each.replace(kind=kind) for each in parameters]
     twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]

@@ -130,7 +130,7 @@ def describe_hint(hint: Any) -> str:
     if typing.get_origin(hint) in (tuple, list):
         elements = dict.fromkeys(describe_hint(each) for each in typing.get_args(hint) if each is not Ellipsis)
         return f"tuple of {' or '.join(elements)}"
-    return _NAMES.get(hint) or getattr(hint, "__name__", str(hint))
+    return str(_NAMES.get(hint) or getattr(hint, "__name__", hint))
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from sporax.common.jit import Compiled
 from sporax.ir.errors import SporaxTypeError
@@ -44,7 +44,7 @@ def shard(
     if not callable(fn):
         raise SporaxTypeError(f"For 'shard', 'fn' must be a function or a Cell, but got {type(fn).__name__}.")
     if hasattr(fn, "cells_and_names"):  # a Cell; operators know nothing of Cells
-        fn.shard(in_strategy, out_strategy, parameter_plan, device, level)
+        cast("Any", fn).shard(in_strategy, out_strategy, parameter_plan, device, level)
         return fn
     if parameter_plan is not None:
         raise SporaxTypeError(

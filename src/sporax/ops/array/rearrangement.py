@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from sporax.ir.errors import SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
+from sporax.ops._core.spatial_settings import pair
 from sporax.ops.array.padding import _ints, _padded
-from sporax.ops.nn.convolution import pair
 
 # ------------------------------------------------------------------------------------------------ space, depth, batch
 

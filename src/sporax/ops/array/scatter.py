@@ -283,7 +283,7 @@ def _index_put(input: Any, indices: Any, values: Any, accumulate: bool = False) 
 
 
 @operator(function="")
-def _put_at(input: Array, indices: Array, values: Array, accumulate: bool) -> Array:
+def _put_at(input: Array, indices: tuple[Array, ...], values: Array, accumulate: bool) -> Array:
     """`input` with `values` put to or added at positions, one index tensor for each dim."""
     check.same_dtype("index_put", input=input, values=values)
     return scattered(input, indices, values, "add" if accumulate else "set")

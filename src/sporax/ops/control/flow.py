@@ -211,7 +211,8 @@ def _isolated(function: Callable[[], Any], variables: tuple[Any, ...], values: l
 def _next(name: str, before: Any, after: Any) -> Any:
     """`after` as the next value of a loop, which must be of the kind that `before` is."""
     after = _tensors(after)
-    old, new = jax.tree.structure(before), jax.tree.structure(after)
+    old: Any = jax.tree.structure(before)
+    new: Any = jax.tree.structure(after)
     if old != new:
         raise SporaxTypeError(f"For '{name}', the value must keep its structure, but got {new} after {old}.")
     for was, now in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
@@ -243,7 +244,7 @@ def _rounds(rows: Any, length: int | None) -> int:
         raise SporaxValueError(
             f"For 'scan', 'length' and the first dims of all tensors in 'xs' must be the same, but got {sizes}."
         )
-    return int(sizes.pop())
+    return int(sizes.pop() or 0)
 
 
 def _row(rows: Any, index: int) -> Any:

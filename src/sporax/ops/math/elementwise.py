@@ -120,7 +120,7 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
         dtype = promote.common_dtype("Pow", input, exponent)
         base = jnp.asarray(input, dtype)
         whole = isinstance(exponent, int) and not isinstance(exponent, bool)
-        return jax.lax.integer_pow(base, exponent) if whole and exponent >= 0 else jnp.power(base, exponent)
+        return jax.lax.integer_pow(base, int(exponent)) if whole and exponent >= 0 else jnp.power(base, exponent)
     left, right = _operands("Pow", input, exponent)
     return jnp.power(left, right)
 
@@ -172,7 +172,7 @@ for _name, _function, _names, _doc in (
     _comparison(_name, _function, _names, _doc)
 
 
-def _logical(name: str, function: Callable[[Array, Array], Array], own: str, doc: str) -> None:
+def _logical(name: str, function: Callable[..., Array], own: str, doc: str) -> None:
     def kernel(input: Operand, other: Operand) -> Array:
         check.broadcast(name, input, other)
         return function(input, other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -55,7 +56,7 @@ def _ldexp(left: Array, right: Array) -> Array:
 _PAIR = ("input", "other")
 
 # primitive, function on arrays, function's name, parameters, conversion, method, mint, what it computes
-for _primitive, _compute, _own, _parameters, _convert, _method, _mint, _doc in (
+_BINARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any, str, str, str], ...] = (
     ("DivNoNan", _div_no_nan, "", ("x1", "x2"), same, "", "", "Quotient, and 0 where the divisor is 0."),
     ("MulNoNan", _mul_no_nan, "", ("x", "y"), same, "", "", "Product, and 0 where `y` is 0, whatever `x` is."),
     ("Xdivy", _xdivy, "xdivy", ("x", "y"), inexact, "xdivy", "", "x / y, and 0 where `x` is 0."),
@@ -78,10 +79,11 @@ for _primitive, _compute, _own, _parameters, _convert, _method, _mint, _doc in (
      "Bits of `input` moved right by `other` places; the sign stays."),
     ("LeftShift", jnp.left_shift, "", ("x1", "x2"), integral, "", "", "Bits moved left."),
     ("RightShift", jnp.right_shift, "", ("input_x", "input_y"), integral, "", "", "Bits moved right."),
-):  # fmt: skip
+)  # fmt: skip
+for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in _BINARY:
     pointwise(
         _primitive, _compute, _doc,
-        function=_own, parameters=_parameters, convert=_convert, method=_method, mint=_mint,
+        function=_own, parameters=_names, convert=_convert, method=_method, mint=_mint,
     )  # fmt: skip
 
 
@@ -108,7 +110,7 @@ def _population_count(array: Array) -> Array:
     return jax.lax.population_count(array).astype(jnp.uint8)
 
 
-for _primitive, _compute, _own, _parameters, _convert, _method, _mint, _doc in (
+_UNARY: tuple[tuple[str | None, Callable[..., Array], str, tuple[str, ...], Any, str, str, str], ...] = (
     ("Inv", _inverse, "inv", ("x",), same, "inv", "", "One over the input."),
     ("Invert", jnp.bitwise_not, "invert", ("x",), integral, "invert", "", "All bits flipped."),
     (None, jnp.bitwise_not, "", ("input",), integral, "bitwise_not", "bitwise_not", "All bits flipped."),
@@ -123,10 +125,11 @@ for _primitive, _compute, _own, _parameters, _convert, _method, _mint, _doc in (
     (None, jnp.rad2deg, "rad2deg", ("x",), inexact, "rad2deg", "", "Radians as degrees."),
     ("PopulationCount", _population_count, "population_count", ("input_x",), integral, "", "",
      "Number of bits that are set (uint8)."),
-):  # fmt: skip
+)  # fmt: skip
+for _primitive, _compute, _own, _names, _convert, _method, _mint, _doc in _UNARY:
     pointwise(
         _primitive, _compute, _doc,
-        function=_own, parameters=_parameters, convert=_convert, method=_method, mint=_mint,
+        function=_own, parameters=_names, convert=_convert, method=_method, mint=_mint,
     )  # fmt: skip
 
 
@@ -243,13 +246,14 @@ def _complex_abs(array: Array) -> Array:
     return jnp.abs(array)
 
 
-for _primitive, _compute, _own, _convert, _mint, _doc in (
+_COMPLEX: tuple[tuple[str, Callable[..., Array], str, Any, str, str], ...] = (
     ("Real", _real_part, "real", same, "real", "Real part."),
     ("Imag", _imaginary_part, "imag", same, "imag", "Imaginary part; zeros for real input."),
     ("Conj", jnp.conj, "conj", same, "", "The complex conjugate."),
     ("Angle", jnp.angle, "angle", inexact, "", "Angle in the complex plane, in (-pi, pi]."),
     ("ComplexAbs", _complex_abs, "", same, "", "Length of complex numbers."),
-):
+)
+for _primitive, _compute, _own, _convert, _mint, _doc in _COMPLEX:
     pointwise(_primitive, _compute, _doc, function=_own, convert=_convert, method=_own, mint=_mint)
 
 

@@ -27,12 +27,12 @@ Sizes = int | tuple[int, ...] | None
 _OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
-def _hermitian(x: Array, s: Sizes, axes: Any, norm: str) -> Array:
+def _hermitian(x: Array, s: Any, axes: Any, norm: str) -> Array:
     """The real spectrum of a signal of which half is given: the other direction of `irfftn`, conjugated."""
     return jnp.fft.irfftn(jnp.conj(x), s, axes, _OPPOSITE[norm])
 
 
-def _inverse_hermitian(x: Array, s: Sizes, axes: Any, norm: str) -> Array:
+def _inverse_hermitian(x: Array, s: Any, axes: Any, norm: str) -> Array:
     return jnp.conj(jnp.fft.rfftn(x, s, axes, _OPPOSITE[norm]))
 
 
@@ -76,13 +76,18 @@ def _register(name: str, doc: str) -> None:
     def many(input: Array, s: Sizes = None, dim: int | tuple[int, ...] | None = None, norm: Norm = None) -> Array:
         return _transformed(f"{name}n", input, s, dim, norm)
 
-    for suffix, kernel, where in (("", one, "along `dim`"), ("2", two, "over two dims"), ("n", many, "over `dim`")):
+    kernels: tuple[tuple[str, Callable[..., Array], str], ...] = (
+        ("", one, "along `dim`"),
+        ("2", two, "over two dims"),
+        ("n", many, "over `dim`"),
+    )
+    for suffix, kernel, where in kernels:
         kernel.__name__ = f"{name}{suffix}"
         kernel.__doc__ = f"{doc}, {where}. Sizes and `norm`: see the module."
         operator()(kernel)
 
 
-for _name, (_, _, _doc) in _TRANSFORMS.items():
+for _name, (*_, _doc) in _TRANSFORMS.items():
     _register(_name, _doc)
 
 

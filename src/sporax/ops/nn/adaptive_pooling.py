@@ -13,8 +13,8 @@ from sporax.common import dtype as dtypes
 from sporax.ir.errors import SporaxValueError
 from sporax.ops._core import check, extremes
 from sporax.ops._core.operator import FUNCTIONS, Array, operator
+from sporax.ops._core.spatial_settings import Pair
 from sporax.ops.array.sorting import known
-from sporax.ops.nn.convolution import Pair
 
 
 def _adaptive(name: str, reduce: Callable[..., Array]) -> Callable[[Array, Any], Array]:
@@ -67,7 +67,7 @@ def adaptive_max_pool2d(
     return values, jnp.stack(rows, -2)
 
 
-def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: Pair) -> Array:
+def _place_of_largest(x: Array, positions: Array, cell: Pair, sizes: tuple[int, ...]) -> Array:
     """Of cell (row, column) of a pooling to `sizes`: the position of its first largest element."""
     (top, bottom), (left, right) = (
         (each * whole // wanted, -(-(each + 1) * whole // wanted))

@@ -362,7 +362,7 @@ def _sparse_ftrl(
     lr_power: float, use_locking: bool = False,
 ) -> _Arrays:  # fmt: skip
     """As `ApplyFtrl`, for the rows `indices`."""
-    return _at_rows(lambda *states: _ftrl_step(*states, grad, lr, l1, l2, lr_power), (var, accum, linear), indices)
+    return _at_rows(lambda a, m, n: _ftrl_step(a, m, n, grad, lr, l1, l2, lr_power), (var, accum, linear), indices)
 
 
 # ------------------------------------------------------------------------------------------- means of squares of gradients
@@ -390,7 +390,9 @@ def _sparse_adadelta(
     use_locking: bool = False,
 ) -> _Arrays:  # fmt: skip
     """As `ApplyAdadelta`, for the rows `indices`."""
-    return _at_rows(lambda *s: _adadelta_step(*s, lr, rho, epsilon, grad), (var, accum, accum_update), indices)
+    return _at_rows(
+        lambda v, a, u: _adadelta_step(v, a, u, lr, rho, epsilon, grad), (var, accum, accum_update), indices
+    )
 
 
 def _rmsprop_step(
@@ -417,7 +419,7 @@ def _sparse_rmsprop(
     epsilon: float, use_locking: bool = False,
 ) -> _Arrays:  # fmt: skip
     """As `ApplyRMSProp`, for the rows `indices`."""
-    return _at_rows(lambda *states: _rmsprop_step(*states, lr, grad, rho, momentum, epsilon), (var, ms, mom), indices)
+    return _at_rows(lambda v, s, m: _rmsprop_step(v, s, m, lr, grad, rho, momentum, epsilon), (var, ms, mom), indices)
 
 
 @_update("ApplyCenteredRMSProp(use_locking)", "var mean_gradient mean_square moment", "var")

@@ -11,7 +11,7 @@ import numpy as np
 from sporax.ir.errors import SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
-from sporax.ops.nn.convolution import ImageFormat, pair
+from sporax.ops._core.spatial_settings import ImageFormat, pair
 
 PoolPadding = Literal["same", "valid", "SAME", "VALID"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.tensor import Tensor
@@ -62,5 +62,5 @@ class PipelineGradReducer(Cell):
                 f"For 'PipelineGradReducer', there must be one gradient for each of the {self._num_gradients} Parameters, "
                 f"but got {len(grads)}."
             )
-        factor = 1.0 / self.scale_sense
+        factor: Any = 1.0 / cast("Any", self.scale_sense)
         return tuple(grad * factor.astype(grad.dtype) for grad in grads)

@@ -38,7 +38,7 @@ class MicroBatched(Cell):
             SporaxValueError: dimension 0 of an input cannot be cut evenly.
         """
         parts = [self._parts(index, value) for index, value in enumerate(inputs)]
-        total = self._one_tensor(self.network(*(part[0] for part in parts)))
+        total: Any = self._one_tensor(self.network(*(part[0] for part in parts)))
         for number in range(1, self._num_parts):
             total = total + self._one_tensor(self.network(*(part[number] for part in parts)))
         return total

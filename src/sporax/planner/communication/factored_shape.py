@@ -1,14 +1,17 @@
-"""The shape on which a redistribution is planned.
+"""The factored shape on which a redistribution is planned.
 
-Take a 64 x 32 tensor on a mesh (2, 2, 2, 2) that goes from rows by (0, 1), columns by (2, 3) to rows by (0, 1, 2), columns
-by (3,). Rows stay cut by (0, 1): that is left aside. Split at all places where either placement cuts, the rest is
+Problem: an axis that is not the innermost one of its dimension cannot move to another dimension by itself.
+
+Method: split every dimension at the positions where the source or the target shards it. Take a 64 x 32 tensor on a mesh
+(2, 2, 2, 2) that goes from rows by (0, 1), columns by (2, 3) to rows by (0, 1, 2), columns by (3,). Rows stay sharded
+by (0, 1), which is left out. The rest is
 
     rows 16 -> 2 x 8          columns 32 -> 2 x 2 x 8
     source:  -                         2   3   -
     target:  2                         3   -   -
 
-and now axis 2 can move to the rows by itself, and axis 3 into the place that it left. Axes that start next to each other
-and end next to each other travel as one *unit*.
+Now axis 2 can move to the rows by itself, and axis 3 into the position that it left. Axes that are adjacent in the
+source and in the target move together as one *unit*.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stretched:
+class FactoredShape:
     """The task on the stretched shape.
 
     Attributes:
@@ -55,31 +58,31 @@ class Stretched:
     goal: State
 
     def local_shape(self, state: State) -> Shape:
-        """Stretched shape of one rank's slice."""
+        """FactoredShape shape of one rank's slice."""
         return tuple(
             size // math.prod(self.sizes[unit] for unit in units)
             for size, units in zip(self.shape, state.dims, strict=True)
         )
 
 
-def stretch(shape: Shape, source: Placement, target: Placement, mesh: DeviceMatrix) -> Stretched:
+def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: DeviceMatrix) -> FactoredShape:
     """Set up the task for a tensor of `shape`."""
     fixed = [_common_prefix(old, new) for old, new in zip(source.dims, target.dims, strict=True)]
     shape = tuple(size // num_parts(mesh, axes) for size, axes in zip(shape, fixed, strict=True))
     old = tuple(axes[len(stay) :] for axes, stay in zip(source.dims, fixed, strict=True))
     new = tuple(axes[len(stay) :] for axes, stay in zip(target.dims, fixed, strict=True))
     kept = set(source.partial) & set(target.partial) if source.reduction == target.reduction else set()
-    parts = tuple(axis for axis in source.partial if axis not in kept)
+    partial = tuple(axis for axis in source.partial if axis not in kept)
     masked = tuple(axis for axis in target.partial if axis not in kept)
-    runs = _runs(old, new, parts, masked)
+    runs = _runs(old, new, partial, masked)
     while True:
         sizes = {run[0]: num_parts(mesh, run) for run in runs}
-        found = _split_dims(shape, _by_unit(old, runs), _by_unit(new, runs), sizes)
-        broken = [run for run in runs if len(run) > 1 and run[0] in found.misfits]
+        split = _split_dims(shape, _by_unit(old, runs), _by_unit(new, runs), sizes)
+        broken = [run for run in runs if len(run) > 1 and run[0] in split.misfits]
         if not broken:
             break
         runs = [piece for run in runs for piece in ([(axis,) for axis in run] if run in broken else [run])]
-    return _assemble(runs, mesh, found, parts, masked)
+    return _assemble(runs, mesh, split, partial, masked)
 
 
 class _Split(NamedTuple):
@@ -96,11 +99,11 @@ def _common_prefix(first: Axes, second: Axes) -> Axes:
     return tuple(axis for axis, _ in pairs)
 
 
-def _runs(old: Sequence[Axes], new: Sequence[Axes], parts: Axes, masked: Axes) -> list[Axes]:
+def _runs(old: Sequence[Axes], new: Sequence[Axes], partial: Axes, masked: Axes) -> list[Axes]:
     """Axes that are next to each other before and after; being repeated, or partial, together counts as that."""
-    sides = (_Side(old, parts), _Side(new, masked))
-    active = sorted({*itertools.chain(*old, *new), *parts, *masked})
-    pairs = [*sides[0].after.items(), *sides[1].after.items(), *zip(parts, parts[1:], strict=False)]
+    sides = (_Side(old, partial), _Side(new, masked))
+    active = sorted({*itertools.chain(*old, *new), *partial, *masked})
+    pairs = [*sides[0].after.items(), *sides[1].after.items(), *zip(partial, partial[1:], strict=False)]
     joined = {first: second for first, second in pairs if all(side.together(first, second) for side in sides)}
     heads = [axis for axis in active if axis not in joined.values()]
     runs = []
@@ -133,7 +136,7 @@ def _by_unit(dims: Sequence[Axes], runs: Sequence[Axes]) -> list[tuple[int, ...]
 def _split_dims(
     shape: Shape, old: Sequence[tuple[int, ...]], new: Sequence[tuple[int, ...]], sizes: Mapping[int, int]
 ) -> _Split:
-    stretched: list[int] = []
+    factored: list[int] = []
     before: list[tuple[int, ...]] = []
     after: list[tuple[int, ...]] = []
     misfits: set[int] = set()
@@ -141,11 +144,11 @@ def _split_dims(
         points, across = _split_points(old_units, new_units, sizes)
         misfits |= across
         edges = [1, *points, size] if size > (points[-1] if points else 0) else [1, *points]
-        stretched += [outer // inner for inner, outer in zip(edges, edges[1:], strict=False)] or [1]
+        factored += [outer // inner for inner, outer in zip(edges, edges[1:], strict=False)] or [1]
         spans = list(zip(edges, edges[1:], strict=False)) or [(1, 1)]
         before += [_units_between(old_units, sizes, *span) for span in spans]
         after += [_units_between(new_units, sizes, *span) for span in spans]
-    return _Split(tuple(stretched), tuple(before), tuple(after), frozenset(misfits))
+    return _Split(tuple(factored), tuple(before), tuple(after), frozenset(misfits))
 
 
 def _split_points(
@@ -172,16 +175,16 @@ def _split_points(
 
 def _units_between(units: tuple[int, ...], sizes: Mapping[int, int], first: int, last: int) -> tuple[int, ...]:
     """The units whose cuts begin in [first, last) of a dimension."""
-    found = []
+    inside = []
     place = 1
     for unit in units:
         if first <= place < last:
-            found.append(unit)
+            inside.append(unit)
         place *= sizes[unit]
-    return tuple(found)
+    return tuple(inside)
 
 
-def _assemble(runs: Sequence[Axes], mesh: DeviceMatrix, found: _Split, parts: Axes, masked: Axes) -> Stretched:
+def _assemble(runs: Sequence[Axes], mesh: DeviceMatrix, split: _Split, partial: Axes, masked: Axes) -> FactoredShape:
     number = {run[0]: index for index, run in enumerate(runs)}
 
     def state(dims: tuple[tuple[int, ...], ...], partial: Axes, is_start: bool) -> State:
@@ -189,10 +192,10 @@ def _assemble(runs: Sequence[Axes], mesh: DeviceMatrix, found: _Split, parts: Ax
         members = tuple(sorted(number[axis] for axis in partial if axis in number))
         return State(units, members, ()) if is_start else State(units, (), members)
 
-    return Stretched(
+    return FactoredShape(
         tuple(runs),
         tuple(num_parts(mesh, run) for run in runs),
-        found.shape,
-        state(found.old, parts, True),
-        state(found.new, masked, False),
+        split.shape,
+        state(split.old, partial, True),
+        state(split.new, masked, False),
     )

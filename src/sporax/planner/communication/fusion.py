@@ -1,8 +1,8 @@
-"""Which parameters share the buffers of collectives, as `comm_fusion` and `all_reduce_fusion_config` ask for.
+"""Fusion of collectives: which parameters share a buffer, as `comm_fusion` and `all_reduce_fusion_config` ask for.
 
-There are three kinds of collectives of parameters: gradients that are all-reduced, gradients that are reduce-scattered and
-weights that are gathered (the last two with optimizer parallelism). Each kind has a rule of its own. A rule counts over all
-parameters; those of another kind leave gaps, and what cannot travel together (another dtype, other ranks) does not.
+There are three kinds of collectives of parameters: gradients that are all-reduced, gradients that are reduce-scattered
+and weights that are gathered (the last two with optimizer parallelism). Each kind has its own rule. A rule counts over
+all parameters; parameters of another kind leave gaps. Tensors with another dtype or other ranks are never fused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPREAD = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Buffers:
+class FusionIds:
     """With which others each parameter travels.
 
     Attributes:
@@ -38,9 +38,9 @@ class Buffers:
     gathered: Ids = field(default_factory=dict)
 
 
-def buffers_for(graph: OperatorGraph, config: ParallelConfig) -> Buffers:
+def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> FusionIds:
     """The buffers of a step's parameters."""
-    found: tuple[dict[str, int], ...] = ({}, {}, {})
+    ids: tuple[dict[str, int], ...] = ({}, {}, {})
     for operator in graph.walk():
         mark = operator.mark
         if isinstance(mark, GradientMark):
@@ -48,22 +48,22 @@ def buffers_for(graph: OperatorGraph, config: ParallelConfig) -> Buffers:
             members = [
                 (name, own, spec.num_bytes) for name, own, spec in zip(mark.parameters, mark.fusion, specs, strict=True)
             ]
-            found[0].update(_ids(members[::-1], "allreduce", config))
-            found[1].update(_ids(members[::-1], "reducescatter", config))
-            found[2].update(_ids(members, "allgather", config))
-    return Buffers(*found)
+            ids[0].update(_ids(members[::-1], "allreduce", config))
+            ids[1].update(_ids(members[::-1], "reducescatter", config))
+            ids[2].update(_ids(members, "allgather", config))
+    return FusionIds(*ids)
 
 
 def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelConfig) -> dict[str, int]:
     """Numbers for parameters given as (name, `comm_fusion`, bytes), in the order of their collectives."""
-    together = [member for member in members if member[1]]
-    numbers = _numbers([size for _, _, size in together], kind, config)
+    fused = [member for member in members if member[1]]
+    numbers = _numbers([size for _, _, size in fused], kind, config)
     if numbers is None and config.comm_fusion.openstate and all(own == 1 for _, own, _ in members):
         return {}
-    found = {name: 0 for name, _, _ in members}
-    for (name, own, _), number in zip(together, numbers or (), strict=False):
-        found[name] = number * _SPREAD + own if number else 0
-    return found
+    ids = {name: 0 for name, _, _ in members}
+    for (name, own, _), number in zip(fused, numbers or (), strict=False):
+        ids[name] = number * _SPREAD + own if number else 0
+    return ids
 
 
 def _numbers(sizes: Sequence[int], kind: str, config: ParallelConfig) -> Sequence[int] | None:

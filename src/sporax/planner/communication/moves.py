@@ -1,16 +1,17 @@
-"""The moves that bring a tensor from one placement to another, what they cost, and a plan made of them.
+"""The moves that redistribute a tensor from one placement to another, and their cost.
 
-A move changes the place of one axis, or of several that travel together:
+A move changes the dimension of one axis, or of several axes together:
 
-    slice           a repeated axis starts to cut a dimension: every rank keeps its part. No communication.
-    all-gather      an axis stops cutting
-    all-to-all      an axis cuts another dimension instead
-    reduce-scatter  parts are combined, and the axis then cuts a dimension
-    all-reduce      parts are combined on every rank
-    permute         ranks trade whole slices: axes change places without changing what any of them cuts
-    mask            the reverse of all-reduce: all ranks but one replace their copy by what adds nothing
+    slice           a repeated axis starts to shard a dimension: every rank keeps its slice. No communication.
+    all-gather      an axis stops sharding a dimension
+    all-to-all      an axis shards another dimension instead
+    reduce-scatter  partial sums are reduced, and the axis then shards a dimension
+    all-reduce      partial sums are reduced on every rank
+    permute         ranks exchange whole slices: axes change positions, the shape of slices stays
+    mask            the reverse of all-reduce: all ranks but one replace their copy by the neutral element
 
-`sporax.planner.communication.resharding` finds the cheapest sequence of them.
+`sporax.planner.communication.resharding` finds the cheapest sequence of moves. The cost of a move is the alpha-beta
+model of ring collectives.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ class Redistribution:
     target: Placement
     local_source: Shape
     local_target: Shape
-    stretched: Shape
+    factored: Shape
     moves: tuple[Move, ...]
     seconds: float
     exact: bool = True

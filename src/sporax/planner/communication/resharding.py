@@ -1,10 +1,10 @@
-"""From one placement of a tensor to another: the cheapest sequence of moves.
+"""Redistribution of a tensor: the cheapest sequence of moves from one placement to another.
 
-The search works on a *stretched* shape, in which every dimension is split at the places where source or target cut it, so
-that an axis moves alone even when it is not the innermost cut of its dimension
-(`sporax.planner.communication.factored_shape`). Dijkstra's
-algorithm then finds the path among placements of that shape (`sporax.planner.communication.shortest_path`), with the costs of
-`LinkCosts`. Gathering everything and slicing again is always possible, so there is a way between any two placements.
+Method: build the *factored shape*, in which every dimension is split where source or target shards it, so that an axis
+can move alone even when it is not the innermost one of its dimension (`sporax.planner.communication.factored_shape`).
+Dijkstra's algorithm finds the cheapest path over the placements of that shape
+(`sporax.planner.communication.shortest_path`) with the costs of `LinkCosts`. Gathering everything and slicing again is
+always possible, so a path always exists.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Dijkstra's algorithm over the placements of a stretched shape.
+"""Dijkstra's algorithm over the placements of a factored shape.
 
-Every move takes one unit (axes that travel together) to another place. To keep the search small a unit goes only where it
-is wanted: to dimensions that the target cuts, or out of the way. Trades of two units by a permute must bring at least one
-of them to its place. On meshes of three axes this loses little, and seldom, against trying all places (a test compares).
+Every move takes one unit (axes that move together) to another dimension. To keep the search small, a unit goes only to
+dimensions that the target shards, or out of the way. A permute of two units must bring at least one of them to its
+target. On meshes of three axes this seldom loses anything against trying all moves (a test compares the two).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.planner.communication.factored_shape import State, Stretched, stretch
+from sporax.planner.communication.factored_shape import FactoredShape, State, factor_shape
 from sporax.planner.communication.moves import LinkCosts, Move, MoveKind, Redistribution, Shape
 
 MAX_STATES = 500
@@ -23,7 +23,7 @@ MAX_STATES = 500
 gathers whatever is not in its place."""
 
 
-class _Step(NamedTuple):
+class _UnitMove(NamedTuple):
     """A move in terms of units."""
 
     kind: MoveKind
@@ -48,11 +48,11 @@ def find_moves(
     Args:
         everywhere: try all places for every unit; for tests.
     """
-    task = stretch(shape, source, target, mesh)
+    task = factor_shape(shape, source, target, mesh)
     search = _Search(task, itemsize, mesh, costs, source.reduction, target.reduction, alltoall, everywhere)
     steps = search.run()
     exact = steps is not None
-    moves = tuple(search.moves(search.run_quickly() if steps is None else steps))
+    moves = tuple(search.moves(search.run_greedily() if steps is None else steps))
     return Redistribution(
         source,
         target,
@@ -68,7 +68,7 @@ def find_moves(
 class _Search:
     def __init__(
         self,
-        task: Stretched,
+        task: FactoredShape,
         itemsize: int,
         mesh: DeviceMatrix,
         costs: LinkCosts,
@@ -88,7 +88,7 @@ class _Search:
 
     # ---------------------------------------------------------------------------------------------------- the search
 
-    def run(self, pull: float = 0.0) -> list[_Step] | None:
+    def run(self, attraction: float = 0.0) -> list[_UnitMove] | None:
         """The cheapest steps; None when there are too many placements to look at.
 
         Args:
@@ -97,7 +97,7 @@ class _Search:
         """
         start, goal = self.task.start, self.task.goal
         best: dict[State, float] = {start: 0.0}
-        reached: dict[State, tuple[State, _Step]] = {}
+        reached: dict[State, tuple[State, _UnitMove]] = {}
         done: set[State] = set()
         number = itertools.count()
         queue = [(0.0, next(number), start)]
@@ -116,7 +116,7 @@ class _Search:
                 if total < best.get(step.after, math.inf):
                     best[step.after] = total
                     reached[step.after] = (state, step)
-                    away = pull * self._num_misplaced(step.after) if pull else 0.0
+                    away = attraction * self._num_misplaced(step.after) if attraction else 0.0
                     heapq.heappush(queue, (total + away, next(number), step.after))
         raise AssertionError("gathering everything and slicing again is always possible")
 
@@ -124,10 +124,10 @@ class _Search:
         pairs = zip(state.dims, self.task.goal.dims, strict=True)
         return sum(len(units) + len(goal) - 2 * (units == goal) * len(goal) for units, goal in pairs) + len(state.parts)
 
-    def run_quickly(self) -> list[_Step]:
+    def run_greedily(self) -> list[_UnitMove]:
         """Steps without a search for the cheapest: drawn to the target, or, if that fails, gathering what is out of place."""
         local_bytes = self.local_bytes(self.task.start)
-        drawn = self.run(pull=2 * self.seconds(MoveKind.PERMUTE, (0,), local_bytes))
+        drawn = self.run(attraction=2 * self.seconds(MoveKind.PERMUTE, (0,), local_bytes))
         if drawn is not None:
             return drawn
         state, steps = self.task.start, []
@@ -142,7 +142,7 @@ class _Search:
             state = steps[-1].after
         return steps
 
-    def _arrives(self, step: _Step) -> bool:
+    def _arrives(self, step: _UnitMove) -> bool:
         """Whether the step leaves one unit more in its final place, with all units before it in theirs."""
         places = zip(step.after.dims, self.task.goal.dims, strict=True)
         fits = all(units == goal[: len(units)] for units, goal in places)
@@ -153,7 +153,7 @@ class _Search:
         units = state.dims[dim]
         return units != self.task.goal.dims[dim][: len(units)]
 
-    def _path(self, reached: dict[State, tuple[State, _Step]]) -> list[_Step]:
+    def _path(self, reached: dict[State, tuple[State, _UnitMove]]) -> list[_UnitMove]:
         steps = []
         state = self.task.goal
         while state != self.task.start:
@@ -163,54 +163,54 @@ class _Search:
 
     # --------------------------------------------------------------------------------------------------- single steps
 
-    def steps(self, state: State) -> Iterator[_Step]:
+    def steps(self, state: State) -> Iterator[_UnitMove]:
         """Everything that may be done next."""
         placed = {unit: dim for dim, units in enumerate(state.dims) for unit in units}
         for unit in range(len(self.task.units)):
             if unit in placed:
                 yield from self._from_dim(state, unit, placed[unit])
             elif unit in state.parts:
-                yield from self._from_parts(state, unit)
+                yield from self._from_partial(state, unit)
             elif unit not in state.masked:
                 yield from self._from_copies(state, unit)
         if self.alltoall:
             yield from self._trades(state, placed)
 
-    def _from_dim(self, state: State, unit: int, dim: int) -> Iterator[_Step]:
+    def _from_dim(self, state: State, unit: int, dim: int) -> Iterator[_UnitMove]:
         if state.dims[dim][-1] != unit:
             return
-        without = _cut(state, dim, state.dims[dim][:-1])
-        yield _Step(MoveKind.ALL_GATHER, (unit,), dim, -1, without)
+        without = _with_units(state, dim, state.dims[dim][:-1])
+        yield _UnitMove(MoveKind.ALL_GATHER, (unit,), dim, -1, without)
         if self.alltoall:
             for target in self._places(unit):
                 if target != dim and self._fits(without, unit, target):
-                    after = _cut(without, target, (*without.dims[target], unit))
-                    yield _Step(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
+                    after = _with_units(without, target, (*without.dims[target], unit))
+                    yield _UnitMove(MoveKind.ALL_TO_ALL, (unit,), dim, target, after)
 
-    def _from_parts(self, state: State, unit: int) -> Iterator[_Step]:
+    def _from_partial(self, state: State, unit: int) -> Iterator[_UnitMove]:
         without = state._replace(parts=_without(state.parts, unit))
-        yield _Step(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
+        yield _UnitMove(MoveKind.ALL_REDUCE, (unit,), -1, -1, without)
         for target in self._places(unit):
             if self._fits(state, unit, target):
-                after = _cut(without, target, (*without.dims[target], unit))
-                yield _Step(MoveKind.REDUCE_SCATTER, (unit,), -1, target, after)
+                after = _with_units(without, target, (*without.dims[target], unit))
+                yield _UnitMove(MoveKind.REDUCE_SCATTER, (unit,), -1, target, after)
 
-    def _from_copies(self, state: State, unit: int) -> Iterator[_Step]:
+    def _from_copies(self, state: State, unit: int) -> Iterator[_UnitMove]:
         if unit in self.task.goal.masked:
             after = state._replace(masked=tuple(sorted((*state.masked, unit))))
             if not state.parts:  # parts of two kinds at once would not combine
-                yield _Step(MoveKind.MASK, (unit,), -1, -1, after)
+                yield _UnitMove(MoveKind.MASK, (unit,), -1, -1, after)
         for target in self._places(unit):
             if self._fits(state, unit, target):
-                after = _cut(state, target, (*state.dims[target], unit))
-                yield _Step(MoveKind.SLICE, (unit,), -1, target, after)
+                after = _with_units(state, target, (*state.dims[target], unit))
+                yield _UnitMove(MoveKind.SLICE, (unit,), -1, target, after)
 
-    def _trades(self, state: State, placed: dict[int, int]) -> Iterator[_Step]:
+    def _trades(self, state: State, placed: dict[int, int]) -> Iterator[_UnitMove]:
         """Permutes: all the way when only the places of units differ, two units of one size, two neighbours in a dimension."""
         goal = self.task.goal
         complete = state.parts == goal.parts and state.masked == goal.masked
         if state != goal and complete and [self._num_slices(units) for units in state.dims] == self.goal_parts:
-            yield _Step(MoveKind.PERMUTE, self._changed(state, goal), -1, -1, goal)
+            yield _UnitMove(MoveKind.PERMUTE, self._changed(state, goal), -1, -1, goal)
         busy = {*state.parts, *state.masked}
         for first, second in itertools.combinations(range(len(self.task.units)), 2):
             if self.task.sizes[first] != self.task.sizes[second] or busy & {first, second}:
@@ -218,15 +218,15 @@ class _Search:
             if first not in placed and second not in placed:
                 continue
             after = _swapped(state, first, second)
-            if self.everywhere or self._helps(after, first) or self._helps(after, second):
-                yield _Step(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
+            if self.everywhere or self._is_at_target(after, first) or self._is_at_target(after, second):
+                yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
         for dim, units in enumerate(state.dims):
             for place in range(len(units) - 1):
                 turned = (*units[:place], units[place + 1], units[place], *units[place + 2 :])
-                after = _cut(state, dim, turned)
-                yield _Step(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
+                after = _with_units(state, dim, turned)
+                yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
 
-    def _helps(self, state: State, unit: int) -> bool:
+    def _is_at_target(self, state: State, unit: int) -> bool:
         """Whether a unit stands exactly where the target has it."""
         dim = self.wanted.get(unit)
         return (
@@ -263,26 +263,26 @@ class _Search:
     def seconds(self, kind: MoveKind, units: tuple[int, ...], local_bytes: int) -> float:
         """Predicted time of a move."""
         key = (kind, units, local_bytes)
-        known = self._seconds.get(key)
-        if known is None:
+        cached = self._seconds.get(key)
+        if cached is None:
             axes = self._axes(units)
             sizes = [self.mesh.shape[axis] for axis in axes]
-            known = self._seconds[key] = self.costs.seconds(kind, self.reduction, axes, sizes, local_bytes)
-        return known
+            cached = self._seconds[key] = self.costs.seconds(kind, self.reduction, axes, sizes, local_bytes)
+        return cached
 
     def _axes(self, units: tuple[int, ...]) -> Axes:
         return tuple(axis for unit in units for axis in self.task.units[unit])
 
     # ------------------------------------------------------------------------------------------------- from steps to moves
 
-    def moves(self, steps: list[_Step]) -> Iterator[Move]:
+    def moves(self, steps: list[_UnitMove]) -> Iterator[Move]:
         """The moves in terms of mesh axes; permutes in a row become one, and so do masks."""
         state = self.task.start
         position = 0
         while position < len(steps):
             step, before = steps[position], state
             joins = step.kind in (MoveKind.PERMUTE, MoveKind.MASK)
-            while joins and [each.kind for each in steps[position + 1 : position + 2]] == [step.kind]:
+            while joins and [step.kind for step in steps[position + 1 : position + 2]] == [step.kind]:
                 position += 1
                 units = tuple(sorted({*step.units, *steps[position].units}))
                 step = steps[position]._replace(units=units)
@@ -290,13 +290,13 @@ class _Search:
             state = step.after
             position += 1
 
-    def _move(self, step: _Step, before: State) -> Move:
+    def _move(self, step: _UnitMove, before: State) -> Move:
         axes, size = self._axes(step.units), self.local_bytes(before)
         combines = step.kind in (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER)
         reduction = self.reduction if combines else self.target_reduction if step.kind is MoveKind.MASK else ""
         pairs = self._pairs(before, step) if step.kind is MoveKind.PERMUTE else ()
         move = Move(step.kind, axes, step.source, step.target, reduction, pairs, size)
-        sent = _sent_bytes(move, num_parts(self.mesh, axes))
+        sent = _wire_bytes_of(move, num_parts(self.mesh, axes))
         return Move(
             step.kind,
             axes,
@@ -309,7 +309,7 @@ class _Search:
             self.seconds(step.kind, step.units, size),
         )
 
-    def _pairs(self, before: State, step: _Step) -> tuple[tuple[int, int], ...]:
+    def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
         """Who sends its slice to whom, as places along the axes of the units that change.
 
         A receiver wants the slice of its new place. Several ranks may have it, told apart by the units that cut nothing;
@@ -340,12 +340,12 @@ class _Search:
         return cutting, [unit for unit in units if unit not in cutting]
 
 
-def _cut(state: State, dim: int, units: tuple[int, ...]) -> State:
+def _with_units(state: State, dim: int, units: tuple[int, ...]) -> State:
     return state._replace(dims=(*state.dims[:dim], units, *state.dims[dim + 1 :]))
 
 
 def _without(units: tuple[int, ...], unit: int) -> tuple[int, ...]:
-    return tuple(each for each in units if each != unit)
+    return tuple(other_unit for other_unit in units if other_unit != unit)
 
 
 def _swapped(state: State, first: int, second: int) -> State:
@@ -353,7 +353,7 @@ def _swapped(state: State, first: int, second: int) -> State:
     return state._replace(dims=tuple(tuple(other.get(unit, unit) for unit in units) for units in state.dims))
 
 
-def _sent_bytes(move: Move, members: int) -> int:
+def _wire_bytes_of(move: Move, members: int) -> int:
     """Bytes that one rank sends in a ring."""
     if move.kind is MoveKind.PERMUTE:
         return move.local_bytes

@@ -1,11 +1,11 @@
-"""Which tensors move, when, and how: what follows from a graph and its plan.
+"""The communication schedule: which tensors are redistributed, when and how. It follows from a graph and its plan.
 
-A `Schedule` is the plan's communication as plain data. The lowering executes it move by move and the summaries count it, so
-a compiled program has the collectives of its plan by construction.
+A `Schedule` is plain data. The lowering executes it move by move and the summaries count it, so a compiled program has
+the collectives of its plan by construction.
 
-Every tensor is kept at all the placements it has been brought to. A reader that wants another one gets it from the cheapest
-of these. Tensors with a settlement are brought to it as soon as they are there; gradients or weights of one fusion number
-wait for each other and travel together, right before the first of them is read there.
+A tensor is available at every placement that it was resharded to. A reader that needs another placement gets it from
+the cheapest of these. A tensor with a planned resharding gets it as soon as it is produced. Gradients or weights with
+one fusion number wait for each other and are transferred together, just before the first of them is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.placement import Placement
-from sporax.ir.plan import Plan, Settlement
+from sporax.ir.plan import Plan, Resharding
 from sporax.planner.communication.moves import Move, MoveKind, Redistribution
 from sporax.planner.communication.resharding import redistribute
 
@@ -34,13 +34,13 @@ class Transfer:
     tensor: int
     redistribution: Redistribution
     operator: int = -1
-    settlement: Settlement | None = None
+    resharding: Resharding | None = None
 
 
-Together = tuple[Transfer, ...]
+TransferGroup = tuple[Transfer, ...]
 """Transfers that travel as one: gradients or weights in one buffer. Most often there is one."""
 
-IN_BUFFERS = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
+FUSIBLE_MOVES = (MoveKind.ALL_REDUCE, MoveKind.REDUCE_SCATTER, MoveKind.ALL_GATHER)
 """Moves that several tensors make in one buffer."""
 
 
@@ -54,12 +54,12 @@ class Schedule:
         at_end: of the results.
     """
 
-    at_start: tuple[Together, ...]
-    before: tuple[tuple[Together, ...], ...]
-    after: tuple[tuple[Together, ...], ...]
-    at_end: tuple[Together, ...]
+    at_start: tuple[TransferGroup, ...]
+    before: tuple[tuple[TransferGroup, ...], ...]
+    after: tuple[tuple[TransferGroup, ...], ...]
+    at_end: tuple[TransferGroup, ...]
 
-    def __iter__(self) -> Iterator[Together]:
+    def __iter__(self) -> Iterator[TransferGroup]:
         yield from self.at_start
         for before, after in zip(self.before, self.after, strict=True):
             yield from before
@@ -80,93 +80,95 @@ class _Scheduler:
         self.waiting: dict[tuple[object, ...], list[Transfer]] = {}
 
     def run(self) -> Schedule:
-        at_start: list[Together] = []
-        for each, placement in zip(self.graph.inputs, self.plan.inputs, strict=True):
-            at_start += self._arrive(each.tensor, placement, -1)
-        before: list[tuple[Together, ...]] = []
-        after: list[tuple[Together, ...]] = []
+        at_start: list[TransferGroup] = []
+        for argument, placement in zip(self.graph.inputs, self.plan.inputs, strict=True):
+            at_start += self._produce(argument.tensor, placement, -1)
+        before: list[tuple[TransferGroup, ...]] = []
+        after: list[tuple[TransferGroup, ...]] = []
         for number, (operator, planned) in enumerate(zip(self.graph.operators, self.plan.operators, strict=True)):
-            fetched: list[Together] = []
+            arrivals: list[TransferGroup] = []
             for tensor, wanted in zip(operator.operands, planned.operands, strict=True):
-                fetched += self._fetch(tensor, wanted, number)
-            before.append(tuple(fetched))
-            settled: list[Together] = []
+                arrivals += self._consume(tensor, wanted, number)
+            before.append(tuple(arrivals))
+            reshardings: list[TransferGroup] = []
             for tensor, placement in zip(operator.results, planned.results, strict=True):
-                settled += self._arrive(tensor, placement, number)
-            after.append(tuple(settled))
-        at_end: list[Together] = []
+                reshardings += self._produce(tensor, placement, number)
+            after.append(tuple(reshardings))
+        at_end: list[TransferGroup] = []
         for tensor, wanted in zip(self.graph.outputs, self.plan.outputs, strict=True):
-            at_end += self._fetch(tensor, wanted, -1)
+            at_end += self._consume(tensor, wanted, -1)
         return Schedule(tuple(at_start), tuple(before), tuple(after), tuple(at_end))
 
-    def _arrive(self, tensor: int, placement: Placement, operator: int) -> list[Together]:
+    def _produce(self, tensor: int, placement: Placement, operator: int) -> list[TransferGroup]:
         """A tensor is there; bring it where it shall settle, or let it wait for those it travels with."""
         self.available[tensor] = [placement]
-        settlement = self.plan.settled.get(tensor)
-        if settlement is None:
+        resharding = self.plan.reshardings.get(tensor)
+        if resharding is None:
             return []
-        transfer = Transfer(tensor, self._way(tensor, placement, settlement.placement), operator, settlement)
-        key = _travels_with(transfer, self.graph.tensors[tensor].dtype)
+        transfer = Transfer(tensor, self._redistribution(tensor, placement, resharding.placement), operator, resharding)
+        key = _fusion_key(transfer, self.graph.tensors[tensor].dtype)
         if key is not None:
             self.waiting.setdefault(key, []).append(transfer)
             return []
-        self._settle(transfer)
+        self._record(transfer)
         return [(transfer,)]
 
-    def _settle(self, transfer: Transfer) -> None:
+    def _record(self, transfer: Transfer) -> None:
         """Note where a tensor is to be had when its transfer is done: parts are gone then, a smaller slice is not."""
         source, target = transfer.redistribution.source, transfer.redistribution.target
         self.available[transfer.tensor] = [target] if source.partial else [source, target]
 
-    def _fetch(self, tensor: int, wanted: Placement, operator: int) -> list[Together]:
+    def _consume(self, tensor: int, wanted: Placement, operator: int) -> list[TransferGroup]:
         if tensor == LITERAL:
             return []
         if wanted in self.available[tensor] and not wanted.partial:
             return []  # a weight that waits to be gathered is read at home by the optimizer
-        before = self._depart(tensor)
-        there = self.available[tensor]
-        if wanted in there:
+        before = self._release(tensor)
+        sources = self.available[tensor]
+        if wanted in sources:
             return before
-        way = min((self._way(tensor, source, wanted) for source in there), key=lambda each: each.seconds)
-        there.append(wanted)
-        return [*before, (Transfer(tensor, way, operator),)]
+        redistribution = min(
+            (self._redistribution(tensor, source, wanted) for source in sources), key=lambda entry: entry.seconds
+        )
+        sources.append(wanted)
+        return [*before, (Transfer(tensor, redistribution, operator),)]
 
-    def _depart(self, tensor: int) -> list[Together]:
+    def _release(self, tensor: int) -> list[TransferGroup]:
         """If `tensor` is among those that wait for each other, they go now."""
         for key, members in self.waiting.items():
             if any(member.tensor == tensor for member in members):
                 del self.waiting[key]
                 for member in members:
-                    self._settle(member)
+                    self._record(member)
                 return [tuple(members)]
         return []
 
-    def _way(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
+    def _redistribution(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
         spec = self.graph.tensors[tensor]
         return redistribute(spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall)
 
 
-def _travels_with(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:
+def _fusion_key(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:
     """Transfers with equal keys are combined in one collective; None for one that goes alone."""
-    settlement = transfer.settlement
+    resharding = transfer.resharding
     moves = transfer.redistribution.moves
-    if settlement is None or not settlement.fusion:
+    if resharding is None or not resharding.fusion:
         return None
-    if not any(move.collective for move in moves) or not all(_goes_in_a_buffer(move) for move in moves):
+    if not any(move.collective for move in moves) or not all(_is_fusible(move) for move in moves):
         return None
-    return settlement.fusion, tuple((move.kind, move.axes) for move in moves), dtype, settlement.in_float32
+    return resharding.fusion, tuple((move.kind, move.axes) for move in moves), dtype, resharding.in_float32
 
 
-def _goes_in_a_buffer(move: Move) -> bool:
+def _is_fusible(move: Move) -> bool:
     """Whether several tensors may make the move as one; one without communication each makes by itself."""
-    return not move.collective or (move.kind in IN_BUFFERS and move.reduction in ("", "sum"))
+    return not move.collective or (move.kind in FUSIBLE_MOVES and move.reduction in ("", "sum"))
 
 
-def collective_bytes(transfers: Sequence[Together]) -> dict[str, int]:
+def collective_bytes(transfers: Sequence[TransferGroup]) -> dict[str, int]:
     """Bytes that one rank holds when it enters the collectives of each kind."""
     total: dict[str, int] = {}
-    for together in transfers:
-        for transfer in together:
+    for group in transfers:
+        for transfer in group:
             for move in transfer.redistribution.moves:
                 if move.collective:
                     total[move.collective] = total.get(move.collective, 0) + move.local_bytes

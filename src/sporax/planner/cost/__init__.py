@@ -1,7 +1,7 @@
-"""What a plan costs: time of operators, time of communication."""
+"""The cost of a plan: time of operators and time of communication."""
 
 from sporax.planner.cost.evaluate import PlanCost, cost_of
-from sporax.planner.cost.kernel_cost import compiled_seconds
+from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import CommunicationOnly, CostModel, Roofline
 from sporax.planner.cost.symbolic import Symbolic

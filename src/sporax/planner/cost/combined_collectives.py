@@ -1,11 +1,13 @@
-"""Whose collectives the compiler makes one of, so that they share a start.
+"""How many tensors share the start-up time of one combined collective.
 
-XLA merges collectives of one kind over the same devices that do not need each other, up to a size
-(`HardwareProfile.merged_bytes`). Those of gradients, of updated variables and of a loss do not, since no product waits for
-them, nor do those of variables, since they wait for no product. What travels between one product and the next goes alone.
+Problem: XLA combines collectives of one kind over the same devices that do not depend on each other, up to a size
+(`HardwareProfile.merged_bytes`). A search computes costs tensor by tensor and cannot know which of them will be
+combined.
 
-Searches price tensor by tensor and cannot know which of a step's tensors will travel. So each pays one share of a start, and
-there are as many shares as tensors that may need a collective: one start in all where all of them do, less where some do not.
+Method: collectives of gradients, updated variables and the loss can be combined, because no matrix product waits for
+them; so can collectives of variables, because they wait for no product. A collective between two products stays alone.
+Each tensor of such a group pays one share of a start-up time. There are as many shares as tensors that may need a
+collective: together they pay one start-up time if all of them do, and less if some do not.
 """
 
 from __future__ import annotations
@@ -32,17 +34,17 @@ def num_sharing(graph: OperatorGraph) -> list[int]:
     products = _products(graph)
     awaited, waiting = _awaited(graph, products), _waiting(graph, products)
     behind, ends = _behind(graph, awaited)
-    fetched = {each.tensor for each in graph.inputs if each.role is not Role.CONSTANT} & awaited
+    fetched = {argument.tensor for argument in graph.inputs if argument.role is not Role.CONSTANT} & awaited
     times = rounds(graph)
     members = Counter(behind[tensor] for tensor in ends if times[tensor] == 1)
     num_fetched = sum(1 for tensor in fetched if graph.tensors[tensor].num_dims)
-    found = []
+    counts = []
     for tensor in range(len(graph.tensors)):
         if times[tensor] > 1 or (tensor in awaited and tensor in waiting):
-            found.append(1)
+            counts.append(1)
         else:
-            found.append(max(1, num_fetched if tensor in awaited else members[behind.get(tensor, 0)]))
-    return found
+            counts.append(max(1, num_fetched if tensor in awaited else members[behind.get(tensor, 0)]))
+    return counts
 
 
 def _products(graph: OperatorGraph) -> list[bool]:
@@ -54,25 +56,25 @@ def _products(graph: OperatorGraph) -> list[bool]:
 
 def _awaited(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
     """Tensors that a product waits for."""
-    found: set[int] = set()
+    tensors: set[int] = set()
     for operator, is_product in zip(reversed(graph.operators), reversed(products), strict=True):
         if operator.name == MARK:
-            found.update(operand for operand, result in _pairs(operator) if result in found)
-        elif is_product or not found.isdisjoint(operator.results):
-            found.update(operator.operands)
-    found.discard(LITERAL)
-    return found
+            tensors.update(operand for operand, result in _pairs(operator) if result in tensors)
+        elif is_product or not tensors.isdisjoint(operator.results):
+            tensors.update(operator.operands)
+    tensors.discard(LITERAL)
+    return tensors
 
 
 def _waiting(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
     """Tensors that wait for a product."""
-    found: set[int] = set()
+    tensors: set[int] = set()
     for operator, is_product in zip(graph.operators, products, strict=True):
         if operator.name == MARK:
-            found.update(result for operand, result in _pairs(operator) if operand in found)
-        elif is_product or not found.isdisjoint(operator.operands):
-            found.update(operator.results)
-    return found
+            tensors.update(result for operand, result in _pairs(operator) if operand in tensors)
+        elif is_product or not tensors.isdisjoint(operator.operands):
+            tensors.update(operator.results)
+    return tensors
 
 
 def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], set[int]]:
@@ -83,7 +85,7 @@ def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], se
     """
     num_readers = Counter(itertools.chain(graph.outputs, *(set(operator.operands) for operator in graph.operators)))
     behind: dict[int, int] = {}
-    parts: set[int] = set()
+    partial: set[int] = set()
     for operator in graph.operators:
         if awaited.issuperset(operator.results):
             continue
@@ -92,14 +94,14 @@ def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], se
             depths = [behind[tensor] for tensor in operands if tensor in behind]
             if not depths and not reduces:
                 continue
-            passing = _passing(operator, operands, parts)
+            passing = _passing(operator, operands, partial)
             deeper = reduces and any(tensor in behind and tensor not in passing for tensor in operands)
-            made = [tensor for tensor in results if tensor not in awaited]
-            behind.update(dict.fromkeys(made, max(depths, default=0) + deeper))
+            unread = [tensor for tensor in results if tensor not in awaited]
+            behind.update(dict.fromkeys(unread, max(depths, default=0) + deeper))
             moves_on = bool(passing) and all(num_readers[tensor] == 1 for tensor in passing)
-            parts -= passing if moves_on else set()
-            parts.update(made if reduces or moves_on else ())
-    return behind, parts
+            partial -= passing if moves_on else set()
+            partial.update(unread if reduces or moves_on else ())
+    return behind, partial
 
 
 def _pairs(operator: Operator) -> Iterator[tuple[int, int]]:
@@ -120,12 +122,12 @@ def _reduces(operator: Operator) -> bool:
     return any(factor.kind is Kind.REDUCE for factor in rule_for(operator.operation).factors)
 
 
-def _passing(operator: Operator, operands: tuple[int, ...], parts: set[int]) -> set[int]:
+def _passing(operator: Operator, operands: tuple[int, ...], partial: set[int]) -> set[int]:
     """Operands in parts that the operator lets through."""
-    there = {place for place, tensor in enumerate(operands) if tensor in parts}
+    there = {place for place, tensor in enumerate(operands) if tensor in partial}
     if not there or operator.bodies:
         return set()
-    whole = operator.name in IDENTITIES or any(
+    passes = operator.name in IDENTITIES or any(
         factor.kind is Kind.PARTIAL and set(factor.operands) == there for factor in rule_for(operator.operation).factors
     )
-    return {operands[place] for place in there} if whole else set()
+    return {operands[place] for place in there} if passes else set()

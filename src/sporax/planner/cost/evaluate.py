@@ -1,4 +1,4 @@
-"""What a finished plan costs, term by term, from the plan alone: the searches' own sums are not used."""
+"""The cost of a complete plan, term by term, from the plan alone: no sums of a search are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sporax.planner.communication.transfers import schedule
 from sporax.planner.cost.combined_collectives import num_sharing
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.rules import rule_for
 
 
@@ -55,7 +55,7 @@ class PlanCost:
 
 def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
     """Predicted time of one step of `plan`."""
-    out = written_out(graph)
+    out = inline_loops(graph)
     operators, transfers = [0.0] * len(graph.operators), [0.0] * (len(graph.operators) + 1)
     graph, plan = out.graph, out.unfolded(plan)
     for number, (operator, planned, late) in enumerate(
@@ -68,8 +68,8 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             operators[out.owners[number]] += weight * seconds
     made_late, times, owners, sharing = late_tensors(graph), rounds(graph), (*out.owners, -1), num_sharing(graph)
     collectives: dict[str, tuple[int, int]] = {}
-    for together in schedule(graph, plan):
-        for transfer in together:
+    for group in schedule(graph, plan):
+        for transfer in group:
             spec, way = graph.tensors[transfer.tensor], transfer.redistribution
             links = model.links.shared_by(sharing[transfer.tensor])
             priced = redistribute(spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, links)

@@ -1,8 +1,10 @@
-"""What a finished plan costs when it is compiled: its kernels are priced, where searches price operators.
+"""The cost of a complete plan after fusion: kernels are priced, while searches price operators.
 
-A search needs a price for every operator by itself. When a plan is finished, it is known what is melted into what, which
-operands are rearranged and what is written out (`sporax.planner.memory.kernel_fusion`), and so how many bytes really
-move. Plans of like bytes of communication are ranked better by this; it takes longer to work out.
+Problem: a search needs a cost for every operator by itself and cannot know what will be fused.
+
+Method: a complete plan shows which operators are fused, which operands are transposed and which arrays are written
+(`sporax.planner.memory.kernel_fusion`), and so how many bytes are read and written. This ranks plans with similar
+communication better, and takes longer.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from sporax.ir.graph import LITERAL, OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import Roofline
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.events import Timeline
-from sporax.planner.memory.instructions import Kind, Pieces
+from sporax.planner.memory.instructions import Instructions, Kind
 from sporax.planner.memory.kernel_fusion import Kernel, kernels_of
 from sporax.planner.rules import entry_for, local_flops, rule_for
 
 
-def compiled_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
+def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
     """Predicted time of one step of the compiled plan.
 
     Args:
@@ -27,21 +29,21 @@ def compiled_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float
         model: prices memory, arithmetic and links.
     """
     communicating = cost_of(graph, plan, model).communication_seconds
-    out = written_out(graph)
+    out = inline_loops(graph)
     plan = out.unfolded(plan)
-    pieces = Pieces(Timeline(out.graph, plan))
-    results = [pieces.number[value] for value in pieces.timeline.outputs if value[0] != LITERAL]
-    working = (kernel for kernel in kernels_of(pieces, results) if not kernel.roots[0].sends)
-    computing = sum(_seconds(kernel, pieces, plan, model) for kernel in working)
+    instructions = Instructions(Timeline(out.graph, plan))
+    results = [instructions.number[value] for value in instructions.timeline.outputs if value[0] != LITERAL]
+    working = (kernel for kernel in kernels_of(instructions, results) if not kernel.roots[0].sends)
+    computing = sum(_seconds(kernel, instructions, plan, model) for kernel in working)
     return computing + communicating
 
 
-def _seconds(kernel: Kernel, pieces: Pieces, plan: Plan, model: Roofline) -> float:
+def _seconds(kernel: Kernel, instructions: Instructions, plan: Plan, model: Roofline) -> float:
     """The longer of arithmetic and memory traffic, plus the launch."""
-    moved = sum(pieces.arrays[array].num_bytes for array in (*kernel.reads, *kernel.writes))
+    moved = sum(instructions.arrays[array].num_bytes for array in (*kernel.reads, *kernel.writes))
     arithmetic = 0.0
     (root,) = kernel.roots
-    event = pieces.timeline.events[root.event]
+    event = instructions.timeline.events[root.event]
     operator = event.operator
     weighs = operator is not None and entry_for(operator.name).family == "3 contraction"
     if operator is not None and weighs and root.kind is Kind.KERNEL:

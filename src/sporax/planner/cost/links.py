@@ -1,4 +1,4 @@
-"""Communication costs of a mesh, from a hardware profile: which link each axis of the mesh runs over."""
+"""Communication costs of a mesh from a hardware profile: the link that each mesh axis uses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Models of cost: how long an operator takes on one device's slices, and what links cost.
+"""Cost models: the time of an operator on the slices of one device, and the costs of links.
 
-`Roofline` is the model in seconds. An operator of its own kernel takes the longer of its arithmetic and its memory traffic.
-Operators that a compiler melts into their neighbours (elementwise, reshaping) cost what they write, or nothing.
+`Roofline` is the model in seconds: an operator with a kernel of its own takes the longer of its arithmetic and its
+memory traffic. Operators that a compiler fuses into their neighbours (elementwise, reshaping) cost what they write, or
+nothing.
+
+Reference: S. Williams et al., "Roofline: an insightful visual performance model for multicore architectures", CACM 52
+(2009).
 """
 
 from __future__ import annotations
@@ -121,5 +125,5 @@ def _family(name: str) -> str:
 
 def local_bytes(spec: TensorSpec, placement: Placement, mesh: DeviceMatrix) -> int:
     """Bytes of one device's slice; the placement must fit."""
-    parts = math.prod(num_parts(mesh, axes) for axes in placement.dims)
-    return spec.num_bytes // parts
+    num_slices = math.prod(num_parts(mesh, axes) for axes in placement.dims)
+    return spec.num_bytes // num_slices

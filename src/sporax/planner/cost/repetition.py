@@ -1,5 +1,7 @@
-"""What operators and transfers count beside their own time: those of loops as often as they happen, and some cost models weigh
-those that belong to the backward pass or come after it otherwise.
+"""Weights of operators and transfers: how often they run in loops, and whether they are *late*.
+
+An operator is late if it belongs to the backward pass or depends on it, as the optimizer does. Some cost models give
+late operators and transfers another weight.
 """
 
 from __future__ import annotations
@@ -9,24 +11,24 @@ from sporax.ir.graph import OperatorGraph
 
 def late_operators(graph: OperatorGraph) -> list[bool]:
     """For every operator whether it is of a derivative or depends on one, as the optimizer does."""
-    made: set[int] = set()
-    found = []
+    produced: set[int] = set()
+    flags = []
     for operator in graph.operators:
-        late = operator.backward or not made.isdisjoint(operator.operands)
-        found.append(late)
+        late = operator.backward or not produced.isdisjoint(operator.operands)
+        flags.append(late)
         if late:
-            made.update(operator.results)
-    return found
+            produced.update(operator.results)
+    return flags
 
 
 def rounds(graph: OperatorGraph) -> list[int]:
     """For every tensor how often it is made per step; arguments count once."""
-    found = [1] * len(graph.tensors)
+    counts = [1] * len(graph.tensors)
     for operator in graph.operators:
         if operator.times > 1:
             for tensor in operator.results:
-                found[tensor] = operator.times
-    return found
+                counts[tensor] = operator.times
+    return counts
 
 
 def late_tensors(graph: OperatorGraph) -> frozenset[int]:

@@ -1,10 +1,10 @@
-"""MindSpore's published cost model: bytes touched and bytes moved, weighted, no hardware.
+"""MindSpore's published cost model: weighted bytes that are computed on and communicated, independent of hardware.
 
-A plan costs ``alpha * computation + beta * (communication forward + gamma * communication backward)``, in weighted bytes;
-messages below a threshold count as a constant, larger ones get a bias. MindSpore prices its own operators in the forward graph
-and adds terms for their gradients. Here the operators are lax primitives and the backward pass is in the graph: its transfers
-are weighted by gamma, its computing and the optimizer's count nothing, as there. An operator that MindSpore has whole and lax
-in pieces (softmax, layer norm) is the sum of its pieces.
+A plan costs ``alpha * computation + beta * (communication forward + gamma * communication backward)`` in weighted
+bytes. Messages below a threshold count as a constant, larger ones get a bias. MindSpore prices its own operators in the
+forward graph and adds terms for their gradients. Here operators are lax primitives and the backward pass is in the
+graph: its transfers are weighted by gamma; its computation and that of the optimizer count nothing, as in MindSpore. An
+operator that is one in MindSpore and several in lax (softmax, layer norm) costs the sum of its primitives.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ class Symbolic:
         if family == MARK or family in _FREE:
             return 0.0
         operands, results = placements(rule, assignment)
-        read = [local_bytes(spec, each, mesh) for spec, each in zip(operation.operands, operands, strict=True)]
-        written = [local_bytes(spec, each, mesh) for spec, each in zip(operation.results, results, strict=True)]
+        read = [local_bytes(spec, operand, mesh) for spec, operand in zip(operation.operands, operands, strict=True)]
+        written = [local_bytes(spec, result, mesh) for spec, result in zip(operation.results, results, strict=True)]
         touched = float(sum(size for size, spec in zip(read, operation.operands, strict=True) if spec.num_dims))
         reduced = any(cut for cut, factor in zip(assignment, rule.factors, strict=True) if factor.kind is Kind.REDUCE)
         if operation.name == "gather" and reduced:

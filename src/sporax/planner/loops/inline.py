@@ -1,14 +1,16 @@
-"""Loops and branches written out: one graph without bodies, for searches, prices and questions that look at operators one by one.
+"""Loops and branches inlined: one graph without bodies, for searches, costs and questions that look at single operators.
 
-A body stands there once, in place of its loop, and its operators say how often they run. At its edges there are operators that
-never run (`planner.rules.loops`) and say how tensors inside and outside belong together:
+A body is inlined once in the place of its loop, and its operators say how often they run. Edge operators, which never
+run (`planner.rules.loops`), relate the tensors inside to the tensors outside:
 
-    operand        enter -> argument                      brought to where the body has it, once per loop
-    stacked        slice                                  a round's slice lies as the whole does, but for the rounds
-    carried        enter -> argument ... carry            what the next round gets must lie as what this one got
+    operand        enter -> argument                      resharded to the placement of the body, once per loop
+    stacked        slice                                  the slice of a round has the placement of the whole, without
+                                                          the dimension of the rounds
+    carried        enter -> argument ... carry            the value for the next round has the placement of this round's
     results        stack, or carry, or join of branches
 
-A plan of the one graph is a plan of the other: `WrittenOut.folded` and `WrittenOut.unfolded` translate.
+A plan of the inlined graph is a plan of the step and the reverse: `InlinedStep.folded` and `InlinedStep.unfolded`
+translate.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.loops.writer import Control, Part, Reader, Writer
 from sporax.planner.rules import propagate, rule_for
 from sporax.planner.rules.loops import ARGUMENT, CARRY, SLICE, STACK
@@ -28,7 +30,7 @@ _SCALAR = Placement(())
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenOut:
+class InlinedStep:
     """A step whose loops and branches are written out.
 
     Attributes:
@@ -62,20 +64,20 @@ class WrittenOut:
             plan,
             inputs=(*plan.inputs, *unfolding.constants),
             operators=tuple(unfolding.operators[number] for number in range(len(self.graph.operators))),
-            settled=unfolding.settled,
+            reshardings=unfolding.reshardings,
             graph=self.graph.fingerprint(),
         )
 
 
-def written_out(graph: OperatorGraph) -> WrittenOut:
+def inline_loops(graph: OperatorGraph) -> InlinedStep:
     """A step with its loops and branches written out; the same graph where it has none."""
     if not any(operator.bodies for operator in graph.operators):
         places = tuple(range(len(graph.operators)))
-        return WrittenOut(graph, Part(graph, tuple(range(len(graph.tensors))), places), places)
+        return InlinedStep(graph, Part(graph, tuple(range(len(graph.tensors))), places), places)
     writer = Writer([*graph.tensors], [*graph.inputs])
     whole = writer.part(graph, tuple(range(len(graph.tensors))), 1)
     one = replace(graph, tensors=tuple(writer.tensors), operators=tuple(writer.operators), inputs=tuple(writer.inputs))
-    return WrittenOut(one, whole, tuple(writer.owners))
+    return InlinedStep(one, whole, tuple(writer.owners))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +136,18 @@ def _folded(
 ) -> Plan:
     """What a plan of the written out graph says of a part of it."""
     operators = [
-        _folded_control(each, plan) if isinstance(each, Control) else plan.operators[each] for each in part.operators
+        _folded_control(operator, plan) if isinstance(operator, Control) else plan.operators[operator]
+        for operator in part.operators
     ]
-    settled = {tensor: plan.settled[number] for tensor, number in enumerate(part.tensors) if number in plan.settled}
+    reshardings = {
+        tensor: plan.reshardings[number] for tensor, number in enumerate(part.tensors) if number in plan.reshardings
+    }
     return replace(
         plan,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         operators=tuple(operators),
-        settled=settled,
+        reshardings=reshardings,
         notes=notes,
         graph=part.graph.fingerprint(),
     )
@@ -153,13 +158,18 @@ def _folded_control(control: Control, plan: Plan) -> OperatorPlan:
         return _SCALAR if reader is None else plan.operators[reader[0]].operands[reader[1]]
 
     bodies = [
-        _folded(body.part, plan, [plan.operators[each].results[0] for each in body.arguments], [*map(read, body.ends)])
+        _folded(
+            body.part,
+            plan,
+            [plan.operators[argument].results[0] for argument in body.arguments],
+            [*map(read, body.ends)],
+        )
         for body in control.bodies
     ]
     return OperatorPlan(
         (),
         tuple(read((chain[-1], 0) if chain else None) for chain in control.operands),
-        tuple(plan.operators[each].results[0] for each in control.results),
+        tuple(plan.operators[result].results[0] for result in control.results),
         tuple(bodies),
     )
 
@@ -171,12 +181,12 @@ class _Unfolding:
     graph: OperatorGraph
     mesh: DeviceMatrix
     operators: dict[int, OperatorPlan] = field(default_factory=dict)
-    settled: dict[int, Settlement] = field(default_factory=dict)
+    reshardings: dict[int, Resharding] = field(default_factory=dict)
     constants: list[Placement] = field(default_factory=list)
 
     def part(self, part: Part, plan: Plan) -> None:
         """Note what `plan` says of a part."""
-        self.settled.update((part.tensors[tensor], settlement) for tensor, settlement in plan.settled.items())
+        self.reshardings.update((part.tensors[tensor], resharding) for tensor, resharding in plan.reshardings.items())
         for place, planned in zip(part.operators, plan.operators, strict=True):
             if isinstance(place, Control):
                 self._control(place, planned)

@@ -1,4 +1,4 @@
-"""Writes the bodies of loops and branches into the graph around them, and remembers what stands where (`inline`)."""
+"""Writes the bodies of loops and branches into the graph around them, and records where each operator went (`inline`)."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ class Writer:
         for position, operator in enumerate(graph.operators):
             if self.depth == 1:
                 self.owner = position
-            operands = tuple(_number(numbers, each) for each in operator.operands)
-            results = tuple(numbers[each] for each in operator.results)
+            operands = tuple(_number(numbers, operand) for operand in operator.operands)
+            results = tuple(numbers[result] for result in operator.results)
             outside = replace(operator, operands=operands, results=results, times=times)
             places.append(_KINDS[operator.name](self, outside) if operator.bodies else self._add(outside))
         self.depth -= 1
@@ -133,12 +133,14 @@ class Writer:
         params, (graph,) = operator.operation.params, operator.bodies
         num_consts, num_carry = params["num_consts"], params["num_carry"]
         times = operator.times * max(int(params["length"]), 1)
-        carried = [each.tensor for each in graph.inputs[len(graph.inputs) - len(operator.operands) :]][num_consts:]
+        carried = [argument.tensor for argument in graph.inputs[len(graph.inputs) - len(operator.operands) :]][
+            num_consts:
+        ]
         pairs = zip(carried, graph.outputs[:num_carry], strict=False)
-        summed = [*[False] * num_consts, *(_adds_to(graph, got, made) for got, made in pairs)]
-        entries = [self._enter(operator, position, each) for position, each in enumerate(summed)]
+        summed = [*[False] * num_consts, *(_adds_to(graph, got, output) for got, output in pairs)]
+        entries = [self._enter(operator, position, entry) for position, entry in enumerate(summed)]
         typed = list(zip(operator.operands, operator.operation.operands, strict=True))
-        entries += [_Entry(SLICE, each, []) for each in typed[num_consts + num_carry :]]
+        entries += [_Entry(SLICE, entry, []) for entry in typed[num_consts + num_carry :]]
         body = self._body(operator, graph, entries, times)
         first = len(body.constants) + num_consts
         results = []
@@ -147,8 +149,8 @@ class Writer:
                 got = body.arguments[first + position]
                 results.append(self._carry(operator, got, self._made(body, position, whole), tensor))
             else:
-                made = self._made(body, position, replace(whole, shape=whole.shape[1:]))
-                results.append(self._edge(STACK, operator, [made], tensor, operator.times))
+                output = self._made(body, position, replace(whole, shape=whole.shape[1:]))
+                results.append(self._edge(STACK, operator, [output], tensor, operator.times))
         ends = [(number, int(position < num_carry)) for position, number in enumerate(results)]
         return _control(entries, results, [replace(body, ends=tuple(ends))])
 
@@ -178,10 +180,10 @@ class Writer:
         index = operator.operands[0], operator.operation.operands[0]
         results = []
         for position, (tensor, spec) in enumerate(zip(operator.results, operator.operation.results, strict=True)):
-            made = [self._made(body, position, spec) for body in bodies]
-            results.append(self._edge(JOIN, operator, [index, *made], tensor, operator.times))
+            branch_results = [self._made(body, position, spec) for body in bodies]
+            results.append(self._edge(JOIN, operator, [index, *branch_results], tensor, operator.times))
         ends = [tuple((number, 1 + branch) for number in results) for branch in range(len(bodies))]
-        bodies = [replace(body, ends=each) for body, each in zip(bodies, ends, strict=True)]
+        bodies = [replace(body, ends=end) for body, end in zip(bodies, ends, strict=True)]
         return _control([_Entry("", index, []), *entries], results, bodies)
 
     def _enter(self, operator: Operator, position: int, summed: bool = False) -> _Entry:
@@ -196,22 +198,22 @@ class Writer:
         """A body that is handed what came in; its constants come in as arguments of the step."""
         inside = tuple(map(self._tensor, graph.tensors))
         own = []
-        for each in graph.inputs[: len(graph.inputs) - len(entries)]:
-            spec = graph.tensors[each.tensor]
-            self.inputs.append(Input(self._tensor(spec), Role.CONSTANT, each.name))
+        for argument in graph.inputs[: len(graph.inputs) - len(entries)]:
+            spec = graph.tensors[argument.tensor]
+            self.inputs.append(Input(self._tensor(spec), Role.CONSTANT, argument.name))
             entered = self._tensor(spec)
             entrance = self._edge(ENTER, operator, [(self.inputs[-1].tensor, spec)], entered, operator.times)
             own.append(_Entry(ARGUMENT, (entered, spec), [entrance]))
-        constants = tuple(each.chain[0] for each in own)
+        constants = tuple(entry.chain[0] for entry in own)
         arguments = []
-        for entry, each in zip([*own, *entries], graph.inputs, strict=True):
-            arguments.append(self._edge(entry.kind, operator, [entry.source], inside[each.tensor], times))
+        for entry, argument in zip([*own, *entries], graph.inputs, strict=True):
+            arguments.append(self._edge(entry.kind, operator, [entry.source], inside[argument.tensor], times))
             entry.chain.append(arguments[-1])
         return Body(self.part(graph, inside, times), constants, tuple(arguments))
 
-    def _carry(self, operator: Operator, got: int, made: _Typed, result: int) -> int:
+    def _carry(self, operator: Operator, got: int, output: _Typed, result: int) -> int:
         tensor = self.operators[got].results[0]
-        return self._edge(CARRY, operator, [(tensor, self.tensors[tensor]), made], result, operator.times)
+        return self._edge(CARRY, operator, [(tensor, self.tensors[tensor]), output], result, operator.times)
 
     def _made(self, body: Body, position: int, spec: TensorSpec) -> _Typed:
         """A result of a body; `spec` says what it is if it is a literal."""
@@ -219,19 +221,19 @@ class Writer:
         return tensor, spec if tensor == LITERAL else self.tensors[tensor]
 
 
-def _adds_to(body: OperatorGraph, got: int, made: int) -> bool:
+def _adds_to(body: OperatorGraph, got: int, output: int) -> bool:
     """Whether a round adds to what it got, and does nothing else with it: so gradients are summed up."""
-    readers = [each for each in body.operators if got in each.operands]
+    readers = [operator for operator in body.operators if got in operator.operands]
     return (
         len(readers) == 1
         and readers[0].name in ("add", "add_any")
-        and readers[0].results == (made,)
+        and readers[0].results == (output,)
         and body.tensors[got].is_inexact
     )
 
 
 def _control(entries: Sequence[_Entry], results: Sequence[int], bodies: Sequence[Body]) -> Control:
-    return Control(tuple(tuple(each.chain) for each in entries), tuple(results), tuple(bodies))
+    return Control(tuple(tuple(entry.chain) for entry in entries), tuple(results), tuple(bodies))
 
 
 def _number(numbers: Sequence[int], tensor: int) -> int:

@@ -1,8 +1,11 @@
-"""Which reductions become one all-reduce, as XLA's combiner does it.
+"""Which reductions the compiler combines into one all-reduce.
 
-Reductions over the same devices that do not wait for each other become one. It runs when the last operand is there, so all
-operands, and then all results, are there together: twice the gradients of whole parameters in data parallel training. A
-reduction that is one of several moves of a tensor counts like any other: gathers that follow it can all start at the same time.
+Problem: a combined all-reduce starts when its last operand exists, so all operands, and then all results, are live
+together. In data-parallel training these are twice the gradients.
+
+Method: as XLA's all-reduce combiner: reductions over the same devices that do not depend on each other become one. A
+reduction that is one of several moves of a tensor is combined as well, so the gathers after it can all start at the
+same time.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sporax.planner.memory.instructions import Piece
+from sporax.planner.memory.instructions import Instruction
 
-_MOST_TOGETHER = 256
+_MOST_COMBINED = 256
 """Arrays in one all-reduce."""
 
 
 @dataclass(slots=True)
-class _Group:
+class _CombinedGroup:
     """Reductions that become one.
 
     Attributes:
@@ -31,51 +34,58 @@ class _Group:
     waits: int = 0
 
 
-def merged(pieces: Sequence[Piece]) -> list[list[int]]:
+def combined_all_reduces(instructions: Sequence[Instruction]) -> list[list[int]]:
     """Numbers of the pieces that become one all-reduce; those that stay alone are groups of one.
 
     Args:
         pieces: in an order in which they can run.
     """
-    groups: list[_Group] = []
-    known: dict[tuple[object, ...], list[_Group]] = {}
-    for bit, (number, before) in enumerate(_waits(pieces).items()):
+    groups: list[_CombinedGroup] = []
+    by_key: dict[tuple[object, ...], list[_CombinedGroup]] = {}
+    for bit, (number, before) in enumerate(_waits(instructions).items()):
         waits = _with_groups(before, groups)
-        alike = known.setdefault(pieces[number].combines, [])
-        group = next((each for each in alike if not waits & each.mask and len(each.members) < _MOST_TOGETHER), None)
+        candidates = by_key.setdefault(instructions[number].combines, [])
+        group = next(
+            (
+                candidate
+                for candidate in candidates
+                if not waits & candidate.mask and len(candidate.members) < _MOST_COMBINED
+            ),
+            None,
+        )
         if group is None:
-            group = _Group()
+            group = _CombinedGroup()
             groups.append(group)
-            alike.append(group)
+            candidates.append(group)
         group.members.append(number)
         group.mask |= 1 << bit
         group.waits |= before
     return [group.members for group in groups]
 
 
-def _waits(pieces: Sequence[Piece]) -> dict[int, int]:
+def _waits(instructions: Sequence[Instruction]) -> dict[int, int]:
     """What every reduction waits for: other reductions, as bits in the order of this list."""
-    found: dict[int, int] = {}
+    waits_of: dict[int, int] = {}
     behind: dict[int, int] = {}
-    for number, piece in enumerate(pieces):
+    for number, instruction in enumerate(instructions):
         waits = 0
-        for array in piece.reads:
+        for array in instruction.reads:
             waits |= behind.get(array, 0)
         own = 0
-        if piece.combines:
-            own = 1 << len(found)
-            found[number] = waits
-        behind.update(dict.fromkeys(piece.writes, waits | own))
-    return found
+        if instruction.combines:
+            own = 1 << len(waits_of)
+            waits_of[number] = waits
+        behind.update(dict.fromkeys(instruction.writes, waits | own))
+    return waits_of
 
 
-def _with_groups(waits: int, groups: Iterable[_Group]) -> int:
+def _with_groups(waits: int, groups: Iterable[_CombinedGroup]) -> int:
     """What somebody waits for who waits for `waits`: one of a group is there when all of it is."""
-    left = [each for each in groups if len(each.members) > 1]
+    left = [group for group in groups if len(group.members) > 1]
     while True:
-        ready = [each for each in left if waits & each.mask]
+        ready = [entry for entry in left if waits & entry.mask]
         if not ready:
             return waits
-        left = [each for each in left if not waits & each.mask]
-        for each in ready:
-            waits |= each.mask | each.waits
+        left = [entry for entry in left if not waits & entry.mask]
+        for entry in ready:
+            waits |= entry.mask | entry.waits

@@ -1,7 +1,7 @@
-"""What happens in a step, operators and transfers, in the order of the graph.
+"""The events of a step, operators and transfers, in the order of the graph.
 
-Every tensor is there once per placement that it is brought to. In steps of the facade settings decide what travels together, and
-the compiler is told to leave it so; elsewhere it merges reductions (`merging`).
+A tensor exists once per placement that it is resharded to. In steps of the facade the settings decide which transfers
+are fused, and the compiler is told to leave them so; in other programs the compiler combines reductions (`merging`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
-from sporax.planner.communication.transfers import Together, schedule
+from sporax.planner.communication.transfers import TransferGroup, schedule
 
 Value = tuple[int, Placement | None]
 """A tensor at one placement; None for wherever it may be."""
@@ -33,7 +33,7 @@ class Event:
     reads: tuple[Value, ...]
     writes: tuple[Value, ...]
     operator: Operator | None = None
-    transfers: Together = ()
+    transfers: TransferGroup = ()
 
 
 class Timeline:
@@ -54,11 +54,13 @@ class Timeline:
         self.graph = graph
         self.mesh = plan.mesh if plan else None
         places: Sequence[Placement | None] = plan.inputs if plan else [None] * len(graph.inputs)
-        self.inputs = [(each.tensor, place) for each, place in zip(graph.inputs, places, strict=True)]
+        self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, places, strict=True)]
         places = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
-        self.events.append(Event(len(graph.operators), tuple(each for each in self.outputs if each[0] != LITERAL), ()))
+        self.events.append(
+            Event(len(graph.operators), tuple(output for output in self.outputs if output[0] != LITERAL), ())
+        )
         self.merging = plan is None or plan.fusion_is_free
 
 
@@ -69,24 +71,24 @@ def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
 
 
 def _events(graph: OperatorGraph, plan: Plan) -> Iterator[Event]:
-    found = schedule(graph, plan)
-    yield from _moved(0, found.at_start)
+    communication = schedule(graph, plan)
+    yield from _moved(0, communication.at_start)
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
-        yield from _moved(number, found.before[number])
+        yield from _moved(number, communication.before[number])
         operands = zip(operator.operands, planned.operands, strict=True)
         reads = tuple(value for value in operands if value[0] != LITERAL)
         yield Event(number, reads, tuple(zip(operator.results, planned.results, strict=True)), operator)
-        yield from _moved(number, found.after[number])
-    yield from _moved(len(graph.operators), found.at_end)
+        yield from _moved(number, communication.after[number])
+    yield from _moved(len(graph.operators), communication.at_end)
 
 
-def _moved(position: int, transfers: tuple[Together, ...]) -> Iterator[Event]:
-    for together in transfers:
-        ways = [(each.tensor, each.redistribution) for each in together]
+def _moved(position: int, transfers: tuple[TransferGroup, ...]) -> Iterator[Event]:
+    for group in transfers:
+        ways = [(transfer.tensor, transfer.redistribution) for transfer in group]
         yield Event(
             position,
             tuple((tensor, way.source) for tensor, way in ways),
             tuple((tensor, way.target) for tensor, way in ways),
             None,
-            together,
+            group,
         )

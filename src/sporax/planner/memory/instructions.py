@@ -1,18 +1,21 @@
-"""What a step's operators and transfers become in a compiled program, before anything is melted: pieces and the arrays between.
+"""The instructions and arrays of a compiled program before fusion, as operators and transfers of a step become them.
 
-A piece reads arrays and writes arrays. Most operators are one piece; some need more, since compilers want operands in a
-certain order of dimensions or have no kernel of that kind:
+Problem: peak memory depends on arrays that the graph does not show: transposed operands, words of random bits, buffers
+of collectives.
 
-* Matrix products and convolutions read and write canonical layouts; operands that lie otherwise are rearranged first. Plain
-  matrices are read and written transposed as well.
-* The gradient of a pooling looks up where the extremes were: it makes coordinates of every element, picks those of the
-  extremes, and adds at them.
-* Random bits are made as two words for every element, which are kept until the bits are last read.
-* Collectives write slice after slice. Where the gathered dimension is not the first, others that want the usual order
-  rearrange the result, and reduce-scatters rearrange their operand.
+Method: an instruction reads arrays and writes arrays. Most operators are one instruction. The others follow XLA for
+CPUs, as seen in its buffer assignment:
 
-This is how XLA does it for CPUs, as seen in its buffer assignment. For GPUs and TPUs products and convolutions may read other
-layouts; what is said here is then too much by the rearranged operands.
+* Matrix products and convolutions read and write canonical layouts; operands in another order are transposed first.
+  Products of plain matrices also accept transposed operands.
+* The gradient of a pooling makes the coordinates of all elements, selects those of the extremes, and adds at these
+  positions.
+* Random bits are two words per element, which stay live until the bits are last read.
+* Collectives write one slice after another. If the gathered dimension is not the first, readers that need the usual
+  order transpose the result; reduce-scatters transpose their operand.
+
+On GPUs and TPUs, products and convolutions may accept other layouts; then this model counts too many transposed
+operands.
 """
 
 from __future__ import annotations
@@ -117,7 +120,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Instruction:
     """One step of a compiled program.
 
     Attributes:
@@ -133,7 +136,7 @@ class Piece:
         sends: whether devices communicate.
         combines: equal for reductions that may become one all-reduce; () for everything else.
         view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
-        in_parts: whether its result comes in parts, which are taken apart before anybody reads them.
+        tuple_result: whether its result comes in parts, which are taken apart before anybody reads them.
     """
 
     kind: Kind
@@ -149,10 +152,10 @@ class Piece:
     sends: bool = False
     combines: tuple[object, ...] = ()
     view: bool = False
-    in_parts: bool = False
+    tuple_result: bool = False
 
 
-class Pieces:
+class Instructions:
     """All pieces of a timeline, in order.
 
     Attributes:
@@ -166,7 +169,7 @@ class Pieces:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.arrays: list[Array] = []
-        self.pieces: list[Piece] = []
+        self.instructions: list[Instruction] = []
         self.number: dict[Value, int] = {}
         self.rigid: set[int] = set()
         self._event = -1
@@ -215,7 +218,7 @@ class Pieces:
         return math.prod(self._shape(value)) * self.timeline.graph.tensors[value[0]].itemsize
 
     def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: Any) -> None:
-        self.pieces.append(Piece(kind, tuple(reads), tuple(writes), self._event, **marks))
+        self.instructions.append(Instruction(kind, tuple(reads), tuple(writes), self._event, **marks))
         if kind is Kind.LOOP:
             self._looped.update(writes)
 
@@ -230,9 +233,9 @@ class Pieces:
             self._add(Kind.LOOP, [array], [view], view=True)
         return self._seen[array, shape]
 
-    def _sent(self, array: int, result: int, in_parts: bool = False) -> int:
+    def _sent(self, array: int, result: int, tuple_result: bool = False) -> int:
         """A collective that puts slices of one rank after those of another, which is a dimension more."""
-        self._add(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True, in_parts=in_parts)
+        self._add(Kind.KERNEL, [self._in_shape(array, ())], [result], sends=True, tuple_result=tuple_result)
         self.rigid.add(result)
         return result
 
@@ -386,7 +389,7 @@ class Pieces:
         if not way.moves:
             self.number[event.writes[0]] = array
             return
-        shape = list(way.stretched)
+        shape = list(way.factored)
         for move in way.moves[:-1]:
             array = self._moved(array, move, shape)
         self.number.pop(event.writes[0], None)  # parts that were combined, and are wanted again, are made anew
@@ -406,7 +409,7 @@ class Pieces:
         if kind in (MoveKind.SLICE, MoveKind.MASK):
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
         elif kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and move.reduction != "sum"):
-            traded = self._sent(self._rearranged(array), self._like(array), in_parts=True)
+            traded = self._sent(self._rearranged(array), self._like(array), tuple_result=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
         elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
             self._all_reduced(array, result, move)
@@ -424,12 +427,12 @@ class Pieces:
         reads, writes = self._read(event), self._written(event)
         tensor = event.reads[0][0]
         packed, received = (
-            self._new(tensor, sum(self.arrays[each].num_bytes for each in part)) for part in (reads, writes)
+            self._new(tensor, sum(self.arrays[entry].num_bytes for entry in part)) for part in (reads, writes)
         )
         self._add(Kind.LOOP, reads, [packed], joins=True)
         self._sent(packed, received)
-        for each in writes:
-            self._add(Kind.LOOP, [received], [each])
+        for write in writes:
+            self._add(Kind.LOOP, [received], [write])
 
 
 def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:

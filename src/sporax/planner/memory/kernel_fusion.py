@@ -1,16 +1,18 @@
-"""What runs: pieces that are melted into kernels, the order in which these run, and what they read and write.
+"""Kernels: which instructions the compiler fuses, in which order kernels run, and what they read and write.
 
-As XLA does it for CPUs:
+Problem: fused instructions write no arrays, so fusion decides what is live.
 
-* A loop is melted into the loops that read it, into each of them if there are several. It is written out if a kernel of
-  another kind reads it or it is a result. What is costly, or reads several arrays of full size, is melted into one reader
-  only, or written out for all.
-* A reduction takes in the elementwise operator before it, if nobody else reads that.
-* Kernels run in the order in which the last of what they read is there: breadth first. So everything that can run early
-  does, even if it is wanted late: gathering a parameter, rearranging an activation for the backward pass. Taking one result out
-  of several, and looking at what a collective reads or leaves in another shape, is no work, but takes a turn.
-* An argument that a result replaces is copied at the start, unless all its other readers must have run before the kernel that
-  writes the result.
+Method: as XLA for CPUs.
+
+* A loop is fused into the loops that read it, into each of them if there are several. Its result is written if a kernel
+  of another kind reads it or if it is a result of the program. An expensive loop, or one that reads several arrays of
+  full size, is fused into one reader only, or written for all of them.
+* A reduction absorbs the elementwise operator before it if it is the only reader.
+* Kernels run as soon as the last array that they read exists (breadth first), even if their result is needed late:
+  gathering a parameter, transposing an activation for the backward pass. Taking one result out of a tuple, or viewing
+  what a collective reads or writes in another shape, does no work but takes a turn in the order.
+* An argument that a result replaces is copied at the start, unless all its other readers must run before the kernel
+  that writes the result.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sporax.planner.memory.all_reduce_combiner import merged
-from sporax.planner.memory.instructions import Kind, Piece, Pieces
+from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
+from sporax.planner.memory.instructions import Instruction, Instructions, Kind
 
 
 @dataclass(slots=True)
@@ -34,95 +36,108 @@ class Kernel:
         rank: its place when what each result needs is listed one after another.
     """
 
-    roots: list[Piece]
+    roots: list[Instruction]
     reads: set[int] = field(default_factory=set)
     writes: set[int] = field(default_factory=set)
     events: set[int] = field(default_factory=set)
     rank: int = 0
 
     @property
-    def in_parts(self) -> bool:
+    def tuple_result(self) -> bool:
         """Whether it has several results, which are taken apart before anybody reads them."""
-        return len(self.roots) > 1 or self.roots[0].in_parts
+        return len(self.roots) > 1 or self.roots[0].tuple_result
 
 
-def kernels_of(pieces: Pieces, results: Sequence[int]) -> list[Kernel]:
+def kernels_of(instructions: Instructions, results: Sequence[int]) -> list[Kernel]:
     """The kernels of a program, in the order in which they run.
 
     Args:
         pieces: the program.
         results: arrays that are handed out.
     """
-    melting = _Melting(pieces, frozenset(results))
-    found = melting.run()
-    rank = melting.depth_first(results)
-    for kernel in found:
+    fusion = _Fusion(instructions, frozenset(results))
+    kernels = fusion.run()
+    rank = fusion.depth_first(results)
+    for kernel in kernels:
         kernel.rank = min(rank[root.writes[0]] for root in kernel.roots)
-    return _in_order(sorted(found, key=lambda kernel: kernel.rank), pieces.rigid)
+    return _in_order(sorted(kernels, key=lambda kernel: kernel.rank), instructions.rigid)
 
 
-class _Melting:
-    def __init__(self, pieces: Pieces, results: frozenset[int]) -> None:
-        self.all = pieces
-        self.pieces = pieces.pieces
+class _Fusion:
+    def __init__(self, instructions: Instructions, results: frozenset[int]) -> None:
+        self.all = instructions
+        self.instructions = instructions.instructions
         self.results = results
-        self.maker = {array: number for number, piece in enumerate(self.pieces) for array in piece.writes}
+        self.maker = {
+            array: number for number, instruction in enumerate(self.instructions) for array in instruction.writes
+        }
         self.readers: dict[int, list[int]] = {}
-        for number, piece in enumerate(self.pieces):
-            for array in dict.fromkeys(piece.reads):
+        for number, instruction in enumerate(self.instructions):
+            for array in dict.fromkeys(instruction.reads):
                 self.readers.setdefault(array, []).append(number)
-        self.homes: list[frozenset[int]] = [frozenset()] * len(self.pieces)
+        self.fused_into: list[frozenset[int]] = [frozenset()] * len(self.instructions)
         """For every piece the pieces in whose kernels it is computed; none if nobody needs it."""
         self.written: set[int] = set()
         self.absorbed: set[int] = set()
 
     def run(self) -> list[Kernel]:
-        for number in reversed(range(len(self.pieces))):
-            self.homes[number] = self._home(number, self.pieces[number])
+        for number in reversed(range(len(self.instructions))):
+            self.fused_into[number] = self._fusion_targets(number, self.instructions[number])
         return self._kernels()
 
-    def _home(self, number: int, piece: Piece) -> frozenset[int]:
-        readers = [reader for array in piece.writes for reader in self.readers.get(array, ()) if self.homes[reader]]
-        handed_out = not self.results.isdisjoint(piece.writes)
+    def _fusion_targets(self, number: int, instruction: Instruction) -> frozenset[int]:
+        readers = [
+            reader for array in instruction.writes for reader in self.readers.get(array, ()) if self.fused_into[reader]
+        ]
+        handed_out = not self.results.isdisjoint(instruction.writes)
         if not readers and not handed_out:
             return frozenset()
         alone = frozenset([number])
-        if piece.kind is not Kind.LOOP:
+        if instruction.kind is not Kind.LOOP:
             self.written.add(number)
             return alone
-        if len(readers) == 1 and not handed_out and piece.simple and self._takes_in(readers[0]):
+        if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
             self.absorbed.add(number)
-            return self.homes[readers[0]]
-        melts = [self.pieces[each].kind is Kind.LOOP and each not in self.absorbed for each in readers]
-        homes = frozenset[int]().union(*(self.homes[each] for each, melt in zip(readers, melts, strict=True) if melt))
-        if handed_out or not all(melts):
+            return self.fused_into[readers[0]]
+        fusible = [self.instructions[reader].kind is Kind.LOOP and reader not in self.absorbed for reader in readers]
+        fused_into = frozenset[int]().union(
+            *(self.fused_into[reader] for reader, melt in zip(readers, fusible, strict=True) if melt)
+        )
+        if handed_out or not all(fusible):
             self.written.add(number)
-            return alone if piece.costly or not self._is_repeatable(piece) else homes | alone
-        if len(homes) > 1 and (piece.costly or (not self._is_repeatable(piece) and self._one_feeds_another(homes))):
+            return alone if instruction.costly or not self._is_repeatable(instruction) else fused_into | alone
+        if len(fused_into) > 1 and (
+            instruction.costly or (not self._is_repeatable(instruction) and self._one_feeds_another(fused_into))
+        ):
             self.written.add(number)
             return alone
-        return homes
+        return fused_into
 
-    def _takes_in(self, reader: int) -> bool:
-        return self.pieces[reader].kind is Kind.REDUCTION
+    def _absorbs(self, reader: int) -> bool:
+        return self.instructions[reader].kind is Kind.REDUCTION
 
-    def _is_repeatable(self, piece: Piece) -> bool:
+    def _is_repeatable(self, instruction: Instruction) -> bool:
         """Whether computing it in several kernels reads no more than reading its result would."""
-        size = max(self._num_elements(each) for each in piece.writes)
-        full = [each for each in dict.fromkeys(piece.reads) if self._num_elements(each) >= size]
-        return not piece.joins and sum(not self._is_spread(each) for each in full) <= 1
+        size = max(self._num_elements(write) for write in instruction.writes)
+        full = [read for read in dict.fromkeys(instruction.reads) if self._num_elements(read) >= size]
+        return not instruction.joins and sum(not self._is_spread(entry) for entry in full) <= 1
 
     def _num_elements(self, array: int) -> int:
-        found = self.all.arrays[array]
-        return found.num_bytes // self.all.timeline.graph.tensors[found.tensor].itemsize
+        description = self.all.arrays[array]
+        return description.num_bytes // self.all.timeline.graph.tensors[description.tensor].itemsize
 
     def _is_spread(self, array: int) -> bool:
-        return array in self.maker and self.pieces[self.maker[array]].spreads
+        return array in self.maker and self.instructions[self.maker[array]].spreads
 
-    def _one_feeds_another(self, homes: frozenset[int]) -> bool:
+    def _one_feeds_another(self, fused_into: frozenset[int]) -> bool:
         """Whether a kernel in which something is computed reads the result of another one."""
-        makers = {home: {self.maker.get(array, -1) for array in self.pieces[home].reads} & homes for home in homes}
-        return any(home not in self.homes[maker] for home, found in makers.items() for maker in found)
+        makers = {
+            target: {self.maker.get(array, -1) for array in self.instructions[target].reads} & fused_into
+            for target in fused_into
+        }
+        return any(
+            target not in self.fused_into[maker] for target, makers_inside in makers.items() for maker in makers_inside
+        )
 
     def depth_first(self, results: Sequence[int]) -> dict[int, int]:
         """For every array its place when what each result needs is listed one after another: where compilers keep it."""
@@ -131,51 +146,51 @@ class _Melting:
             open_ends = [result]
             while open_ends:
                 array = open_ends[-1]
-                piece = self.pieces[self.maker[array]] if array in self.maker else None
-                missing = [each for each in piece.reads if each not in rank] if piece else []
+                instruction = self.instructions[self.maker[array]] if array in self.maker else None
+                missing = [read for read in instruction.reads if read not in rank] if instruction else []
                 if missing:
                     open_ends.append(missing[0])
                 else:
                     open_ends.pop()
-                    for each in piece.writes if piece else (array,):
-                        rank.setdefault(each, len(rank))
+                    for entry in instruction.writes if instruction else (array,):
+                        rank.setdefault(entry, len(rank))
         return rank
 
     def _kernels(self) -> list[Kernel]:
         """All kernels by their roots; the reductions of one group share one."""
-        found = {number: Kernel([self.pieces[number]]) for number in sorted(self.written)}
-        for number, piece in enumerate(self.pieces):
-            for home in self.homes[number]:
-                kernel = found[home]
-                kernel.events.add(piece.event)
-                for array in piece.reads:
+        kernels = {number: Kernel([self.instructions[number]]) for number in sorted(self.written)}
+        for number, instruction in enumerate(self.instructions):
+            for target in self.fused_into[number]:
+                kernel = kernels[target]
+                kernel.events.add(instruction.event)
+                for array in instruction.reads:
                     maker = self.maker.get(array)
-                    if maker is None or home == maker or home not in self.homes[maker]:
+                    if maker is None or target == maker or target not in self.fused_into[maker]:
                         kernel.reads.add(array)
-        for number, kernel in found.items():
-            kernel.writes.update(self.pieces[number].writes)
-        return list(self._combined(self._without_views(found)))
+        for number, kernel in kernels.items():
+            kernel.writes.update(self.instructions[number].writes)
+        return list(self._combined(self._without_views(kernels)))
 
-    def _without_views(self, found: dict[int, Kernel]) -> dict[int, Kernel]:
+    def _without_views(self, kernels: dict[int, Kernel]) -> dict[int, Kernel]:
         """Views of arrays that are written out are those arrays."""
         same = {}
-        for kernel in found.values():
+        for kernel in kernels.values():
             (root,) = kernel.roots
             if root.view and kernel.reads == {*root.reads} and root.writes[0] not in self.results:
                 same[root.writes[0]] = root.reads[0]
         if not same:
-            return found
-        left = {number: kernel for number, kernel in found.items() if kernel.roots[0].writes[0] not in same}
+            return kernels
+        left = {number: kernel for number, kernel in kernels.items() if kernel.roots[0].writes[0] not in same}
         for kernel in left.values():
             kernel.reads = {same.get(array, array) for array in kernel.reads}
         return left
 
-    def _combined(self, found: dict[int, Kernel]) -> Iterator[Kernel]:
+    def _combined(self, kernels: dict[int, Kernel]) -> Iterator[Kernel]:
         """Kernels of which reductions that are merged are one."""
-        groups = merged(self.pieces) if self.all.timeline.merging else []
+        groups = combined_all_reduces(self.instructions) if self.all.timeline.merging else []
         group_of = {number: group[0] for group in groups if len(group) > 1 for number in group}
         combined: dict[int, Kernel] = {}
-        for number, kernel in found.items():
+        for number, kernel in kernels.items():
             group = group_of.get(number)
             if group is None:
                 yield kernel
@@ -183,11 +198,11 @@ class _Melting:
                 combined[group] = kernel
                 yield kernel
             else:
-                whole = combined[group]
-                whole.roots += kernel.roots
-                whole.reads |= kernel.reads
-                whole.writes |= kernel.writes
-                whole.events |= kernel.events
+                combined_kernel = combined[group]
+                combined_kernel.roots += kernel.roots
+                combined_kernel.reads |= kernel.reads
+                combined_kernel.writes |= kernel.writes
+                combined_kernel.events |= kernel.events
 
 
 def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
@@ -195,8 +210,8 @@ def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
     waits = _waits(kernels, rigid)
     readers: list[list[int]] = [[] for _ in waits]
     for number, makers in enumerate(waits):
-        for each in makers:
-            readers[each].append(number)
+        for maker in makers:
+            readers[maker].append(number)
     missing = [len(makers) for makers in waits]
     ready = deque(number for number, count in enumerate(missing) if count == 0)
     order = []
@@ -226,7 +241,7 @@ def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
     for number, kernel in enumerate(kernels):
         for array in sorted(kernel.reads & maker.keys()):
             before = last = maker[array]
-            if kernels[before].in_parts:
+            if kernels[before].tuple_result:
                 last = after(last, array, "taken out")
             if _sees_another_shape(kernel, array, kernels[before], rigid):
                 last = after(last, array, "in another shape")
@@ -237,10 +252,10 @@ def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
 
 def _sees_another_shape(kernel: Kernel, array: int, maker: Kernel, rigid: Container[int]) -> bool:
     """Whether a kernel reads an array in another shape than its maker writes it in, and neither is a loop that does that."""
-    root, made = kernel.roots[0], maker.roots[0]
+    root, writer = kernel.roots[0], maker.roots[0]
     if root.sends:
-        melts = made.view or made.kind is Kind.REDUCTION
-        return root.writes[0] in rigid and array not in rigid and not melts
+        fusible = writer.view or writer.kind is Kind.REDUCTION
+        return root.writes[0] in rigid and array not in rigid and not fusible
     return array in rigid and root.kind is not Kind.LOOP
 
 

@@ -1,14 +1,17 @@
-"""How much memory one device needs for a plan, by the lives of arrays.
+"""The peak memory of a plan on one device, from the live ranges of its arrays.
 
-The step is taken apart as a compiler does it: operators and transfers become pieces (`pieces`), pieces are melted into kernels,
-and kernels run as soon as they can (`kernels`). An array lives from the kernel that writes it to the last one that reads it;
-arguments and results have places of their own, everything else shares one piece of memory, gaps included (`heap`). A kernel of
-elementwise operators writes over an operand of the same size that nobody reads later. What collectives and replaced arguments
-do to memory is told in `transfer_memory`.
+Problem: predict whether a plan fits a device, without compiling it.
 
-Loops are written out (`loops`): what a round makes lives within it, what the loop reads or stacks lives as long as the loop.
+Method: follow the compiler. Operators and transfers become instructions (`instructions`), instructions are fused into
+kernels, and kernels run as soon as they can (`kernel_fusion`). An array is live from the kernel that writes it to the
+last kernel that reads it. Arguments and results have buffers of their own; everything else shares one heap, gaps
+included (`buffer_assignment`). A kernel of elementwise operators writes in place over an operand of the same size that
+has no later reader. `events` and `all_reduce_combiner` model the buffers of collectives.
 
-What is not known here: workspace inside kernels, and recomputation by the compiler.
+Loops are inlined (`planner.loops`): arrays of a round are live within the loop; what the loop reads or stacks is live
+as long as the loop runs.
+
+Not modelled: workspace inside kernels, and rematerialization by the compiler.
 """
 
 from __future__ import annotations
@@ -22,10 +25,16 @@ from operator import itemgetter
 
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.plan import Plan
-from sporax.planner.loops.inline import spans, written_out
-from sporax.planner.memory.buffer_assignment import Guest, Place, Tenant, housed, places
+from sporax.planner.loops.inline import inline_loops, spans
+from sporax.planner.memory.buffer_assignment import (
+    Allocation,
+    HeapBuffer,
+    LiveArray,
+    arrays_in_allocations,
+    heap_offsets,
+)
 from sporax.planner.memory.events import Event, Timeline
-from sporax.planner.memory.instructions import Kind, Pieces
+from sporax.planner.memory.instructions import Instructions, Kind
 from sporax.planner.memory.kernel_fusion import Kernel, copied_arguments, kernels_of
 
 
@@ -45,7 +54,7 @@ _ROLES = {Role.PARAMETER: Use.PARAMETERS, Role.STATE: Use.STATE, Role.DATA: Use.
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class LiveRange:
     """One tensor that takes memory.
 
     Attributes:
@@ -86,31 +95,31 @@ _TICKS = 2
 """Of every kernel: it runs, and then what it has written over is gone."""
 
 
-def lives(graph: OperatorGraph) -> tuple[Life, ...]:
+def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
     """The tensors of a graph that take memory, whatever the plan."""
-    found = _Lives(Timeline(graph))
+    ranges = _LiveRanges(Timeline(graph))
     named: dict[int, int] = {}
-    for value, array in found.pieces.number.items():
+    for value, array in ranges.instructions.number.items():
         named.setdefault(array, value[0])
-    clock = found.clock
+    clock = ranges.clock
 
     def tick(time: int) -> int:
         return -1 if time < 0 else _TICKS * clock[time // _TICKS] + time % _TICKS
 
     return tuple(
-        Life(named[each.array], tick(each.begin), tick(each.end), each.use)
-        for each in found.arrays()
-        if each.array in named
+        LiveRange(named[array.array], tick(array.begin), tick(array.end), array.use)
+        for array in ranges.arrays()
+        if array.array in named
     )
 
 
 def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
     """Memory of one device that runs `plan`, in the bodies of loops as well."""
-    out = written_out(graph)
-    found = _Lives(Timeline(out.graph, out.unfolded(plan)))
-    time, uses = max(found.over_time(), key=lambda each: sum(each[1].values()))
-    position = found.position(time)
-    return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, found.held_bytes)
+    out = inline_loops(graph)
+    ranges = _LiveRanges(Timeline(out.graph, out.unfolded(plan)))
+    time, uses = max(ranges.over_time(), key=lambda entry: sum(entry[1].values()))
+    position = ranges.position(time)
+    return MemoryUse(sum(uses.values()), out.owners[position] if position >= 0 else -1, uses, ranges.held_bytes)
 
 
 def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:
@@ -119,17 +128,17 @@ def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mappi
     The first is -1, the start; the last one the number of all, where all is given back but for what nobody counts. Of all that
     happens meanwhile, the most is told.
     """
-    found = _Lives(Timeline(graph, plan))
+    ranges = _LiveRanges(Timeline(graph, plan))
     most: dict[int, Mapping[Use, int]] = {}
-    for time, present in found.over_time():
-        count = -1 if time < 0 else found.clock[min(time // _TICKS, len(found.clock) - 1)]
+    for time, present in ranges.over_time():
+        count = -1 if time < 0 else ranges.clock[min(time // _TICKS, len(ranges.clock) - 1)]
         if count not in most or sum(present.values()) > sum(most[count].values()):
             most[count] = present
     return tuple(most.items())
 
 
 @dataclass(frozen=True, slots=True)
-class _Room:
+class _HeapRange:
     """Part of the shared memory that is taken for a while.
 
     Attributes:
@@ -146,28 +155,28 @@ class _Room:
     place: int
 
 
-def _over_time(rooms: Sequence[_Room]) -> Iterator[tuple[int, dict[Use, int]]]:
+def _over_time(ranges: Sequence[_HeapRange]) -> Iterator[tuple[int, dict[Use, int]]]:
     """Every time at which something changes, with what is taken from then on. What is lost to gaps is lost all the time."""
     changes: dict[int, dict[Use, int]] = {}
-    for room in rooms:
+    for room in ranges:
         for time, change in ((room.begin, room.num_bytes), (room.end + 1, -room.num_bytes)):
             at = changes.setdefault(time, {})
             at[room.use] = at.get(room.use, 0) + change
     present = dict.fromkeys(Use, 0)
-    found: list[tuple[int, dict[Use, int]]] = []
+    history: list[tuple[int, dict[Use, int]]] = []
     for time in sorted(changes):
         for use, change in changes[time].items():
             present[use] += change
-        found.append((time, dict(present)))
-    most = max((sum(uses.values()) for _, uses in found), default=0)
-    gaps = max(max((room.place + room.num_bytes for room in rooms), default=0) - most, 0)
-    for time, uses in found:
+        history.append((time, dict(present)))
+    most = max((sum(uses.values()) for _, uses in history), default=0)
+    gaps = max(max((room.place + room.num_bytes for room in ranges), default=0) - most, 0)
+    for time, uses in history:
         uses[Use.TRANSIENTS] += gaps
         yield time, uses
 
 
 @dataclass(frozen=True, slots=True)
-class _ArrayLife:
+class _ArrayRange:
     """When an array is there, in ticks, and what for."""
 
     array: int
@@ -176,15 +185,15 @@ class _ArrayLife:
     use: Use
 
 
-class _Lives:
+class _LiveRanges:
     """When arrays are there, in ticks of the kernels of a program."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.pieces = Pieces(timeline)
-        number = self.pieces.number
+        self.instructions = Instructions(timeline)
+        number = self.instructions.number
         self.results = [number[value] for value in timeline.outputs if value[0] != LITERAL]
-        self.kernels = kernels_of(self.pieces, self.results)
+        self.kernels = kernels_of(self.instructions, self.results)
         self.inputs = [number[value] for value in timeline.inputs]
         self.replaced = {
             self.inputs[argument]: number[timeline.outputs[result]]
@@ -193,15 +202,15 @@ class _Lives:
         }
         self.copied = copied_arguments(self.kernels, self.replaced)
         self.rank = {array: kernel.rank for kernel in self.kernels for array in kernel.writes}
-        self.begin, self.end = self._spans()
-        for array in self._written_over(frozenset()):
+        self.begin, self.end = self._ticks()
+        for array in self._in_place(frozenset()):
             self.begin[array] = min(self.begin[array] + 1, self.end[array])
 
     @property
     def _last(self) -> int:
         return _TICKS * len(self.kernels)
 
-    def _spans(self) -> tuple[dict[int, int], dict[int, int]]:
+    def _ticks(self) -> tuple[dict[int, int], dict[int, int]]:
         begin, end = dict.fromkeys(self.inputs, -1), dict.fromkeys(self.inputs, -1)
         for number, kernel in enumerate(self.kernels):
             for array in kernel.reads:
@@ -219,7 +228,7 @@ class _Lives:
         happens: dict[int, Event] = {}
         ran: dict[int, list[int]] = {}
         for number, kernel in enumerate(self.kernels if loops else ()):
-            for event in (self.timeline.events[each] for each in kernel.events):
+            for event in (self.timeline.events[event] for event in kernel.events):
                 ran.setdefault(event.position, []).append(_TICKS * number)
                 if event.operator is not None:
                     happens[event.position] = event
@@ -227,85 +236,90 @@ class _Lives:
             times = [time for position in range(loop.first, loop.last + 1) for time in ran.get(position, ())]
             if not times:
                 continue
-            entering = [value for each in loop.enter if each in happens for value in happens[each].reads]
-            leaving = [value for each in loop.leave if each in happens for value in happens[each].writes]
-            for array in map(self.pieces.number.__getitem__, entering):
+            entering = [value for entry in loop.enter if entry in happens for value in happens[entry].reads]
+            leaving = [value for entry in loop.leave if entry in happens for value in happens[entry].writes]
+            for array in map(self.instructions.number.__getitem__, entering):
                 end[array] = max(end[array], *times)
-            for array in map(self.pieces.number.__getitem__, leaving):
+            for array in map(self.instructions.number.__getitem__, leaving):
                 begin[array] = min(begin[array], *times)
 
-    def _written_over(self, guests: Set[int]) -> dict[int, int]:
-        """Arrays that are written over an operand that nobody else reads later, and that operand; `guests` lie elsewhere."""
-        taken = {*self.inputs} | self.pieces.rigid | guests
-        found: dict[int, int] = {}
+    def _in_place(self, reusing: Set[int]) -> dict[int, int]:
+        """Arrays that are written over an operand that nobody else reads later, and that operand; `reusing` lie elsewhere."""
+        taken = {*self.inputs} | self.instructions.rigid | reusing
+        operand_of: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
-            for operand, result in self._overwritable(number, kernel):
+            for operand, result in self._in_place_candidates(number, kernel):
                 replaces = self.replaced.get(operand) == result and operand not in self.copied
-                if (replaces or operand not in taken) and result not in guests:
+                if (replaces or operand not in taken) and result not in reusing:
                     taken.add(operand)
-                    found[result] = operand
+                    operand_of[result] = operand
                     break
-        return found
+        return operand_of
 
-    def _overwritable(self, number: int, kernel: Kernel) -> Iterator[tuple[int, int]]:
+    def _in_place_candidates(self, number: int, kernel: Kernel) -> Iterator[tuple[int, int]]:
         """Operands of a kernel that nobody reads later, and the result that may be written over any of them."""
         root = kernel.roots[0]
         if len(kernel.roots) == 1 and (root.elementwise or root.in_place):
             (result,) = root.writes
-            size = self.pieces.arrays[result].num_bytes
+            size = self.instructions.arrays[result].num_bytes
             for operand in sorted(kernel.reads):
-                if self.end[operand] == _TICKS * number and self.pieces.arrays[operand].num_bytes == size:
+                if self.end[operand] == _TICKS * number and self.instructions.arrays[operand].num_bytes == size:
                     yield operand, result
 
     @cached_property
-    def _copies(self) -> dict[int, _ArrayLife]:
+    def _copies(self) -> dict[int, _ArrayRange]:
         """Copies of arguments that are replaced before they have been read: made at the start, one after another."""
         order = sorted(self.copied)
         return {
-            argument: _ArrayLife(argument, time - len(order), self.end[argument], Use.TRANSIENTS)
+            argument: _ArrayRange(argument, time - len(order), self.end[argument], Use.TRANSIENTS)
             for time, argument in enumerate(order)
         }
 
-    def _guests(self) -> set[int]:
+    def _reusing(self) -> set[int]:
         """Arrays that lie where an argument was, or where a result will be; of copies the arguments."""
-        sizes = [each.num_bytes for each in self.pieces.arrays]
+        sizes = [array.num_bytes for array in self.instructions.arrays]
         over: dict[int, list[int]] = {}
         read: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
             for array in kernel.reads:
                 read[array] = min(read.get(array, kernel.rank), kernel.rank)
-            for operand, result in self._overwritable(number, kernel):
-                if operand not in self.pieces.rigid:
+            for operand, result in self._in_place_candidates(number, kernel):
+                if operand not in self.instructions.rigid:
                     over.setdefault(result, []).append(operand)
 
-        def guest(array: int) -> Guest:
+        def live_array(array: int) -> LiveArray:
             begin = self.begin[array] // _TICKS * _TICKS
-            return Guest(array, begin, self.end[array], sizes[array], over.get(array, ()))
+            return LiveArray(array, begin, self.end[array], sizes[array], over.get(array, ()))
 
-        def before(argument: int) -> Guest:
+        def before(argument: int) -> LiveArray:
             end = self._copies[argument].begin if argument in self._copies else self.end[argument]
-            return Guest(argument, -1 - len(self._copies), end, sizes[argument])
+            return LiveArray(argument, -1 - len(self._copies), end, sizes[argument])
 
-        arguments = sorted(self.replaced, key=lambda each: read.get(each, 0))
+        arguments = sorted(self.replaced, key=lambda entry: read.get(entry, 0))
         results = sorted({*self.results} - {*self.inputs, *self.replaced.values()})
-        vacant = [Place(sizes[each], before(each), guest(self.replaced[each])) for each in arguments]
-        vacant += [Place(sizes[each], None, guest(each)) for each in results]
-        ranked = [(read[each], Guest(each, life.begin, life.end, sizes[each])) for each, life in self._copies.items()]
-        ranked += [(rank, guest(array)) for array, rank in self.rank.items() if array not in self.own]
-        return housed(vacant, [each for _, each in sorted(ranked, key=itemgetter(0))])
+        allocations = [
+            Allocation(sizes[argument], before(argument), live_array(self.replaced[argument])) for argument in arguments
+        ]
+        allocations += [Allocation(sizes[result], None, live_array(result)) for result in results]
+        ranked = [
+            (read[copy], LiveArray(copy, life.begin, life.end, sizes[copy])) for copy, life in self._copies.items()
+        ]
+        ranked += [(rank, live_array(array)) for array, rank in self.rank.items() if array not in self.own]
+        return arrays_in_allocations(allocations, [entry for _, entry in sorted(ranked, key=itemgetter(0))])
 
-    def arrays(self) -> Iterator[_ArrayLife]:
+    def arrays(self) -> Iterator[_ArrayRange]:
         """All arrays."""
-        graph, number = self.timeline.graph, self.pieces.number
+        graph, number = self.timeline.graph, self.instructions.number
         roles = {
-            number[value]: _ROLES[each.role] for value, each in zip(self.timeline.inputs, graph.inputs, strict=True)
+            number[value]: _ROLES[argument.role]
+            for value, argument in zip(self.timeline.inputs, graph.inputs, strict=True)
         }
-        kept = self._kept_for_later()
+        kept = self._activations()
         for array, begin in self.begin.items():
             use = roles.get(array, Use.ACTIVATIONS if array in kept else Use.TRANSIENTS)
-            yield _ArrayLife(array, begin, self.end[array], use)
+            yield _ArrayRange(array, begin, self.end[array], use)
 
-    def _kept_for_later(self) -> set[int]:
+    def _activations(self) -> set[int]:
         """What is made of arguments and read by kernels that depend on the backward pass."""
         events = self.timeline.events
         late: set[int] = set()
@@ -330,50 +344,50 @@ class _Lives:
     @cached_property
     def held_bytes(self) -> int:
         """Bytes of the arguments."""
-        return sum(self.pieces.arrays[array].num_bytes for array in {*self.inputs})
+        return sum(self.instructions.arrays[array].num_bytes for array in {*self.inputs})
 
     def over_time(self) -> Iterator[tuple[int, dict[Use, int]]]:
         """Memory of one device from the start on, by use, at every tick at which it changes."""
         held = dict.fromkeys(Use, 0)
-        for each in self.arrays():
-            if each.array in self.own and each.array not in self.replaced.values():
-                held[each.use] += self.pieces.arrays[each.array].num_bytes
+        for array in self.arrays():
+            if array.array in self.own and array.array not in self.replaced.values():
+                held[array.use] += self.instructions.arrays[array.array].num_bytes
         yield -1, held
-        for time, shared in _over_time(self._rooms()):
+        for time, shared in _over_time(self._heap_ranges()):
             yield time, {use: held[use] + shared[use] for use in Use}
 
-    def _rooms(self) -> list[_Room]:
+    def _heap_ranges(self) -> list[_HeapRange]:
         """What lies in the shared memory; arrays that are written over each other lie in one place."""
-        size = [each.num_bytes for each in self.pieces.arrays]
-        guests = self._guests()
-        over = self._written_over(guests)
-        chains: dict[int, list[_ArrayLife]] = {}
-        for each in self.arrays():
-            if each.array not in self.own and each.array not in guests:
-                first = each.array
+        size = [array.num_bytes for array in self.instructions.arrays]
+        reusing = self._reusing()
+        over = self._in_place(reusing)
+        chains: dict[int, list[_ArrayRange]] = {}
+        for array in self.arrays():
+            if array.array not in self.own and array.array not in reusing:
+                first = array.array
                 while first in over and over[first] not in self.own:
                     first = over[first]
-                chains.setdefault(first, []).append(each)
+                chains.setdefault(first, []).append(array)
         groups = [(size[first], spans) for first, spans in chains.items() if size[first]]
-        groups += ((size[each.array], [each]) for each in self._detours())
-        groups += ((size[each], [replace(life, begin=0)]) for each, life in self._copies.items() if each not in guests)
-        groups.sort(key=lambda each: self.rank.get(each[1][0].array, 0))
-        tenants = [
-            Tenant(tuple((each.begin // _TICKS * _TICKS, each.end) for each in spans), num_bytes)
+        groups += ((size[temporary_result.array], [temporary_result]) for temporary_result in self._temporary_results())
+        groups += ((size[copy], [replace(life, begin=0)]) for copy, life in self._copies.items() if copy not in reusing)
+        groups.sort(key=lambda group: self.rank.get(group[1][0].array, 0))
+        buffers = [
+            HeapBuffer(tuple((span.begin // _TICKS * _TICKS, span.end) for span in spans), num_bytes)
             for num_bytes, spans in groups
         ]
         return [
-            _Room(each.begin, each.end, each.use, num_bytes, start)
-            for (num_bytes, spans), start in zip(groups, places(tenants), strict=True)
-            for each in spans
+            _HeapRange(span.begin, span.end, span.use, num_bytes, start)
+            for (num_bytes, spans), start in zip(groups, heap_offsets(buffers), strict=True)
+            for span in spans
         ]
 
-    def _detours(self) -> Iterator[_ArrayLife]:
+    def _temporary_results(self) -> Iterator[_ArrayRange]:
         """Results that cannot be written where they belong: their kernel reads the argument that lies there."""
         for argument, result in self.replaced.items():
             handed_on = result in self.inputs
             if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:
-                yield _ArrayLife(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
+                yield _ArrayRange(result, self.begin[result], self.end[argument], Use.TRANSIENTS)
 
     def position(self, time: int) -> int:
         """The operator that runs at a tick; -1 for the start."""
@@ -391,13 +405,13 @@ class _Lives:
         for number, kernel in enumerate(self.kernels):
             for event in kernel.events:
                 first.setdefault(event, number)
-        made: dict[int, int] = {}
+        ready: dict[int, int] = {}
         counts = [0] * (len(self.kernels) + 1)
-        for event, each in enumerate(self.timeline.events[:-1]):
-            if each.operator is not None:
-                operands = (made.get(tensor, 0) for tensor, _ in each.reads)
+        for event, other_event in enumerate(self.timeline.events[:-1]):
+            if other_event.operator is not None:
+                operands = (ready.get(tensor, 0) for tensor, _ in other_event.reads)
                 time = first.get(event, max(operands, default=0))  # a view is there with its operand
-                made.update((tensor, time) for tensor, _ in each.writes)
+                ready.update((tensor, time) for tensor, _ in other_event.writes)
                 counts[time + 1 if event in first else time] += 1
-        found = list(accumulate(counts))
-        return [*found[:-1], len(graph.operators)]
+        totals = list(accumulate(counts))
+        return [*totals[:-1], len(graph.operators)]

@@ -1,6 +1,6 @@
-"""What an operator refuses besides what its named dimensions say: limits that depend on attributes and sizes.
+"""Constraints of operators that their named dimensions cannot express: limits that depend on attributes and sizes.
 
-They are those of MindSpore's documentation. Most of them keep a rank from needing its neighbours' data.
+They are those of MindSpore's documentation. Most of them ensure that a rank does not need the data of its neighbours.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_limits(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_de
         SporaxRuntimeError: it cannot be cut in this way.
     """
     check = _LIMITS.get(mark.operator)
-    if check is not None and any(parts > 1 for each in cuts for parts in each):
+    if check is not None and any(parts > 1 for cut in cuts for parts in cut):
         check(mark, shapes, cuts, num_devices)
 
 

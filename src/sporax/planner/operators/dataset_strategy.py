@@ -1,4 +1,4 @@
-"""What a `dataset_strategy` in tuples must be like, for all inputs of a step together."""
+"""Checks of a `dataset_strategy` in tuples, for all inputs of a step together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.layout import Layout
 from sporax.ir.operation import Shape
-from sporax.ir.strategy import Strategy, spoken
+from sporax.ir.strategy import Strategy, strategy_text
 
 Entry = tuple[int, ...] | Layout
 
@@ -29,7 +29,7 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
     if len(strategy) != len(shapes):
         raise SporaxRuntimeError(
             f"For '{_WHERE}', there must be one entry for each of the {len(shapes)} inputs, but got {len(strategy)}: "
-            f"{spoken(strategy)}."
+            f"{strategy_text(strategy)}."
         )
     tuples = tuple(entry for entry in strategy if not isinstance(entry, Layout))
     if len(tuples) != len(strategy):

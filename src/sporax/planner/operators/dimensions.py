@@ -1,11 +1,11 @@
 """The named dimensions of the facade's operators.
 
-Every operator has names for the dimensions of its inputs, like the factors of a rule but those of MindSpore's documentation:
-the inputs of MatMul are ``i k`` and ``k j``. Dimensions with one name are cut alike. A name that ends in ``!`` belongs to a
-dimension that stays whole, because the operator works along it.
+Every operator has names for the dimensions of its inputs, like the factors of a rule but taken from MindSpore's
+documentation: the inputs of MatMul are ``i k`` and ``k j``. Dimensions with one name are sharded equally. A name that
+ends in ``!`` marks a dimension that must stay whole, because the operator works along it.
 
-A few operators are cut by what their results or attributes are: the first entry of OneHot's strategy is for its result, that
-of Tile for the numbers of copies. For these a `Dims` has entries of its own.
+The strategy of a few operators describes their result or an attribute: the first entry of OneHot's strategy is for its
+result, that of Tile for the numbers of copies. For these a `Dims` has separate entries.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def _elements_along(mark: OperatorMark, shapes: Shapes) -> Dims:
 
 def _given(*names: str) -> Callable[[OperatorMark, Shapes], Dims | None]:
     """Dimensions written down, one text per input; None where an input has others."""
-    written = tuple(tuple(each.split()) for each in names)
+    written = tuple(tuple(name.split()) for name in names)
 
     def make(mark: OperatorMark, shapes: Shapes) -> Dims | None:
         return Dims(written) if tuple(map(len, shapes)) == tuple(map(len, written)) else None
@@ -336,8 +336,8 @@ def _drawn(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     shape = mark.get("shape", ())
     if not isinstance(shape, tuple):
         return None
-    inputs = tuple(_plain(len(each), range(len(each)), f"{number}.") for number, each in enumerate(shapes))
-    parameters = tuple(Entry(names, each) for names, each in zip(inputs[1:], shapes[1:], strict=True))
+    inputs = tuple(_plain(len(shape), range(len(shape)), f"{number}.") for number, shape in enumerate(shapes))
+    parameters = tuple(Entry(names, shape) for names, shape in zip(inputs[1:], shapes[1:], strict=True))
     rest = max(map(len, shapes[1:]), default=0)
     return Dims(
         inputs,
@@ -373,9 +373,9 @@ _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
     **dict.fromkeys(LOOKUPS, _gather),
     "embedding": _embedding,
     "GatherNd": _gather_nd,
-    **{f"Scatter{each}": _scatter_rows for each in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")},
-    **{f"ScatterNd{each}": _scatter_places for each in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")},
-    **{f"TensorScatter{each}": _scatter_places for each in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")},
+    **{f"Scatter{entry}": _scatter_rows for entry in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")},
+    **{f"ScatterNd{entry}": _scatter_places for entry in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")},
+    **{f"TensorScatter{entry}": _scatter_places for entry in ("Update", "Add", "Sub", "Mul", "Div", "Max", "Min")},
     **dict.fromkeys(("InplaceAdd", "InplaceSub", "InplaceUpdate"), _in_place),
     **dict.fromkeys(
         ("UnsortedSegmentSum", "UnsortedSegmentMin", "UnsortedSegmentMax", "UnsortedSegmentProd"), _segments

@@ -1,11 +1,12 @@
-"""Which of a step's many small operators belong to which operator of the facade, and what each of these moves.
+"""Groups: which of a step's many primitives belong to which operator of the facade, and what each group communicates.
 
-A user wrote ``MatMul``; the graph has a mark at its entrance, a few primitives, a mark at its exit, and later the same
-backwards between the marks' derivatives. `operator_groups` walks through the graph once and collects what stands between two
-marks. What stands outside of all marks (an optimizer's arithmetic, a random key) is collected by its path.
+Problem: a user wrote ``MatMul``; the graph has a mark at its entrance, a few primitives, a mark at its exit, and later
+their derivatives between the derivatives of the marks.
 
-Functions in plain JAX have no marks. There every heavy operator is a group, with the light ones that work on its results; it is
-known by its path (`jax.named_scope`, a module of Flax), or else by the variable that it reads.
+Method: `operator_groups` walks through the graph once and collects the operators between two marks. Operators outside
+of all marks (an optimizer's arithmetic, a random key) are collected by their path. Functions in plain JAX have no
+marks. There every heavy operator is a group, with the light operators that use its results; its name is its path
+(`jax.named_scope`, a module of Flax) or else the variable that it reads.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from enum import Enum
 from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
-from sporax.planner.communication.transfers import Together, schedule
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
+from sporax.planner.communication.transfers import TransferGroup, schedule
 from sporax.planner.cost.repetition import late_operators
 from sporax.planner.rules import local_flops, rule_for
 from sporax.planner.search.operator_rules import is_identity, is_light
@@ -53,53 +54,55 @@ class OperatorGroup:
     given: bool = False
     inputs: tuple[Placement, ...] = ()
     results: tuple[Placement, ...] = ()
-    transfers: list[tuple[Together, int]] = field(default_factory=list)
+    transfers: list[tuple[TransferGroup, int]] = field(default_factory=list)
     flops: float = 0.0
     operators: list[int] = field(default_factory=list)
 
 
 def operator_groups(graph: OperatorGraph, plan: Plan) -> tuple[OperatorGroup, ...]:
     """The groups of a step, in the order in which their first operators run."""
-    marked = any(isinstance(each.mark, OperatorMark) for each in graph.walk())
-    walk = _Walk() if marked else _PlainWalk()
-    walk.through(graph, plan, 1, outermost=True)
+    marked = any(isinstance(operator.mark, OperatorMark) for operator in graph.walk())
+    walk = _GroupCollector() if marked else _UnmarkedGroupCollector()
+    walk.collect(graph, plan, 1, outermost=True)
     return tuple(walk.groups.values())
 
 
-class _Walk:
+class _GroupCollector:
     def __init__(self) -> None:
         self.groups: dict[Hashable, OperatorGroup] = {}
         self.open: OperatorGroup | None = None
         self.updates = False
 
-    def through(self, graph: OperatorGraph, plan: Plan, times: int, outermost: bool = False) -> None:
+    def collect(self, graph: OperatorGraph, plan: Plan, times: int, outermost: bool = False) -> None:
         """Collect the operators of a graph that runs `times` per step."""
         transfers = schedule(graph, plan)
         gradients = _gradients(graph)
         learnt = _last_gradients(graph)
-        self._moved(transfers.at_start, "weights for use", Phase.FORWARD, times)
+        self._collect_moves(transfers.at_start, "weights for use", Phase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark = operator.mark
             self.updates = self.updates or number == learnt
-            group = self._home(graph, number, planned)
+            group = self._group_of(graph, number, planned)
             if outermost:
                 group.operators.append(number)
             group.flops += times * _flops(operator, planned, plan)
-            for together in (*transfers.before[number], *transfers.after[number]):
-                own = together[0].tensor not in gradients
-                (group if own else self._gradient_group()).transfers.append((together, times))
+            for fused in (*transfers.before[number], *transfers.after[number]):
+                own = fused[0].tensor not in gradients
+                (group if own else self._gradient_group()).transfers.append((fused, times))
             if mark is not None:
-                self._note(group, mark, planned, [plan.settled.get(tensor) for tensor in operator.results])
-            inside = times * _trips(operator)
+                self._record_placements(
+                    group, mark, planned, [plan.reshardings.get(tensor) for tensor in operator.results]
+                )
+            inside = times * _rounds(operator)
             for body, body_plan in zip(operator.bodies, planned.bodies, strict=True):
-                self.through(body, body_plan, inside)
-        self._moved(transfers.at_end, "results", Phase.UPDATE, times)
+                self.collect(body, body_plan, inside)
+        self._collect_moves(transfers.at_end, "results", Phase.UPDATE, times)
 
-    def _moved(self, transfers: Sequence[Together], name: str, phase: Phase, times: int) -> None:
+    def _collect_moves(self, transfers: Sequence[TransferGroup], name: str, phase: Phase, times: int) -> None:
         """Moves of arguments or results, which no operator asked for."""
         if transfers:
             group = self._group(name, "", name, phase)
-            group.transfers += [(together, times) for together in transfers]
+            group.transfers += [(fused, times) for fused in transfers]
 
     def _group(self, key: Hashable, path: str, name: str, phase: Phase) -> OperatorGroup:
         if key not in self.groups:
@@ -109,12 +112,12 @@ class _Walk:
     def _gradient_group(self) -> OperatorGroup:
         return self._group("gradients", "", "gradients", Phase.UPDATE)
 
-    def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+    def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
         """The group of an operator."""
         operator = graph.operators[number]
-        return self._enter(operator, operator.mark)
+        return self._group_at(operator, operator.mark)
 
-    def _enter(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
+    def _group_at(self, operator: Operator, mark: Mark | None) -> OperatorGroup:
         """The group that an operator belongs to; an entrance opens one."""
         if isinstance(mark, GradientMark):
             self.open = None
@@ -137,8 +140,8 @@ class _Walk:
     def _phase(self, backward: bool) -> Phase:
         return Phase.BACKWARD if backward else Phase.UPDATE if self.updates else Phase.FORWARD
 
-    def _note(
-        self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, settled: Sequence[Settlement | None]
+    def _record_placements(
+        self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, reshardings: Sequence[Resharding | None]
     ) -> None:
         """Remember where tensors lie at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
@@ -155,12 +158,12 @@ class _Walk:
             group.inputs = planned.operands
         if exits:
             group.results = tuple(
-                placement if each is None else each.placement
-                for each, placement in zip(settled, planned.results, strict=True)
+                placement if resharding is None else resharding.placement
+                for resharding, placement in zip(reshardings, planned.results, strict=True)
             )
 
 
-class _PlainWalk(_Walk):
+class _UnmarkedGroupCollector(_GroupCollector):
     """Through a graph without marks."""
 
     def __init__(self) -> None:
@@ -171,21 +174,23 @@ class _PlainWalk(_Walk):
         self.names: dict[int, dict[int, str]] = {}
         """For every graph the variables by their tensors, turned and converted ones as well."""
 
-    def _home(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
+    def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
         operator = graph.operators[number]
         if id(graph) not in self.late:
             self.makers[id(graph)], self.names[id(graph)] = {}, _variables(graph)
             self.late[id(graph)] = late_operators(graph)
         makers, names, late = self.makers[id(graph)], self.names[id(graph)], self.late[id(graph)]
         phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
-        known = [makers[each] for each in operator.operands if each in makers and makers[each][1].phase is phase]
+        candidates = [
+            makers[operand] for operand in operator.operands if operand in makers and makers[operand][1].phase is phase
+        ]
         if not is_light(operator) and not is_identity(operator):
-            path = operator.path or next((names[each] for each in operator.operands if each in names), "")
+            path = operator.path or next((names[operand] for operand in operator.operands if operand in names), "")
             group = self._group((id(graph), number), path, operator.name, phase)
             group.inputs, group.results = planned.operands, planned.results
             maker = len(self.groups), group
-        elif known:
-            maker = max(known, key=lambda each: each[0])
+        elif candidates:
+            maker = max(candidates, key=lambda candidate: candidate[0])
         else:
             maker = -1, self._group((operator.path, phase), operator.path, "", phase)
             if len(operator.operands) == 1 and operator.operands[0] in names:
@@ -197,7 +202,9 @@ class _PlainWalk(_Walk):
 
 def _variables(graph: OperatorGraph) -> dict[int, str]:
     """Names of parameters and their state, by number of the tensor."""
-    return {each.tensor: each.name for each in graph.inputs if each.role in (Role.PARAMETER, Role.STATE)}
+    return {
+        argument.tensor: argument.name for argument in graph.inputs if argument.role in (Role.PARAMETER, Role.STATE)
+    }
 
 
 def _is_backward(mark: Mark) -> bool:
@@ -208,14 +215,14 @@ def _is_backward(mark: Mark) -> bool:
 def _gradients(graph: OperatorGraph) -> frozenset[int]:
     """Tensors that are finished gradients."""
     return frozenset(
-        tensor for each in graph.operators if isinstance(each.mark, GradientMark) for tensor in each.results
+        tensor for operator in graph.operators if isinstance(operator.mark, GradientMark) for tensor in operator.results
     )
 
 
 def _last_gradients(graph: OperatorGraph) -> int:
     """Where the last gradients are finished and the update starts; -1 where nothing is learnt."""
-    found = (number for number, each in enumerate(graph.operators) if isinstance(each.mark, GradientMark))
-    return max(found, default=-1)
+    positions = (number for number, operator in enumerate(graph.operators) if isinstance(operator.mark, GradientMark))
+    return max(positions, default=-1)
 
 
 def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:
@@ -224,6 +231,6 @@ def _flops(operator: Operator, planned: OperatorPlan, plan: Plan) -> float:
     return local_flops(rule_for(operator.operation), planned.assignment, plan.mesh)
 
 
-def _trips(operator: Operator) -> int:
+def _rounds(operator: Operator) -> int:
     """How often the bodies run; loops of unknown length count once, and so does every branch."""
     return int(operator.operation.params["length"]) if operator.name == "scan" else 1

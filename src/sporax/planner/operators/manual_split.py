@@ -1,8 +1,8 @@
-"""Lookups whose table is cut into parts by hand: `manual_split`, `manual_split_with_offset`.
+"""Lookups in a table with rows split by hand: `manual_split` and `manual_split_with_offset`.
 
-A recommendation model has one table for all fields of features; the rows of field 0 come first, then those of field 1, … Cut
-where one field ends and the next begins, the table and the fields lie together on one device: its lookups need no one else,
-and neither do their gradients. What MindSpore demands of such a cut is checked here, before anything is planned.
+A recommendation model has one table for all feature fields: first the rows of field 0, then those of field 1, and so
+on. If the table is split between fields, its parts and the indices of their fields are on one device, so lookups and
+their gradients need no communication. This module checks MindSpore's conditions before anything is planned.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ class ManualSplit:
         return bool(table and indices) and axis == 0 and table[0] == self.rows.num_rows and indices[-1] % parts == 0
 
 
-def split_of(said: Mapping[str, Hashable]) -> ManualSplit | None:
+def split_of(attributes: Mapping[str, Hashable]) -> ManualSplit | None:
     """The parts that attributes of an operator name; None where they name none, or not as they should."""
-    plain, pairs = said.get(PLAIN), said.get(WITH_OFFSET)
+    plain, pairs = attributes.get(PLAIN), attributes.get(WITH_OFFSET)
     if (plain is None) == (pairs is None):
         return None
     if pairs is None:
         return _plain(plain)
-    if not isinstance(pairs, tuple) or not all(isinstance(each, tuple) and len(each) == 2 for each in pairs):
+    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
         return None
-    found = _plain(tuple(rows for rows, _ in pairs))
+    split = _plain(tuple(rows for rows, _ in pairs))
     offsets = tuple(offset for _, offset in pairs)
-    if found is None or not all(isinstance(each, int) and each >= 0 for each in offsets):
+    if split is None or not all(isinstance(offset, int) and offset >= 0 for offset in offsets):
         return None
-    return replace(found, offsets=offsets)
+    return replace(split, offsets=offsets)
 
 
 def _plain(rows: Hashable) -> ManualSplit | None:
     if not isinstance(rows, tuple) or not rows:
         return None
-    if not all(isinstance(each, int) and not isinstance(each, bool) and each > 0 for each in rows):
+    if not all(isinstance(row, int) and not isinstance(row, bool) and row > 0 for row in rows):
         return None
     parts = UnevenRows(rows)
     return ManualSplit(parts, parts.starts)
@@ -97,10 +97,10 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
         split = check_split(mark, shapes, num_devices)
         table = _source(graph, producers, operands[0])
         if table is None or table in given:
-            found = "a Tensor" if table is None else "one made of values"
+            origin = "a Tensor" if table is None else "one made of values"
             raise SporaxRuntimeError(
                 f"For '{mark.where}', a table with '{_name(mark)}' must be a Parameter made by an initializer, as in "
-                f"Parameter(initializer('normal', {shapes[0]})), but got {found}: only even cuts are possible then."
+                f"Parameter(initializer('normal', {shapes[0]})), but got {origin}: only even cuts are possible then."
             )
         before = rows.setdefault(table, (split.rows, mark.where))
         if before[0] != split.rows:
@@ -171,15 +171,15 @@ def _strategy(mark: OperatorMark, shapes: tuple[Shape, Shape]) -> tuple[tuple[in
     if cuts is None:
         _demand(mark, False, "needs a strategy, as in shard(((n, k), (1, n))): no search can choose one", None)
     assert cuts is not None
-    entries = [each for each in cuts[:2] if isinstance(each, tuple)]
-    fits = len(entries) == 2 and all(len(each) == len(shape) for each, shape in zip(entries, shapes, strict=True))
+    entries = [cut for cut in cuts[:2] if isinstance(cut, tuple)]
+    fits = len(entries) == 2 and all(len(entry) == len(shape) for entry, shape in zip(entries, shapes, strict=True))
     _demand(mark, fits, f"needs a strategy with one number per dimension of {shapes[0]} and {shapes[1]}", cuts)
     return entries[0], entries[1]
 
 
-def _demand(mark: OperatorMark, holds: bool, what: str, found: object) -> None:
+def _demand(mark: OperatorMark, holds: bool, what: str, value: object) -> None:
     if not holds:
-        raise SporaxRuntimeError(f"For '{mark.where}', '{_name(mark)}' {what}, but got {found}.")
+        raise SporaxRuntimeError(f"For '{mark.where}', '{_name(mark)}' {what}, but got {value}.")
 
 
 def _name(mark: OperatorMark) -> str:
@@ -188,8 +188,8 @@ def _name(mark: OperatorMark) -> str:
 
 def _product(numbers: tuple[int, ...]) -> int:
     result = 1
-    for each in numbers:
-        result *= each
+    for number in numbers:
+        result *= number
     return result
 
 
@@ -218,5 +218,5 @@ def _source(graph: OperatorGraph, producers: Mapping[int, int], tensor: int) -> 
             tensor = operator.operands[0]
         else:
             return None
-    roles = {each.tensor: each.role for each in graph.inputs}
+    roles = {argument.tensor: argument.role for argument in graph.inputs}
     return tensor if roles.get(tensor) in (Role.PARAMETER, Role.STATE) else None

@@ -1,4 +1,4 @@
-"""What people call the operators and tensors of a step, and which operators they mean."""
+"""Names of operators and tensors of a step, and the operators that a name in a question refers to."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ class OperatorNames:
         self.graph = graph
         self.late = late_operators(graph)
         self.makers, self.readers = graph.producers(), graph.consumers()
-        self.variables = {each.tensor: each.name for each in graph.inputs if each.role is not Role.CONSTANT}
+        self.variables = {
+            argument.tensor: argument.name for argument in graph.inputs if argument.role is not Role.CONSTANT
+        }
 
-    def meant_by(self, name: str) -> tuple[int, ...]:
+    def resolve(self, name: str) -> tuple[int, ...]:
         """The operators that a name stands for: ``"#7"``; a path or whole names out of one; a variable; an operator of the facade
         or a primitive, ``"MatMul"``, ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
 
@@ -42,23 +44,23 @@ class OperatorNames:
         asked = re.sub(r"\s*\(\d+\s×\)$", "", name.strip())
         where, _, what = asked.rpartition(" ")
         ways: Sequence[Callable[[], list[int]]] = (
-            lambda: [number for number in self._asked if asked == f"#{number}"],
-            lambda: self._standing_at(asked),
+            lambda: [number for number in self._searchable if asked == f"#{number}"],
+            lambda: self._at_path(asked),
             lambda: [n for n, read in self._reads.items() if asked in read or asked.removeprefix("args") in read],
-            lambda: [number for number in self._asked if asked in self._kinds(number)],
-            lambda: [number for number in self._standing_at(where) if what in self._kinds(number)] if where else [],
+            lambda: [number for number in self._searchable if asked in self._kinds(number)],
+            lambda: [number for number in self._at_path(where) if what in self._kinds(number)] if where else [],
         )
-        found = next(filter(None, (way() for way in ways)), None)
-        if found is None:
+        numbers = next(filter(None, (way() for way in ways)), None)
+        if numbers is None:
             near = self._near(asked)
             such = f"one of the program's, such as {near}, or " if near else ""
             raise SporaxValueError(
                 f"For 'explain', 'path' must be {such}'#' with a number below {len(self.graph.operators)}, but got '{name}'."
             )
-        heavy = tuple(number for number in found if not is_light(self.graph.operators[number]))
-        return heavy or tuple(found)
+        heavy = tuple(number for number in numbers if not is_light(self.graph.operators[number]))
+        return heavy or tuple(numbers)
 
-    def _standing_at(self, path: str) -> list[int]:
+    def _at_path(self, path: str) -> list[int]:
         """Operators whose paths have these names in them; ``0-2,5`` is any of these numbers."""
         words = re.split(r"(?<![\w-])(\d+(?:[-,]\d+)+)(?![\w-])", path)
         ranges = words[1::2]
@@ -66,15 +68,18 @@ class OperatorNames:
         literal, folded = re.escape(path), "".join(words)
         pattern = re.compile(rf"(?:^|(?<=\.))(?:{literal}|{folded})(?=\.|$)")
 
-        def stands(there: str) -> bool:
-            found = (each.groups() for each in pattern.finditer(there))
+        def is_match(path_of_operator: str) -> bool:
+            occurrences = (entry.groups() for entry in pattern.finditer(path_of_operator))
             return any(
-                all(n is None or in_ranges(int(n), said) for n, said in zip(each, ranges, strict=True))
-                for each in found
+                all(n is None or in_ranges(int(n), range_text) for n, range_text in zip(item, ranges, strict=True))
+                for item in occurrences
             )
 
-        known = {there: stands(there) for there in {self.graph.operators[number].path for number in self._asked}}
-        return [number for number in self._asked if known[self.graph.operators[number].path]]
+        matches = {
+            path_of_operator: is_match(path_of_operator)
+            for path_of_operator in {self.graph.operators[number].path for number in self._searchable}
+        }
+        return [number for number in self._searchable if matches[self.graph.operators[number].path]]
 
     def _kinds(self, number: int) -> tuple[str, ...]:
         """The primitive, and the operator of the facade that it is part of."""
@@ -106,12 +111,12 @@ class OperatorNames:
     def reader(self, tensor: int, asked: int) -> str:
         """Who reads a tensor first, marks aside; seen from operator `asked`."""
         waiting = [tensor]
-        for each in waiting:
-            for number in self.readers.get(each, ()):
+        for other_tensor in waiting:
+            for number in self.readers.get(other_tensor, ()):
                 operator = self.graph.operators[number]
                 if not is_identity(operator):
                     return self._seen_from(asked, number)
-                waiting += [operator.results[operator.operands.index(each)]]
+                waiting += [operator.results[operator.operands.index(other_tensor)]]
         return "the results of the step"
 
     def _seen_from(self, asked: int, number: int) -> str:
@@ -124,15 +129,15 @@ class OperatorNames:
         return ".".join(words[shared:]) or f"{operator.name} #{number}"
 
     @cached_property
-    def _asked(self) -> tuple[int, ...]:
+    def _searchable(self) -> tuple[int, ...]:
         """Operators that can be asked about."""
         edges = frozenset((MARK, *RULES))
-        return tuple(number for number, each in enumerate(self.graph.operators) if each.name not in edges)
+        return tuple(number for number, operator in enumerate(self.graph.operators) if operator.name not in edges)
 
     @cached_property
     def _facade(self) -> dict[int, str]:
         """For operators between the entrance and the exit of one of the facade its name; and between their derivatives."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         inside: tuple[str, str] | None = None
         for number, operator in enumerate(self.graph.operators):
             mark = operator.mark
@@ -143,19 +148,19 @@ class OperatorNames:
             elif about is not None:
                 inside = None
             elif inside is not None and f"{operator.path}.".startswith(f"{inside[1]}." if inside[1] else ""):
-                found[number] = inside[0]
-        return found
+                names[number] = inside[0]
+        return names
 
     @cached_property
     def _reads(self) -> dict[int, tuple[str, ...]]:
         """Names of the variables that operators with a choice of their own read."""
-        found: dict[int, tuple[str, ...]] = {}
-        for number in self._asked:
+        names_read: dict[int, tuple[str, ...]] = {}
+        for number in self._searchable:
             operator = self.graph.operators[number]
             if not is_light(operator) and not is_identity(operator):
                 names = (self._variable(tensor) for tensor in operator.operands if tensor != LITERAL)
-                found[number] = tuple(filter(None, names))
-        return found
+                names_read[number] = tuple(filter(None, names))
+        return names_read
 
     def _variable(self, tensor: int) -> str:
         """The variable that a tensor is, also turned or converted; "" for none."""
@@ -169,13 +174,13 @@ class OperatorNames:
     def _near(self, name: str) -> list[str]:
         """Names like this one: as many words out of paths, variables, primitives."""
         count = name.count(".") + 1
-        known = dict.fromkeys(self._windows(count))
-        known |= dict.fromkeys(self.variables.values())
-        known |= dict.fromkeys(itertools.chain(*(self._kinds(number) for number in self._reads)))
-        return difflib.get_close_matches(name, [each for each in known if each], 3, cutoff=0.0)
+        names = dict.fromkeys(self._windows(count))
+        names |= dict.fromkeys(self.variables.values())
+        names |= dict.fromkeys(itertools.chain(*(self._kinds(number) for number in self._reads)))
+        return difflib.get_close_matches(name, [placement for placement in names if placement], 3, cutoff=0.0)
 
     def _windows(self, count: int) -> Iterator[str]:
-        for path in dict.fromkeys(self.graph.operators[number].path for number in self._asked):
+        for path in dict.fromkeys(self.graph.operators[number].path for number in self._searchable):
             words = path.split(".")
             for start in range(max(len(words) - count + 1, 1)):
                 yield ".".join(words[start : start + count])
@@ -191,8 +196,8 @@ def common_prefix(paths: Sequence[str]) -> str:
         return ""
     words = [path.split(".") for path in dict.fromkeys(paths)]
     shared = 0
-    while all(len(each) > shared + 1 and each[shared] == words[0][shared] for each in words):
+    while all(len(path) > shared + 1 and path[shared] == words[0][shared] for path in words):
         shared += 1
-    if shared and any(each[shared].isdecimal() for each in words):
+    if shared and any(path[shared].isdecimal() for path in words):
         shared -= 1
     return ".".join(words[0][:shared])

@@ -1,9 +1,9 @@
-"""How the facade's operators may be cut by hand: from a user's strategy to placements.
+"""User strategies of the facade's operators, as placements.
 
-A strategy gives numbers of slices, or a Layout, for each named dimension of an operator (`operator_dims`). The numbers, in
-the order of the names, are the operator's device matrix: each takes the next axes of the mesh, and devices that are left
-repeat the computation. What names cannot say (a slice must take a cut dimension whole, a window must not reach into the
-neighbour's part) is in `operator_limits`.
+A strategy gives numbers of slices, or a Layout, for each named dimension of an operator (`operators.dimensions`). The
+numbers, in the order of the names, are the operator's device matrix: each takes the next axes of the mesh, and devices
+that are left over repeat the computation. Conditions that names cannot express (a slice must be taken whole, a window
+must not reach into the neighbour's part) are in `operators.constraints`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import OperatorMark
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.strategy import Strategy, spoken
+from sporax.ir.strategy import Strategy, strategy_text
 from sporax.planner.operators.constraints import check_limits
 from sporax.planner.operators.dimensions import Dims, Entry, Names, dims_of, is_whole, lookup_axis
 from sporax.planner.operators.manual_split import LOOKUPS
@@ -77,8 +77,8 @@ def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
     batch = dims.batch or next(iter(sizes), "")
     axes = _dividing(sizes[batch], mesh) if batch in sizes and not is_whole(batch) else ()
     return [
-        Placement(tuple(axes if name == batch and size > 1 else () for name, size in zip(each, shape, strict=True)))
-        for each, shape in zip(dims.inputs, shapes, strict=True)
+        Placement(tuple(axes if name == batch and size > 1 else () for name, size in zip(argument, shape, strict=True)))
+        for argument, shape in zip(dims.inputs, shapes, strict=True)
     ]
 
 
@@ -152,7 +152,7 @@ def _entries(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape]) -> tuple[E
     if len(strategy) != len(entries):
         raise SporaxRuntimeError(
             f"For '{mark.where}', the strategy must have one entry for each of the {len(entries)} tensors, but got "
-            f"{len(strategy)}: {spoken(strategy)}."
+            f"{len(strategy)}: {strategy_text(strategy)}."
         )
     return entries
 
@@ -189,9 +189,9 @@ def _order(dims: Dims, entries: Sequence[Entry]) -> list[str]:
 def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: int) -> dict[str, int]:
     """Into how many slices each named dimension is cut."""
     where, strategy = mark.where, mark.in_strategy or ()
-    if not all(isinstance(each, tuple) for each in strategy):
+    if not all(isinstance(entry, tuple) for entry in strategy):
         raise SporaxRuntimeError(
-            f"For '{where}', the strategy must have a tuple of numbers for every tensor, but got {spoken(strategy)}."
+            f"For '{where}', the strategy must have a tuple of numbers for every tensor, but got {strategy_text(strategy)}."
         )
     numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]
     Strategy(numbers).check(where, [entry.sizes for entry in entries], num_devices)
@@ -222,9 +222,9 @@ def _check_cut(
 
 def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatrix) -> Named:
     where, strategy = mark.where, mark.in_strategy or ()
-    if not all(isinstance(each, Layout) for each in strategy):
+    if not all(isinstance(entry, Layout) for entry in strategy):
         raise SporaxRuntimeError(
-            f"For '{where}', the strategy must be made of Layouts alone or of tuples alone, but got {spoken(strategy)}."
+            f"For '{where}', the strategy must be made of Layouts alone or of tuples alone, but got {strategy_text(strategy)}."
         )
     layouts: tuple[Layout, ...] = strategy  # type: ignore[assignment]
     if len({layout.device_matrix.shape for layout in layouts}) > 1:
@@ -285,7 +285,7 @@ def _spread(where: str, matrix: Sequence[int], mesh: DeviceMatrix, repeat_left: 
         )
     left = mesh.num_devices // used if repeat_left else 1
     axes = list(range(mesh.num_axes))
-    found: list[Axes] = []
+    axes_of: list[Axes] = []
     for parts in (left, *matrix):
         taken: list[int] = []
         while num_parts(mesh, tuple(taken)) < parts and axes:
@@ -295,5 +295,5 @@ def _spread(where: str, matrix: Sequence[int], mesh: DeviceMatrix, repeat_left: 
                 f"For '{where}', the device matrix {tuple(matrix)} does not fit the {mesh.num_devices} devices arranged as "
                 f"{mesh}: no run of axes makes {parts}."
             )
-        found.append(tuple(taken))
-    return found[1:]
+        axes_of.append(tuple(taken))
+    return axes_of[1:]

@@ -1,8 +1,9 @@
-"""What strategy files say of operators: names for them, their strategies by these names, and both as JSON.
+"""Strategy files: names of operators, their strategies by these names, and both as JSON.
 
-An operator has two names. One says where it stands, ``"Net.fc1.matmul/MatMul-op0"``; its number tells calls at one place
-apart. The other says which weight it reads, ``"MatMul_fc1.weight"``, and only the first operator that reads a weight
-itself has it. Layouts are written where numbers of slices do not say which devices have what.
+An operator has two names. One says where it is in the program, ``"Net.fc1.matmul/MatMul-op0"``; its number
+distinguishes several calls at one path. The other says which weight it reads, ``"MatMul_fc1.weight"``; only the first
+operator that reads a weight directly has it. Layouts are written where numbers of slices do not determine the slice of
+each device.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class Entrance:
 
 def entrances(graph: OperatorGraph, plan: Plan | None = None) -> list[Entrance]:
     """The operators of the forward pass in order, those inside of loops and branches included."""
-    parameters = {each.tensor: each.name for each in graph.inputs if each.role is Role.PARAMETER}
+    parameters = {argument.tensor: argument.name for argument in graph.inputs if argument.role is Role.PARAMETER}
     places: Counter[str] = Counter()
     taken: set[str] = set()
-    found = []
+    marks = []
     for operator, mark, placements, outside in _walk(graph, plan):
         place = f"{operator.path}/{mark.operator}"
         read = [parameters[tensor] for tensor in operator.operands if outside and tensor in parameters]
         weight_name = f"{mark.operator}_{read[0]}" if read else ""
-        found.append(
+        marks.append(
             Entrance(
                 f"{place}-op{places[place]}",
                 "" if weight_name in taken else weight_name,
@@ -69,7 +70,7 @@ def entrances(graph: OperatorGraph, plan: Plan | None = None) -> list[Entrance]:
         )
         places[place] += 1
         taken.add(weight_name)
-    return found
+    return marks
 
 
 def _walk(
@@ -123,12 +124,12 @@ def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, kept: Callable[[Ope
 
 def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int, Cuts]:
     """The strategies that files have for operators of a graph, by number of the call. Places come before weights."""
-    found: dict[int, Cuts] = {}
-    for each in entrances(graph):
-        strategy = by_place.get(each.name, by_weight.get(each.weight_name))
+    strategies: dict[int, Cuts] = {}
+    for entrance in entrances(graph):
+        strategy = by_place.get(entrance.name, by_weight.get(entrance.weight_name))
         if strategy is not None:
-            found[each.mark.number] = strategy
-    return found
+            strategies[entrance.mark.number] = strategy
+    return strategies
 
 
 # -------------------------------------------------------------------------------------------------------------- JSON

@@ -1,4 +1,4 @@
-"""What gradients are sums of: one addend for every micro batch, and for every operator that reads a parameter."""
+"""The terms of gradients that are sums: one per micro batch, and one per operator that reads the parameter."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark
 
 
-def addends_of(graph: OperatorGraph) -> dict[int, int]:
+def gradient_terms(graph: OperatorGraph) -> dict[int, int]:
     """For every tensor that is added up to a gradient, the parameter; nothing of gradients that are no sums."""
-    parameters = {each.name: each.tensor for each in graph.inputs if each.role is Role.PARAMETER}
+    parameters = {argument.name: argument.tensor for argument in graph.inputs if argument.role is Role.PARAMETER}
     producers, consumers = graph.producers(), graph.consumers()
-    found: dict[int, int] = {}
+    parameter_of: dict[int, int] = {}
     for operator in graph.operators:
         mark = operator.mark
         if not isinstance(mark, GradientMark):
@@ -20,20 +20,20 @@ def addends_of(graph: OperatorGraph) -> dict[int, int]:
         for gradient, name in zip(operator.operands, mark.parameters, strict=True):
             terms = _terms(gradient, graph, producers, consumers)
             if len(terms) > 1 and name in parameters:
-                found.update(dict.fromkeys(terms, parameters[name]))
-    return found
+                parameter_of.update(dict.fromkeys(terms, parameters[name]))
+    return parameter_of
 
 
 def _terms(
     tensor: int, graph: OperatorGraph, producers: Mapping[int, int], consumers: Mapping[int, list[int]]
 ) -> list[int]:
     """The tensors that a tensor is the sum of; the tensor itself where it is no sum, or has other readers."""
-    found, left = [], [tensor]
+    terms, left = [], [tensor]
     while left:
         tensor = left.pop()
         operator = graph.operators[producers[tensor]] if tensor in producers else None
         if operator is None or operator.name != "add_any" or LITERAL in operator.operands or len(consumers[tensor]) > 1:
-            found.append(tensor)
+            terms.append(tensor)
         else:
             left.extend(operator.operands)
-    return found
+    return terms

@@ -1,8 +1,10 @@
-"""Loops and branches in a plan by propagation: bodies are planned from inside, with layouts that fit from one round to the next.
+"""Loops and branches in a plan by propagation: their bodies are planned from inside.
 
-What a loop carries must lie at the end of its body as at the start. So a body is planned twice: first to see where it wants
-what nobody has decided yet, then with that as given, at both ends. Where a search has looked inside
-(`planner.loops.inline`), it has decided on both ends, and on the cuts between them.
+Problem: a carried value must have the same placement at the end of a round as at its start.
+
+Method: a body is planned twice: first to see which placements it prefers for what is not decided yet, then with these
+placements given at both ends. If a search has inlined the loop (`planner.loops.inline`), it has decided both ends and
+the shardings between them.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from typing import Protocol
 
 from sporax.ir.graph import Operator, OperatorGraph
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
-from sporax.planner.propagation.policy import Known
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
+from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.rules import Assignment
 
 SCALAR = Placement(())
@@ -34,7 +36,7 @@ class Given:
     cuts: Mapping[int, Assignment] = field(default_factory=dict)
     control: Mapping[int, OperatorPlan] = field(default_factory=dict)
     bodies: Mapping[int, tuple[Given, ...]] = field(default_factory=dict)
-    shared: Mapping[int, Settlement] = field(default_factory=dict)
+    shared: Mapping[int, Resharding] = field(default_factory=dict)
 
 
 class PlanBody(Protocol):
@@ -47,8 +49,8 @@ class PlanBody(Protocol):
     def __call__(
         self,
         body: OperatorGraph,
-        arguments: Known,
-        outputs: Known = (),
+        arguments: MaybePlacements,
+        outputs: MaybePlacements = (),
         stacked: int | None = None,
         given: Given | None = None,
         /,
@@ -57,7 +59,7 @@ class PlanBody(Protocol):
         ...
 
 
-def plan_control_flow(operator: Operator, known: Known, plan_body: PlanBody) -> OperatorPlan:
+def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
     """How a loop or branch is cut.
 
     Args:
@@ -65,7 +67,7 @@ def plan_control_flow(operator: Operator, known: Known, plan_body: PlanBody) -> 
         known: where its operands lie, as far as it is decided, all of them complete.
         plan_body: plans one of its bodies.
     """
-    return _KINDS[operator.name](operator, known, plan_body)
+    return _KINDS[operator.name](operator, current, plan_body)
 
 
 def plan_as_decided(
@@ -82,17 +84,19 @@ def plan_as_decided(
     params = operator.operation.params
     carried = params["num_carry"] if operator.name == "scan" else None
     plans = []
-    for body, before, cuts, count in zip(operator.bodies, decided.bodies, given, _handed(operator), strict=True):
+    for body, before, cuts, count in zip(operator.bodies, decided.bodies, given, _num_arguments(operator), strict=True):
         ends = [where if carried is None or n < carried else None for n, where in enumerate(before.outputs)]
         plans.append(plan_body(body, before.inputs[len(before.inputs) - count :], ends, carried, cuts)[0])
     results = decided.results
     if carried is not None:
-        stacked = (Placement(((), *each.dims), each.partial, each.reduction) for each in plans[0].outputs[carried:])
+        stacked = (
+            Placement(((), *output.dims), output.partial, output.reduction) for output in plans[0].outputs[carried:]
+        )
         results = (*results[:carried], *stacked)
     return OperatorPlan((), decided.operands, results, tuple(plans))
 
 
-def _handed(operator: Operator) -> list[int]:
+def _num_arguments(operator: Operator) -> list[int]:
     """How many operands each body is handed."""
     params, count = operator.operation.params, len(operator.operands)
     if operator.name == "while":
@@ -100,59 +104,66 @@ def _handed(operator: Operator) -> list[int]:
     return [count if operator.name == "scan" else count - 1] * len(operator.bodies)
 
 
-def _scan(operator: Operator, known: Known, plan_body: PlanBody) -> OperatorPlan:
+def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
     params = operator.operation.params
     num_consts, num_carry = params["num_consts"], params["num_carry"]
     specs = operator.operation.operands
     body = operator.bodies[0]
-    consts = known[:num_consts]
-    carry = list(known[num_consts : num_consts + num_carry])
-    rows = [None if each is None else Placement(each.dims[1:]) for each in known[num_consts + num_carry :]]
+    consts = current[:num_consts]
+    carry = list(current[num_consts : num_consts + num_carry])
+    rows = [
+        None if placement is None else Placement(placement.dims[1:]) for placement in current[num_consts + num_carry :]
+    ]
     first, used = plan_body(body, [*consts, *carry, *rows])
-    found = first.inputs[len(body.inputs) - len(specs) :]
+    decided = first.inputs[len(body.inputs) - len(specs) :]
     plan, _ = plan_body(
-        body, used, [*found[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)], num_carry
+        body,
+        used,
+        [*decided[num_consts : num_consts + num_carry], *[None] * (len(body.outputs) - num_carry)],
+        num_carry,
     )
-    carried = found[num_consts : num_consts + num_carry]
+    carried = decided[num_consts : num_consts + num_carry]
     wanted = (
-        *found[: num_consts + num_carry],
-        *(Placement(((), *each.dims)) for each in found[num_consts + num_carry :]),
+        *decided[: num_consts + num_carry],
+        *(Placement(((), *item.dims)) for item in decided[num_consts + num_carry :]),
     )
     # What all rounds give is stacked, and combined once where it is in parts: gradients of stacked weights are.
-    stacked = tuple(Placement(((), *each.dims), each.partial, each.reduction) for each in plan.outputs[num_carry:])
+    stacked = tuple(
+        Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:]
+    )
     return OperatorPlan((), wanted, (*carried, *stacked), (plan,))
 
 
-def _while(operator: Operator, known: Known, plan_body: PlanBody) -> OperatorPlan:
+def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
     num_cond = operator.operation.params["cond_nconsts"]
     num_body = operator.operation.params["body_nconsts"]
     condition, body = operator.bodies
-    carry = known[num_cond + num_body :]
-    first, _ = plan_body(body, [*known[num_cond : num_cond + num_body], *carry])
-    found = first.inputs[len(body.inputs) - num_body - len(carry) :]
-    carried = found[num_body:]
-    plan, _ = plan_body(body, found, carried)
-    test, _ = plan_body(condition, [*known[:num_cond], *carried])
+    carry = current[num_cond + num_body :]
+    first, _ = plan_body(body, [*current[num_cond : num_cond + num_body], *carry])
+    decided = first.inputs[len(body.inputs) - num_body - len(carry) :]
+    carried = decided[num_body:]
+    plan, _ = plan_body(body, decided, carried)
+    test, _ = plan_body(condition, [*current[:num_cond], *carried])
     consts = test.inputs[len(condition.inputs) - num_cond - len(carry) :][:num_cond]
-    return OperatorPlan((), (*consts, *found), tuple(carried), (test, plan))
+    return OperatorPlan((), (*consts, *decided), tuple(carried), (test, plan))
 
 
-def _cond(operator: Operator, known: Known, plan_body: PlanBody) -> OperatorPlan:
-    arguments: Sequence[Placement | None] = known[1:]
+def _cond(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
+    arguments: Sequence[Placement | None] = current[1:]
     plans: list[Plan] = []
-    outputs: Known = ()
+    outputs: MaybePlacements = ()
     for body in operator.bodies:
         plan, _ = plan_body(body, arguments, outputs)
         arguments = plan.inputs[len(body.inputs) - len(arguments) :]
         outputs = plan.outputs
         plans.append(plan)
-    decided = tuple(each or SCALAR for each in arguments)
+    decided = tuple(argument or SCALAR for argument in arguments)
     if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
         plans = [plan_body(body, decided, outputs)[0] for body in operator.bodies]
     return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))
 
 
-_KINDS: Mapping[str, Callable[[Operator, Known, PlanBody], OperatorPlan]] = {
+_KINDS: Mapping[str, Callable[[Operator, MaybePlacements, PlanBody], OperatorPlan]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,

@@ -1,4 +1,4 @@
-"""What a plan by propagation asks of the mode it is made for: what marks mean, and how parameters and gradients are kept."""
+"""What a plan by propagation asks of its parallel mode: the meaning of marks, and how parameters and gradients are stored."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Protocol
 from sporax.ir.marks import LayoutMark, OperatorMark
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import Placement
-from sporax.ir.plan import Settlement
+from sporax.ir.plan import Resharding
 
-Known = Sequence["Placement | None"]
+MaybePlacements = Sequence["Placement | None"]
 """Where tensors lie, as far as it is decided."""
 
 
@@ -18,7 +18,7 @@ class Policy(Protocol):
     """Decides what marks mean."""
 
     @property
-    def scatters_addends(self) -> bool:
+    def scatters_gradient_terms(self) -> bool:
         """Whether what gradients are sums of is combined before it is added up, for parameters that are kept in shards."""
         ...
 
@@ -27,15 +27,17 @@ class Policy(Protocol):
         """Whether cotangents go back to where their tensors came from; otherwise they stay where they are."""
         ...
 
-    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
         """Where an operator's tensors shall lie; None to leave one as it is."""
         ...
 
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
         """Where tensors shall lie because the user says so."""
         ...
 
-    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+    def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
         """How the gradient of a parameter is combined.
 
         Args:
@@ -45,7 +47,7 @@ class Policy(Protocol):
         """
         ...
 
-    def addend(self, name: str, home: Placement) -> Settlement:
+    def gradient_term(self, name: str, storage: Placement) -> Resharding:
         """How one of the tensors is combined that the gradient of a parameter is the sum of.
 
         Args:
@@ -54,11 +56,11 @@ class Policy(Protocol):
         """
         ...
 
-    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+    def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where a trainable parameter is kept, given where operators want it."""
         ...
 
-    def weight(self, name: str, used: Placement) -> Settlement:
+    def weight(self, name: str, used: Placement) -> Resharding:
         """How a parameter that is kept elsewhere is brought to where operators want it."""
         ...
 
@@ -70,32 +72,34 @@ class Policy(Protocol):
 class NoPolicy:
     """Takes no notice of operators; gradients are combined as their parameters lie."""
 
-    scatters_addends = False
+    scatters_gradient_terms = False
     returns_cotangents = True
 
-    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
         """Leave all tensors as they are."""
         return [None] * len(specs)
 
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
         """Leave all tensors as they are."""
         return [None] * len(specs)
 
-    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+    def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
         """As the parameter lies."""
-        return Settlement(home, f"gradient of {name}")
+        return Resharding(storage, f"gradient of {name}")
 
-    def addend(self, name: str, home: Placement) -> Settlement:
+    def gradient_term(self, name: str, storage: Placement) -> Resharding:
         """As the parameter is kept."""
-        return Settlement(home, f"part of the gradient of {name}")
+        return Resharding(storage, f"part of the gradient of {name}")
 
-    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+    def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where operators want it."""
         return used
 
-    def weight(self, name: str, used: Placement) -> Settlement:
+    def weight(self, name: str, used: Placement) -> Resharding:
         """By itself."""
-        return Settlement(used, "weight for use")
+        return Resharding(used, "weight for use")
 
     def loss_scale(self, placement: Placement) -> float:
         """Once."""

@@ -1,11 +1,13 @@
-"""Semi-automatic parallelism: what the user said of operators, and MindSpore's choices where nothing was said.
+"""Semi-automatic parallelism: strategies of the user, and MindSpore's defaults for all other operators.
 
-* An operator with a strategy gets its inputs as that says, and its results complete: sums over a cut contraction are
-  all-reduced at its exit, or reduce-scattered where `out_strategy` or ``forward_reduce_scatter`` asks for it.
-* An operator without one is batch-parallel (`operator_cuts.batch_parallel`); those that only rearrange follow.
-* The gradient of a parameter is combined over the ranks that hold the same slice, once, when it is finished.
-* With optimizer parallelism a parameter is kept in smaller slices over those ranks: gathered for use, its gradient
-  reduce-scattered, its optimizer state as small as itself.
+* An operator with a strategy gets its operands as the strategy says and returns complete results: partial sums over a
+  sharded contraction are all-reduced at its exit, or reduce-scattered where `out_strategy` or
+  ``forward_reduce_scatter`` asks for it.
+* An operator without a strategy is batch-parallel (`operators.strategies.batch_parallel`); operators that only reshape
+  follow their operand.
+* The gradient of a parameter is reduced once, when it is complete, over the ranks that hold the same slice.
+* With optimizer parallelism the storage sharding of a parameter is finer, over those ranks: the parameter is gathered
+  for use, its gradient reduce-scattered, and its optimizer state is as small as its slice.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from sporax.ir.marks import Cuts, LayoutMark, OperatorMark, Side
 from sporax.ir.operation import Shape, TensorSpec
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Axes, Placement, num_parts
-from sporax.ir.plan import Plan, Settlement
-from sporax.ir.strategy import check_cuts, spoken
-from sporax.planner.communication.fusion import Buffers, buffers_for
+from sporax.ir.plan import Plan, Resharding
+from sporax.ir.strategy import check_cuts, strategy_text
+from sporax.planner.communication.fusion import FusionIds, fusion_ids
 from sporax.planner.operators.manual_split import READERS
 from sporax.planner.operators.strategies import batch_parallel, layout_placement, placements_for, result_placement
-from sporax.planner.propagation.policy import Known
+from sporax.planner.propagation.policy import MaybePlacements
 from sporax.planner.propagation.propagate import plan_by_propagation
 
 FOLLOW = frozenset({"Reshape", "Cast", "reshape", "cast", "StopGradient", "Identity", "Depend", "Flatten", "flatten"})
@@ -58,7 +60,7 @@ def semi_auto_plan(
     Raises:
         SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
     """
-    policy = SemiAuto(mesh, config, whole_parameters, buffers_for(graph, config))
+    policy = SemiAuto(mesh, config, whole_parameters, fusion_ids(graph, config))
     return plan_by_propagation(graph, mesh, data, policy, config.enable_alltoall)
 
 
@@ -77,11 +79,11 @@ class SemiAuto:
     mesh: DeviceMatrix
     config: ParallelConfig
     whole_parameters: frozenset[str] = frozenset()
-    buffers: Buffers = field(default_factory=Buffers)
+    buffers: FusionIds = field(default_factory=FusionIds)
     shapes: dict[int, tuple[Shape, ...]] = field(default_factory=dict)
 
     @property
-    def scatters_addends(self) -> bool:
+    def scatters_gradient_terms(self) -> bool:
         """As ``gradient_accumulation_shard`` says: sums over micro batches are kept in shards."""
         return self.config.gradient_accumulation_shard
 
@@ -90,48 +92,52 @@ class SemiAuto:
         """A derivative lies as its operator did."""
         return True
 
-    def at_operator(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> Sequence[Settlement | None]:
+    def at_operator(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> Sequence[Resharding | None]:
         """Inputs as the strategy says, results complete."""
         if mark.side is Side.OUT:
-            return self._results(mark, specs, known)
+            return self._results(mark, specs, current)
         self.shapes[mark.number] = tuple(spec.shape for spec in specs)
         reason = f"input of {mark.operator}"
         if mark.in_strategy is not None:
             wanted: Sequence[Placement | None] = self._inputs(mark, specs)
         elif mark.operator in FOLLOW or mark.get("follow", False):
-            wanted = [each.complete() if each is not None and each.partial else None for each in known]
+            wanted = [
+                placement.complete() if placement is not None and placement.partial else None for placement in current
+            ]
         elif mark.operator in WHOLE:
             wanted = [Placement.replicated(spec.num_dims) for spec in specs]
-        elif not any(each is not None and each.dims for each in known):
+        elif not any(placement is not None and placement.dims for placement in current):
             wanted = [None] * len(specs)  # weights and state only, which have no batch: they lie as others want them
         else:
             wanted = batch_parallel(mark, specs, self.mesh)
-        return [None if each is None else Settlement(each, reason) for each in wanted]
+        return [None if placement is None else Resharding(placement, reason) for placement in wanted]
 
-    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Settlement | None]:
+    def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
         """As the layouts say."""
-        wanted = self._as_said(mark.asker, mark.layouts, specs)
-        return [None if each is None else Settlement(each, f"layout of {mark.asker}") for each in wanted]
+        wanted = self._as_specified(mark.asker, mark.layouts, specs)
+        return [None if placement is None else Resharding(placement, f"layout of {mark.asker}") for placement in wanted]
 
-    def gradient(self, name: str, spec: TensorSpec, home: Placement, used: Placement) -> Settlement:
+    def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
         """Combined over the ranks that repeat the parameter, as its home is cut."""
         repeats = self.mesh.num_devices // num_parts(self.mesh, tuple(used.used))
-        ids = self.buffers.reduced if home == used else self.buffers.scattered
-        return Settlement(
-            home,
+        ids = self.buffers.reduced if storage == used else self.buffers.scattered
+        return Resharding(
+            storage,
             f"gradient of {name}",
             in_float32=self.config.gradient_fp32_sync,
             fusion=ids.get(name),
             scale=1.0 / repeats if self.config.gradients_mean else 1.0,
         )
 
-    def addend(self, name: str, home: Placement) -> Settlement:
+    def gradient_term(self, name: str, storage: Placement) -> Resharding:
         """Combined by itself, and scattered as its parameter is kept; what is made of the sum is the gradient's affair."""
-        return Settlement(home, f"part of the gradient of {name}", in_float32=self.config.gradient_fp32_sync)
+        return Resharding(storage, f"part of the gradient of {name}", in_float32=self.config.gradient_fp32_sync)
 
-    def weight(self, name: str, used: Placement) -> Settlement:
+    def weight(self, name: str, used: Placement) -> Resharding:
         """Gathered as operators want it, with others in one buffer where `comm_fusion` says so."""
-        return Settlement(used, "weight for use", fusion=self.buffers.gathered.get(name))
+        return Resharding(used, "weight for use", fusion=self.buffers.gathered.get(name))
 
     def loss_scale(self, placement: Placement) -> float:
         """Once; with ``loss_repeated_mean=False`` once for every device that computes the same part of the loss."""
@@ -139,7 +145,7 @@ class SemiAuto:
             return 1.0
         return self.mesh.num_devices / num_parts(self.mesh, tuple(placement.used))
 
-    def home(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
+    def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
         """Where a parameter is kept: cut further along dimension 0 with optimizer parallelism, where that is possible."""
         if not self.config.enable_parallel_optimizer or parameter in self.whole_parameters or not spec.shape:
             return used
@@ -166,37 +172,39 @@ class SemiAuto:
 
     def _inputs(self, mark: OperatorMark, specs: Sequence[TensorSpec]) -> Sequence[Placement | None]:
         strategy = mark.in_strategy or ()
-        if mark.get("enable_nd_tp", False) and any(isinstance(each, Layout) for each in strategy):
-            return _gathered_for_nd(mark, self._as_said(mark.where, strategy, specs))
+        if mark.get("enable_nd_tp", False) and any(isinstance(entry, Layout) for entry in strategy):
+            return _gathered_for_nd(mark, self._as_specified(mark.where, strategy, specs))
         if mark.get("self_define_shard", False):
-            return self._as_said(mark.where, strategy, specs)
+            return self._as_specified(mark.where, strategy, specs)
         return placements_for(mark, specs, self.mesh)
 
-    def _as_said(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
+    def _as_specified(self, where: str, cuts: Cuts, specs: Sequence[TensorSpec]) -> list[Placement | None]:
         """One placement per tensor, from Layouts or from numbers of slices."""
         if len(cuts) != len(specs):
             raise SporaxRuntimeError(
                 f"For '{where}', there must be one layout for each of the {len(specs)} tensors, but got {len(cuts)}."
             )
-        found: list[Placement | None] = []
+        placements: list[Placement | None] = []
         for number, (cut, spec) in enumerate(zip(cuts, specs, strict=True)):
             if isinstance(cut, tuple):
                 check_cuts(where, number, cut, spec.shape, self.mesh.num_devices)
                 cut = Layout.from_split(cut, self.mesh.num_devices, ranks=self.mesh.ranks)
-            found.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
-        return found
+            placements.append(None if cut is None else layout_placement(where, number, cut, spec.shape, self.mesh))
+        return placements
 
-    def _results(self, mark: OperatorMark, specs: Sequence[TensorSpec], known: Known) -> list[Settlement | None]:
-        found: list[Settlement | None] = []
-        for number, (spec, placement) in enumerate(zip(specs, known, strict=True)):
+    def _results(
+        self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
+    ) -> list[Resharding | None]:
+        reshardings: list[Resharding | None] = []
+        for number, (spec, placement) in enumerate(zip(specs, current, strict=True)):
             if placement is None:
-                found.append(None)
+                reshardings.append(None)
                 continue
             wanted = self._result(mark, number, spec, placement)
-            plain = Settlement(wanted, f"result of {mark.operator}")
+            plain = Resharding(wanted, f"result of {mark.operator}")
             sums = bool(placement.partial) and self.config.force_fp32_communication
-            found.append(replace(plain, in_float32=True) if sums else plain)
-        return found
+            reshardings.append(replace(plain, in_float32=True) if sums else plain)
+        return reshardings
 
     def _result(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
         strategy = mark.out_strategy
@@ -219,7 +227,7 @@ class SemiAuto:
     def _self_defined(self, mark: OperatorMark, number: int, spec: TensorSpec, placement: Placement) -> Placement:
         """A result of an operator whose Layouts no rule checks (``self_define_shard``)."""
         cut = mark.out_strategy[number] if mark.out_strategy and number < len(mark.out_strategy) else None
-        wanted = None if cut is None else self._as_said(mark.where, (cut,), [spec])[0]
+        wanted = None if cut is None else self._as_specified(mark.where, (cut,), [spec])[0]
         return wanted or placement.complete()
 
     @staticmethod
@@ -236,14 +244,14 @@ class SemiAuto:
         cut = strategy[number]
         if mark.operator not in _WITH_OUT_STRATEGY:
             raise SporaxRuntimeError(
-                f"For '{where}', 'out_strategy' must be left out for this operator, but got {spoken(strategy)}."
+                f"For '{where}', 'out_strategy' must be left out for this operator, but got {strategy_text(strategy)}."
             )
         if isinstance(cut, Layout):
             return layout_placement(where, number, cut, spec.shape, self.mesh)
         for wanted in self._possible_results(placement):
             if wanted.parts(self.mesh) == tuple(cut or ()):
                 return wanted
-        legal = [each.parts(self.mesh) for each in self._possible_results(placement)]
+        legal = [possible_result.parts(self.mesh) for possible_result in self._possible_results(placement)]
         raise SporaxRuntimeError(f"For '{where}', 'out_strategy' must be one of {legal}, but got {cut}.")
 
     @staticmethod

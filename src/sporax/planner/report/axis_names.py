@@ -1,8 +1,8 @@
-"""Axes of the mesh as people see them, alike in summaries, explanations, differences and reports.
+"""Names for mesh axes, the same in summaries, explanations, differences and reports.
 
-Axes that a plan uses only together are one, with a letter: on eight devices ``a = 2, b = 4`` may stand for axes of sizes 2, 2
-and 2. Where a plan is compared with cuts that take such a run apart, its letter still means the whole of it, and its pieces are
-numbered: ``a = 8 (a1 = 2, a2 = 4)``.
+Axes that a plan always uses together have one letter: on eight devices ``a = 2, b = 4`` may stand for axes of sizes 2,
+2 and 2. If a plan is compared with a sharding that splits such a run, the letter still means the whole run and its
+pieces are numbered: ``a = 8 (a1 = 2, a2 = 4)``.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class AxisNames:
 
     def legend(self) -> str:
         """``"a = 8 (a1 = 2, a2 = 4), b = 3"``."""
-        told = []
+        entries = []
         for (letter, size), pieces in zip(self.sizes, self.pieces, strict=True):
             named = ", ".join(
-                f"{letter}{n} = {num_parts(self.mesh, each)}" for n, each in enumerate(pieces, 1) if len(pieces) > 1
+                f"{letter}{n} = {num_parts(self.mesh, piece)}" for n, piece in enumerate(pieces, 1) if len(pieces) > 1
             )
-            told.append(f"{letter} = {size}{f' ({named})' if named else ''}")
-        return ", ".join(told)
+            entries.append(f"{letter} = {size}{f' ({named})' if named else ''}")
+        return ", ".join(entries)
 
     def layout(self, placement: Placement) -> str:
         """``"[a, -] + sum over b"``."""
@@ -70,12 +70,12 @@ class AxisNames:
     def _words(self, axes: Axes) -> Iterator[str]:
         while axes:
             run, letter, pieces = next(
-                each for each in zip(self.runs, self.letters, self.pieces, strict=True) if axes[0] in each[0]
+                entry for entry in zip(self.runs, self.letters, self.pieces, strict=True) if axes[0] in entry[0]
             )
             if axes[: len(run)] == run:
                 taken, word = run, letter
             else:
-                number, taken = next((n, each) for n, each in enumerate(pieces, 1) if axes[0] in each)
+                number, taken = next((n, piece) for n, piece in enumerate(pieces, 1) if axes[0] in piece)
                 word = f"{letter}{number}"
             yield word
             axes = axes[len(taken) :]
@@ -115,7 +115,7 @@ def places(plan: Plan) -> Iterator[Placement]:
     """Where a plan has its tensors, those of bodies included."""
     yield from plan.inputs
     yield from plan.outputs
-    yield from (each.placement for each in plan.settled.values())
+    yield from (resharding.placement for resharding in plan.reshardings.values())
     for planned in plan.operators:
         yield from planned.operands
         yield from planned.results

@@ -1,4 +1,4 @@
-"""Where two plans of one step differ."""
+"""The differences between two plans of one step."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
-from sporax.planner.loops.inline import written_out
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.operators.names import common_prefix
 from sporax.planner.report.axis_names import AxisNames, names_of, places
 from sporax.planner.report.folding import folded
@@ -31,7 +31,7 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
     if first.mesh != second.mesh:
         raise SporaxValueError(f"For 'diff', the plans must be of one mesh, but got {first.mesh} and {second.mesh}.")
     axes = names_of(first, places(second))
-    out = written_out(graph)
+    out = inline_loops(graph)
     graph, first, second = out.graph, out.unfolded(first), out.unfolded(second)
     numbers = [*_cut_otherwise(graph, first, second, every)]
     prefix = common_prefix([path for number in numbers if (path := graph.operators[number].path)])
@@ -50,37 +50,37 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
 def _cut_otherwise(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[int]:
     """Operators that are cut in two ways; those that follow others only with `every`."""
     for number, (operator, a, b) in enumerate(zip(graph.operators, first.operators, second.operators, strict=True)):
-        told = every or not (is_light(operator) or is_identity(operator))
-        if told and (a.operands, a.results) != (b.operands, b.results):
+        shown = every or not (is_light(operator) or is_identity(operator))
+        if shown and (a.operands, a.results) != (b.operands, b.results):
             yield number
 
 
 def _tensors(graph: OperatorGraph, first: Plan, second: Plan, axes: AxisNames) -> Iterator[tuple[str, str, str]]:
     """Variables, results that take no variable's place, and what is brought somewhere for all readers."""
-    for each, one, other in zip(graph.inputs, first.inputs, second.inputs, strict=True):
-        if one != other and (each.name or each.role is not Role.CONSTANT):
-            yield f"variable {each.name or each.tensor}", axes.layout(one), axes.layout(other)
+    for argument, one, other in zip(graph.inputs, first.inputs, second.inputs, strict=True):
+        if one != other and (argument.name or argument.role is not Role.CONSTANT):
+            yield f"variable {argument.name or argument.tensor}", axes.layout(one), axes.layout(other)
     carried = {output for output, _ in graph.aliases}
     for position, (one, other) in enumerate(zip(first.outputs, second.outputs, strict=True)):
         if one != other and position not in carried:
             yield f"result {position}", axes.layout(one), axes.layout(other)
-    for tensor in sorted({*first.settled, *second.settled}):
-        pair = first.settled.get(tensor), second.settled.get(tensor)
+    for tensor in sorted({*first.reshardings, *second.reshardings}):
+        pair = first.reshardings.get(tensor), second.reshardings.get(tensor)
         if pair[0] != pair[1]:
-            reason = next(each.reason for each in pair if each is not None)
-            yield reason or f"tensor {tensor}", _settled(pair[0], axes), _settled(pair[1], axes)
+            reason = next(entry.reason for entry in pair if entry is not None)
+            yield reason or f"tensor {tensor}", _resharding_text(pair[0], axes), _resharding_text(pair[1], axes)
 
 
-def _settled(settlement: Settlement | None, axes: AxisNames) -> str:
+def _resharding_text(resharding: Resharding | None, axes: AxisNames) -> str:
     """Where a tensor is brought for all readers, and how its parts are combined."""
-    if settlement is None:
+    if resharding is None:
         return "wherever it is read"
-    said = {
-        "in float32": settlement.in_float32,
-        f"together as {settlement.fusion}": settlement.fusion is not None and settlement.fusion > 0,
-        f"times {settlement.scale:g}": settlement.scale != 1.0,
+    words = {
+        "in float32": resharding.in_float32,
+        f"together as {resharding.fusion}": resharding.fusion is not None and resharding.fusion > 0,
+        f"times {resharding.scale:g}": resharding.scale != 1.0,
     }
-    return " ".join([axes.layout(settlement.placement), *(word for word, holds in said.items() if holds)])
+    return " ".join([axes.layout(resharding.placement), *(word for word, holds in words.items() if holds)])
 
 
 def _cut(planned: OperatorPlan, axes: AxisNames) -> str:

@@ -1,4 +1,4 @@
-"""Why an operator is cut as it is: what else could be done with it, what that would cost, and why it lost."""
+"""Why an operator is sharded as it is: the alternatives, their costs, and why they were not chosen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sporax.planner.cost.combined_collectives import num_sharing
 from sporax.planner.cost.model import CostModel, local_bytes
 from sporax.planner.cost.repetition import late_operators, late_tensors, rounds
 from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import memory_over_time
 from sporax.planner.operators.names import OperatorNames
 from sporax.planner.report.axis_names import AxisNames, names_of
@@ -29,7 +29,7 @@ from sporax.planner.search.search_space import Units, cuts_of, natural_units
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class OperandTransfer:
     """A tensor that is brought to an operator, or from it to a reader.
 
     Attributes:
@@ -63,20 +63,20 @@ class Alternative:
     results: tuple[Placement, ...]
     parts: int
     operator_seconds: float
-    fetches: tuple[Trip, ...]
-    deliveries: tuple[Trip, ...]
+    fetches: tuple[OperandTransfer, ...]
+    deliveries: tuple[OperandTransfer, ...]
     chosen: bool = False
     lacking_bytes: int = 0
 
     @property
     def fetch_seconds(self) -> float:
         """To bring the operands."""
-        return sum(each.seconds for each in self.fetches)
+        return sum(fetch.seconds for fetch in self.fetches)
 
     @property
     def deliver_seconds(self) -> float:
         """To bring the results."""
-        return sum(each.seconds for each in self.deliveries)
+        return sum(delivery.seconds for delivery in self.deliveries)
 
     @property
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ class Explanation:
     @property
     def chosen(self) -> Alternative:
         """The plan's way."""
-        return next(each for each in self.alternatives if each.chosen)
+        return next(alternative for alternative in self.alternatives if alternative.chosen)
 
     def __str__(self) -> str:
         return alternatives_text([self])
@@ -161,14 +161,19 @@ def explain(
     if not isinstance(path, str):
         raise SporaxTypeError(f"For 'explain', 'path' must be a text, but got {reprlib.repr(path)}.")
     check_count("explain", "most", most)
-    out = written_out(graph)
+    out = inline_loops(graph)
     graph, plan = out.graph, out.unfolded(plan)
     names = OperatorNames(graph)
-    questioner = _Questioner(graph, plan, model, names, units or natural_units(plan.mesh, model.links), memory_bytes)
-    found = [questioner.explanation(number, most) for number in names.meant_by(path)]
-    shown = (place for each in found for way in each.alternatives for place in (*way.operands, *way.results))
+    explainer = _Explainer(graph, plan, model, names, units or natural_units(plan.mesh, model.links), memory_bytes)
+    explanations = [explainer.explanation(number, most) for number in names.resolve(path)]
+    shown = (
+        place
+        for item in explanations
+        for alternative in item.alternatives
+        for place in (*alternative.operands, *alternative.results)
+    )
     axes = names_of(plan, shown)
-    return Explanations(replace(each, axes=axes) for each in found)
+    return Explanations(replace(item, axes=axes) for item in explanations)
 
 
 def check_count(question: str, name: str, value: object) -> None:
@@ -179,7 +184,7 @@ def check_count(question: str, name: str, value: object) -> None:
         raise SporaxValueError(f"For '{question}', '{name}' must be at least 1, but got {value}.")
 
 
-class _Questioner:
+class _Explainer:
     """Prices other ways to cut single operators. Arguments as for `explain`; `names` are those of the graph."""
 
     def __init__(
@@ -195,31 +200,33 @@ class _Questioner:
         self.memory_bytes = memory_bytes
         self.late, self.made_late, self.rounds = late_operators(graph), late_tensors(graph), rounds(graph)
         self.sharing = num_sharing(graph)
-        self.lies: dict[int, Placement] = dict(zip((each.tensor for each in graph.inputs), plan.inputs, strict=True))
+        self.placement_of: dict[int, Placement] = dict(
+            zip((argument.tensor for argument in graph.inputs), plan.inputs, strict=True)
+        )
         self.wanted: dict[int, dict[Placement, None]] = {}
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
-            self.lies.update(zip(operator.results, planned.results, strict=True))
+            self.placement_of.update(zip(operator.results, planned.results, strict=True))
             for tensor, where in zip(operator.operands, planned.operands, strict=True):
                 self.wanted.setdefault(tensor, {})[where] = None
         for tensor, where in zip(graph.outputs, plan.outputs, strict=True):
             self.wanted.setdefault(tensor, {})[where] = None
-        for tensor, settlement in plan.settled.items():
-            self.lies[tensor] = settlement.placement
-            self.wanted[tensor] = {settlement.placement: None}
+        for tensor, resharding in plan.reshardings.items():
+            self.placement_of[tensor] = resharding.placement
+            self.wanted[tensor] = {resharding.placement: None}
 
     def explanation(self, number: int, most: int) -> Explanation:
         operator, planned = self.graph.operators[number], self.plan.operators[number]
         rule = rule_for(operator.operation)
         own = self._alternative(number, rule, planned.assignment, chosen=True)
-        found = {(own.operands, own.results): own}
+        alternatives = {(own.operands, own.results): own}
         for assignment in cuts_of(rule, self.plan.mesh, self.units):
-            each = self._alternative(number, rule, assignment)
-            found.setdefault((each.operands, each.results), each)
-        ordered = sorted(found.values(), key=lambda each: (each.seconds, not each.chosen))
-        told = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
+            other = self._alternative(number, rule, assignment)
+            alternatives.setdefault((other.operands, other.results), other)
+        ordered = sorted(alternatives.values(), key=lambda item: (item.seconds, not item.chosen))
+        reported = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
         notes = [*self._impossible(rule)]
-        if len(ordered) > len(told):
-            notes.append(f"{len(ordered) - len(told)} more ways: most={len(ordered)} tells of them")
+        if len(ordered) > len(reported):
+            notes.append(f"{len(ordered) - len(reported)} more ways: most={len(ordered)} tells of them")
         if ordered[0].seconds < own.seconds * (1 - 1e-9):
             notes.append(
                 "what is cheaper than the plan's way is so only by itself: whatever is decided together with it would follow"
@@ -228,7 +235,7 @@ class _Questioner:
             number,
             self.names.title(number),
             rule_text(rule),
-            tuple(self._within_memory(number, own, each) for each in told),
+            tuple(self._within_memory(number, own, entry) for entry in reported),
             names_of(self.plan),
             unit_of(self.model),
             tuple(notes),
@@ -241,12 +248,12 @@ class _Questioner:
         seconds = weight * self.model.seconds(operator.operation, rule, assignment, self.plan.mesh)
         pairs = dict.fromkeys(zip(operator.operands, operands, strict=True))
         fetches = (
-            self._trip(self.names.operand(tensor, number), tensor, self.lies[tensor], where)
+            self._operand_transfer(self.names.operand(tensor, number), tensor, self.placement_of[tensor], where)
             for tensor, where in pairs
-            if tensor != LITERAL and self.lies[tensor] != where
+            if tensor != LITERAL and self.placement_of[tensor] != where
         )
         deliveries = (
-            self._trip(self.names.reader(tensor, number), tensor, result, where)
+            self._operand_transfer(self.names.reader(tensor, number), tensor, result, where)
             for tensor, result in zip(operator.results, results, strict=True)
             for where in self.wanted.get(tensor, ())
             if result != where
@@ -254,13 +261,13 @@ class _Questioner:
         parts = num_parts(self.plan.mesh, tuple(itertools.chain(*assignment)))
         return Alternative(assignment, operands, results, parts, seconds, tuple(fetches), tuple(deliveries), chosen)
 
-    def _trip(self, what: str, tensor: int, source: Placement, target: Placement) -> Trip:
-        way = self._way(tensor, source, target)
+    def _operand_transfer(self, what: str, tensor: int, source: Placement, target: Placement) -> OperandTransfer:
+        alternative = self._redistribution(tensor, source, target)
         count = self.rounds[tensor] * (self.model.late_communication if tensor in self.made_late else 1.0)
-        moves = tuple((move.collective, move.local_bytes) for move in way.moves if move.collective)
-        return Trip(what, moves, way.seconds * count)
+        moves = tuple((move.collective, move.local_bytes) for move in alternative.moves if move.collective)
+        return OperandTransfer(what, moves, alternative.seconds * count)
 
-    def _way(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
+    def _redistribution(self, tensor: int, source: Placement, target: Placement) -> Redistribution:
         spec = self.graph.tensors[tensor]
         links = self.model.links.shared_by(self.sharing[tensor])
         return redistribute(spec.shape, spec.itemsize, source, target, self.plan.mesh, self.plan.alltoall, links)
@@ -282,32 +289,32 @@ class _Questioner:
         """An alternative with what it lacks: it takes more than the chosen one does, and that is not there."""
         if self.memory_bytes is None or other.chosen:
             return other
-        more = self._beside(number, other) - self._beside(number, own)
+        more = self._extra_bytes(number, other) - self._extra_bytes(number, own)
         if more <= 0:
             return other
-        lacking = self._taken(number) + more - self.memory_bytes
+        lacking = self._bytes_in_use(number) + more - self.memory_bytes
         return replace(other, lacking_bytes=max(lacking, 0))
 
-    def _beside(self, number: int, way: Alternative) -> int:
+    def _extra_bytes(self, number: int, alternative: Alternative) -> int:
         """Bytes of one device: the results, and copies of operands that lie elsewhere."""
         operator, tensors, mesh = self.graph.operators[number], self.graph.tensors, self.plan.mesh
         copies = {
             tensor: where
-            for tensor, where in zip(operator.operands, way.operands, strict=True)
-            if tensor != LITERAL and self.lies[tensor] != where
+            for tensor, where in zip(operator.operands, alternative.operands, strict=True)
+            if tensor != LITERAL and self.placement_of[tensor] != where
         }
-        made = zip(operator.results, way.results, strict=True)
-        return sum(local_bytes(tensors[tensor], where, mesh) for tensor, where in (*copies.items(), *made))
+        results = zip(operator.results, alternative.results, strict=True)
+        return sum(local_bytes(tensors[tensor], where, mesh) for tensor, where in (*copies.items(), *results))
 
-    def _taken(self, number: int) -> int:
+    def _bytes_in_use(self, number: int) -> int:
         """Bytes that are in use while an operator runs, under the plan."""
         return max(self._memory.get(number, 0), self._memory.get(number + 1, 0))
 
     @cached_property
     def _memory(self) -> Mapping[int, int]:
         """For how many operators have run the bytes in use; what is not told is as before."""
-        told = {count: sum(uses.values()) for count, uses in memory_over_time(self.graph, self.plan)}
-        found, last = {}, told.get(-1, 0)
+        reported = {count: sum(uses.values()) for count, uses in memory_over_time(self.graph, self.plan)}
+        in_use, last = {}, reported.get(-1, 0)
         for count in range(len(self.graph.operators) + 1):
-            found[count] = last = told.get(count, last)
-        return found
+            in_use[count] = last = reported.get(count, last)
+        return in_use

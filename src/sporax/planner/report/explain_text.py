@@ -1,4 +1,4 @@
-"""Explanations as text: one table per operator, with the reasons in words."""
+"""Explanations as text: one table per operator, with reasons in words."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sporax.planner.report.summary_text import Section, cost_text, page_width, s
 from sporax.planner.rules import Kind, Rule
 
 if TYPE_CHECKING:
-    from sporax.planner.report.explain import Alternative, Explanation, Trip
+    from sporax.planner.report.explain import Alternative, Explanation, OperandTransfer
 
-_TRIPS = 2
+_MOST_TRANSFERS = 2
 """Of which a reason tells, the dearest first."""
 _TOO_LITTLE = 1e-12
 """Seconds of which nobody needs to know."""
@@ -26,86 +26,95 @@ def alternatives_text(explanations: Sequence[Explanation]) -> str:
     if not explanations:
         return ""
     legend = f"axes {explanations[0].axes.legend()}; * is the plan's way"
-    return f"{legend}\n" + "\n\n".join(_one(each) for each in _alike(explanations))
+    return f"{legend}\n" + "\n\n".join(_table(entry) for entry in _alike(explanations))
 
 
 def _alike(explanations: Sequence[Explanation]) -> Iterator[Sequence[Explanation]]:
     """Explanations that say the same of different layers, together."""
     groups: dict[object, list[Explanation]] = {}
-    for each in explanations:
-        ways = tuple((way.operands, way.results, f"{way.seconds:.6g}", way.chosen) for way in each.alternatives)
-        what = re.sub(r"^#\d+ ", "", each.title)
-        key: tuple[object, ...] = (re.sub(r"\.\d+\b", ".#", what), each.rule, ways)
+    for explanation in explanations:
+        contents = tuple(
+            (alternative.operands, alternative.results, f"{alternative.seconds:.6g}", alternative.chosen)
+            for alternative in explanation.alternatives
+        )
+        what = re.sub(r"^#\d+ ", "", explanation.title)
+        key: tuple[object, ...] = (re.sub(r"\.\d+\b", ".#", what), explanation.rule, contents)
         if any(re.sub(r"^#\d+ ", "", other.title) == what for other in groups.get(key, ())):
-            key = (*key, each.operator)  # twice at one place: these are two
-        groups.setdefault(key, []).append(each)
+            key = (*key, explanation.operator)  # twice at one place: these are two
+        groups.setdefault(key, []).append(explanation)
     yield from groups.values()
 
 
-def _one(alike: Sequence[Explanation]) -> str:
-    told = alike[0]
+def _table(alike: Sequence[Explanation]) -> str:
+    explanation = alike[0]
     rows = tuple(
         (
-            "*" if each.chosen else "",
-            cost_text(each.seconds, told.unit),
-            told.axes.layouts(each.operands),
-            told.axes.layouts(each.results),
-            each.why_not(told.chosen, told.unit),
+            "*" if alternative.chosen else "",
+            cost_text(alternative.seconds, explanation.unit),
+            explanation.axes.layouts(alternative.operands),
+            explanation.axes.layouts(alternative.results),
+            alternative.why_not(explanation.chosen, explanation.unit),
         )
-        for each in told.alternatives
+        for alternative in explanation.alternatives
     )
     columns = ("", "in all", "operands", "results", "beside the chosen one")
-    lines = [told.title, f"  {told.rule}"]
+    lines = [explanation.title, f"  {explanation.rule}"]
     if len(alike) > 1:
-        others = ", ".join(f"#{each.operator}" for each in alike[1:])
+        others = ", ".join(f"#{entry.operator}" for entry in alike[1:])
         lines.insert(1, f"  and {len(alike) - 1} like it: {others}")
     table = table_lines(Section("", columns, rows, right=(1,)), page_width())
-    return "\n".join([*lines, *table, *(f"  {note}" for note in told.notes)])
+    return "\n".join([*lines, *table, *(f"  {note}" for note in explanation.notes)])
 
 
-def difference_text(way: Alternative, chosen: Alternative, unit: str) -> str:
+def difference_text(alternative: Alternative, chosen: Alternative, unit: str) -> str:
     """In which terms a way is dearer or cheaper than the chosen one, with what it sends; of the chosen one, what it sends."""
-    if way.chosen:
-        sent = ", ".join(filter(None, (_sent(way.fetches, "of"), _sent(way.deliveries, "for"))))
+    if alternative.chosen:
+        sent = ", ".join(filter(None, (_sent(alternative.fetches, "of"), _sent(alternative.deliveries, "for"))))
         return f"chosen{': ' if sent else ''}{sent}"
     pairs = {
-        "computing": (way.operator_seconds - chosen.operator_seconds, _shared(way, chosen)),
-        "operands": (way.fetch_seconds - chosen.fetch_seconds, _trips(way.fetches, chosen.fetches, "of")),
-        "results": (way.deliver_seconds - chosen.deliver_seconds, _trips(way.deliveries, chosen.deliveries, "for")),
+        "computing": (alternative.operator_seconds - chosen.operator_seconds, _shared(alternative, chosen)),
+        "operands": (
+            alternative.fetch_seconds - chosen.fetch_seconds,
+            _transfers(alternative.fetches, chosen.fetches, "of"),
+        ),
+        "results": (
+            alternative.deliver_seconds - chosen.deliver_seconds,
+            _transfers(alternative.deliveries, chosen.deliveries, "for"),
+        ),
     }
-    told = [
+    explanation = [
         f"{name} {_change(change, unit)}{why[change < 0]}"
         for name, (change, why) in pairs.items()
         if abs(change) > _TOO_LITTLE
     ]
-    if way.lacking_bytes:
-        told.insert(0, f"does not fit: {size_text(way.lacking_bytes)} of memory are lacking")
-    return "; ".join(told) or "as good"
+    if alternative.lacking_bytes:
+        explanation.insert(0, f"does not fit: {size_text(alternative.lacking_bytes)} of memory are lacking")
+    return "; ".join(explanation) or "as good"
 
 
 def _change(cost: float, unit: str) -> str:
     return f"{'+' if cost > 0 else '-'}{cost_text(abs(cost), unit)}"
 
 
-def _shared(way: Alternative, chosen: Alternative) -> tuple[str, str]:
+def _shared(alternative: Alternative, chosen: Alternative) -> tuple[str, str]:
     """Why computing takes longer, or less."""
-    told = f" (cut {way.parts} ways, not {chosen.parts})" if way.parts != chosen.parts else ""
-    return told, told
+    explanation = f" (cut {alternative.parts} ways, not {chosen.parts})" if alternative.parts != chosen.parts else ""
+    return explanation, explanation
 
 
-def _trips(trips: Sequence[Trip], chosen: Sequence[Trip], word: str) -> tuple[str, str]:
+def _transfers(transfers: Sequence[OperandTransfer], chosen: Sequence[OperandTransfer], word: str) -> tuple[str, str]:
     """Why tensors take longer to be brought, or less: what is sent besides, what is not."""
-    more = _sent([each for each in trips if each not in chosen], word)
-    less = _sent([each for each in chosen if each not in trips], word)
+    more = _sent([transfer for transfer in transfers if transfer not in chosen], word)
+    less = _sent([entry for entry in chosen if entry not in transfers], word)
     return f" ({more or 'slices are copied'})", f" (saves {less})" if less else ""
 
 
-def _sent(trips: Sequence[Trip], word: str) -> str:
+def _sent(transfers: Sequence[OperandTransfer], word: str) -> str:
     """``"all_gather 65.5 kB of layers.2"``, the dearest first."""
-    sending = sorted((each for each in trips if each.moves), key=lambda each: -each.seconds)
-    told = [f"{_moves(each.moves)} {word} {each.what}" for each in sending[:_TRIPS]]
-    more = [f"{len(sending) - _TRIPS} more"] if len(sending) > _TRIPS else []
-    return ", ".join((*told, *more))
+    sending = sorted((transfer for transfer in transfers if transfer.moves), key=lambda entry: -entry.seconds)
+    explanation = [f"{_moves(entry.moves)} {word} {entry.what}" for entry in sending[:_MOST_TRANSFERS]]
+    more = [f"{len(sending) - _MOST_TRANSFERS} more"] if len(sending) > _MOST_TRANSFERS else []
+    return ", ".join((*explanation, *more))
 
 
 def _moves(moves: Sequence[tuple[str, int]]) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a table that differ in one number of their names, as those of layers that are cut alike do: shown as one."""
+"""Rows of a table whose names differ in one number, as those of equally sharded layers do, shown as one row."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def alike(rows: Sequence[Sequence[str]]) -> list[tuple[list[int], str]]:
     groups: dict[Hashable, list[int]] = {}
     for place, (name, *cells) in enumerate(rows):
         groups.setdefault((*_NUMBER.split(name), *cells), []).append(place)
-    found = []
+    groups_found = []
     for places in groups.values():
         for members, name in _folded_names([rows[place][0] for place in places]):
-            found.append(([places[member] for member in members], name))
-    return sorted(found)
+            groups_found.append(([places[member] for member in members], name))
+    return sorted(groups_found)
 
 
 def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
@@ -41,10 +41,10 @@ def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
     position = values.index(max(values)) if values else -1
     groups: dict[Hashable, list[int]] = {}
     times: dict[Hashable, int] = {}
-    for member, each in enumerate(numbers):
-        times[each] = times.get(each, 0) + 1  # what stands twice at one place is two
-        others = tuple(number for place, number in enumerate(each) if place != position)
-        groups.setdefault((others, times[each]), []).append(member)
+    for member, other_number in enumerate(numbers):
+        times[other_number] = times.get(other_number, 0) + 1  # what stands twice at one place is two
+        others = tuple(number for place, number in enumerate(other_number) if place != position)
+        groups.setdefault((others, times[other_number]), []).append(member)
     for members in groups.values():
         first = names[members[0]]
         if len(members) == 1:
@@ -65,5 +65,5 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def in_ranges(number: int, ranges: str) -> bool:
     """Whether a folded name stands for a number: ``0-2,5`` for 0, 1, 2 and 5."""
-    ends = (each.partition("-") for each in ranges.split(","))
+    ends = (entry.partition("-") for entry in ranges.split(","))
     return any(int(first) <= number <= int(last or first) for first, _, last in ends)

@@ -1,7 +1,7 @@
-"""A plan as a page for a browser: one HTML file that needs nothing but itself.
+"""A plan as a web page: one HTML file without external resources.
 
-From top to bottom: totals and how the plan was found, communication, the picture of the operators, memory over time, and the
-tables of all operators and of all tensors that enter the step.
+From top to bottom: totals and how the plan was found, communication, the picture of the operators, memory over time,
+and the tables of all operators and of all tensors that enter the step.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _operators(boxes: Iterable[Box]) -> Section:
             row.path or "between operators",
             row.name,
             row.phase,
-            " ".join(str(each).replace(" ", "") for each in row.strategy) + (" *" if row.given else ""),
+            " ".join(str(entry).replace(" ", "") for entry in row.strategy) + (" *" if row.given else ""),
             f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else "",
             "; ".join(collective_texts(row)),
             f"{row.flops:.3g}",

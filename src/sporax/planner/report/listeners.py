@@ -1,4 +1,4 @@
-"""Who is told of a plan as soon as it is made, before anything is compiled: `sporax plan` stops there, or goes on to the next."""
+"""Listeners that receive every plan as soon as it is made, before compilation. `sporax plan` uses one to stop there."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # it brings the searches along, which most processes never need
     from sporax.planner.report.questions import Planned
 
-Watcher = Callable[["Planned"], None]
+PlanListener = Callable[["Planned"], None]
 
-watchers: list[Watcher] = []
+plan_listeners: list[PlanListener] = []
 """Called in order with every plan of a step that this process makes."""
 
 
 @dataclass(slots=True)
-class Conduct:
+class StepExecution:
     """What this process does with planned steps of the facade.
 
     Attributes:
-        only_plans: they are planned and not run: variables keep their values, results are zeros.
+        plan_only: they are planned and not run: variables keep their values, results are zeros.
         plans_all: training steps that the script does not cut are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.
     """
 
-    only_plans: bool = False
+    plan_only: bool = False
     plans_all: bool = False
 
 
-conduct = Conduct()
+step_execution = StepExecution()
 
 
 def announce(planned: Planned) -> None:
     """Tell all watchers of a new plan. What they raise goes to whoever started the step."""
-    for watcher in watchers:
-        watcher(planned)
+    for listener in plan_listeners:
+        listener(planned)

@@ -1,4 +1,4 @@
-"""A picture of a tensor's slices: a grid of boxes, in each box the ranks that hold this part."""
+"""A picture of a tensor's slices: a grid of boxes, in each box the ranks that hold this slice."""
 
 from __future__ import annotations
 

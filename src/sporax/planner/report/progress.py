@@ -1,7 +1,7 @@
-"""What is being done while somebody waits for a plan, and for how long already.
+"""Progress messages while the user waits for a plan.
 
-Whatever may take long says what it is with `doing`. `shown` puts it on standard error once it has lasted some seconds: on one
-line that changes in a terminal, as plain lines elsewhere. What is over sooner leaves no word.
+Code that may take long names its activity with `doing`. `shown` prints it on standard error after some seconds: on one
+line that changes in a terminal, as plain lines elsewhere. Shorter activities print nothing.
 """
 
 from __future__ import annotations
@@ -88,11 +88,11 @@ def _tell(over: Event, file: TextIO, delay: float) -> None:
 
 def _tell_in_lines(over: Event, file: TextIO, start: float) -> None:
     """A line for what lasts, and one now and then while nothing changes."""
-    told, last = "", -_AGAIN_SECONDS
+    text, last = "", -_AGAIN_SECONDS
     while True:
         now, what = time.monotonic(), _what()
-        if now - last >= (_AGAIN_SECONDS if what == told else _CHANGED_SECONDS):
-            told, last = what, now
+        if now - last >= (_AGAIN_SECONDS if what == text else _CHANGED_SECONDS):
+            text, last = what, now
             print(f"sporax: {_words(start)}", file=file, flush=True)
         if over.wait(_LOOK_SECONDS):
             print(f"sporax: done in {time.monotonic() - start:.0f} s", file=file, flush=True)
@@ -101,8 +101,8 @@ def _tell_in_lines(over: Event, file: TextIO, start: float) -> None:
 
 def _what() -> str:
     """The outermost activity and the innermost."""
-    told = [each.what for each in (*_activities[:1], *_activities[-1:])]
-    return ": ".join(dict.fromkeys(told)) or "planning"
+    names = [activity.what for activity in (*_activities[:1], *_activities[-1:])]
+    return ": ".join(dict.fromkeys(names)) or "planning"
 
 
 def _words(start: float) -> str:

@@ -1,7 +1,7 @@
-"""What people can ask of something planned: its summary, why an operator is cut as it is, what another plan does otherwise.
+"""What a user can ask of a planned step: summary, explanations, differences to another plan, alternatives, a report.
 
-Steps of the facade and plain JAX functions are planned in different ways and answer the same questions; `Answers` is the part
-that they share.
+Steps of the facade and plain JAX functions are planned in different ways and answer the same questions. `Answers` is
+the part that they share.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ class Answers:
         search = _searched(self, "alternatives")
         with shown(), doing("looking for other plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
-            best = alternatives(*step, count=count + 1, seconds=seconds, known=search.plan)
-        others = [each for each in best if each.plan.operators != search.plan.operators]
-        return tuple(_with(self, each) for each in others[:count])
+            best = alternatives(*step, count=count + 1, seconds=seconds, incumbent=search.plan)
+        others = [entry for entry in best if entry.plan.operators != search.plan.operators]
+        return tuple(_with(self, other) for other in others[:count])
 
     def trade_offs(self: Planned, count: int = 5, seconds: float = SECONDS) -> tuple[Any, ...]:
         """Plans of a searched step that trade time for memory, the fastest first, none both slower and larger than another.
@@ -164,8 +164,8 @@ class Answers:
         search = _searched(self, "trade_offs")
         with shown(), doing("looking for smaller plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
-            found = trade_offs(*step, count=count, seconds=seconds, known=search.plan)
-        return tuple(_with(self, each) for each in found)
+            results = trade_offs(*step, count=count, seconds=seconds, incumbent=search.plan)
+        return tuple(_with(self, item) for item in results)
 
     def report(self: Planned, path: str | Path) -> None:
         """Write a page for a browser: totals, a picture of the operators, tables of layouts and costs, memory over time.
@@ -198,12 +198,12 @@ def _searched(planned: Planned, question: str) -> SearchResult:
     return planned.search
 
 
-def _with(planned: Any, found: SearchResult) -> Any:
+def _with(planned: Any, result: SearchResult) -> Any:
     """The same step under another plan: what can be run where the plan is all that the search's result gives."""
     finish = planned.search.finish
-    if finish is None and "plan" not in {each.name for each in fields(planned)}:
-        return replace(planned, search=found)
-    return PlannedGraph(planned.graph, found.plan if finish is None else finish(found), found, planned.model)
+    if finish is None and "plan" not in {setting.name for setting in fields(planned)}:
+        return replace(planned, search=result)
+    return PlannedGraph(planned.graph, result.plan if finish is None else finish(result), result, planned.model)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,7 +1,7 @@
-"""What the picture of a plan shows: boxes for operators, arrows for tensors, and the bytes that travel along them.
+"""The data of the operator picture: boxes for operators, arrows for tensors, and the bytes that are communicated along them.
 
-A step of the facade has one box per operator that the user wrote, in each phase. Where nobody marked operators (plain JAX)
-every operator with a cut of its own is a box, and the light ones that follow it belong to it.
+A step of the facade has one box per operator that the user wrote, in each phase. In plain JAX, where no operators are
+marked, every heavy operator is a box, and the light operators that follow it belong to it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner.communication.transfers import Together, Transfer, schedule
+from sporax.planner.communication.transfers import Transfer, TransferGroup, schedule
 from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
@@ -100,18 +100,20 @@ def folded_boxes(
     place = {member: number for number, (members, _) in enumerate(groups) for member in members}
     shown = []
     for members, name in groups:
-        first = boxes[min(members, key=lambda each: [int(n) for n in re.findall(r"\d+", boxes[each].row.path)])]
+        first = boxes[min(members, key=lambda member: [int(n) for n in re.findall(r"\d+", boxes[member].row.path)])]
         paths = re.sub(r"\s*\(\d+\s×\)$", "", name) if len(members) > 1 else ""
         shown.append(replace(first, times=len(members), paths=paths))
-    found: dict[tuple[int, int], Arrow] = {}
+    folded_arrows: dict[tuple[int, int], Arrow] = {}
     for (source, target), arrow in arrows.items():
         pair = place[source], place[target]
-        if pair in found:
-            found[pair].times += 1
-            found[pair].moved = max(found[pair].moved, arrow.moved, key=lambda moved: sum(moved.values()))
+        if pair in folded_arrows:
+            folded_arrows[pair].times += 1
+            folded_arrows[pair].moved = max(
+                folded_arrows[pair].moved, arrow.moved, key=lambda moved: sum(moved.values())
+            )
         elif pair[0] != pair[1]:
-            found[pair] = replace(arrow)
-    return tuple(shown), found
+            folded_arrows[pair] = replace(arrow)
+    return tuple(shown), folded_arrows
 
 
 def _told(box: Box) -> tuple[str, ...]:
@@ -136,9 +138,9 @@ def _arrows(
     lines = _Lines(graph, groups)
     loose = [0] * len(groups)
     for number, transfer in _transfers(graph, plan):
-        ends = lines.ends(transfer.tensor, number if transfer.settlement is None else -1)
+        ends = lines.ends(transfer.tensor, number if transfer.resharding is None else -1)
         arrow = lines.arrows.get(ends)
-        box = next((each for each in reversed(ends) if each >= 0), -1)
+        box = next((end for end in reversed(ends) if end >= 0), -1)
         for move in transfer.redistribution.moves:
             if move.collective and arrow is not None:
                 arrow.moved[move.collective] = arrow.moved.get(move.collective, 0) + move.local_bytes
@@ -153,7 +155,7 @@ class _Lines:
     def __init__(self, graph: OperatorGraph, groups: Sequence[OperatorGroup]) -> None:
         self.graph = graph
         self.box = {number: box for box, group in enumerate(groups) for number in group.operators}
-        self.maker = {tensor: number for number, each in enumerate(graph.operators) for tensor in each.results}
+        self.maker = {tensor: number for number, operator in enumerate(graph.operators) for tensor in operator.results}
         self.readers = graph.consumers()
         self.arrows: dict[tuple[int, int], Arrow] = {}
         for tensor, numbers in self.readers.items():
@@ -189,22 +191,22 @@ class _Lines:
     def _after(self, tensor: int, box: int) -> int:
         """The first box to which a tensor goes from this one, through marks at its exit; -1 for none."""
         waiting = [tensor]
-        for each in waiting:
-            for number in self.readers.get(each, ()):
+        for other_tensor in waiting:
+            for number in self.readers.get(other_tensor, ()):
                 if self.box.get(number, box) != box:
                     return self.box[number]
                 operator = self.graph.operators[number]
                 if is_identity(operator):
-                    waiting.append(operator.results[operator.operands.index(each)])
+                    waiting.append(operator.results[operator.operands.index(other_tensor)])
         return -1
 
 
 def _transfers(graph: OperatorGraph, plan: Plan) -> Iterable[tuple[int, Transfer]]:
     """Every transfer with the operator at which it happens; -1 at the start and at the end."""
     moved = schedule(graph, plan)
-    places: list[tuple[int, Sequence[Together]]] = [(-1, moved.at_start), (-1, moved.at_end)]
+    places: list[tuple[int, Sequence[TransferGroup]]] = [(-1, moved.at_start), (-1, moved.at_end)]
     places += [(n, (*moved.before[n], *moved.after[n])) for n in range(len(graph.operators))]
-    for number, togethers in places:
-        for together in togethers:
-            for transfer in together:
+    for number, transfer_groups in places:
+        for transfer_group in transfer_groups:
+            for transfer in transfer_group:
                 yield number, transfer

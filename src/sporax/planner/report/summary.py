@@ -1,9 +1,8 @@
-"""A plan for people: what is cut how, what travels, what every device holds.
+"""The summary of a plan: shardings, communication, and the memory of each device.
 
-`summarize` turns a graph and its plan into a `Summary`, a value with one row per operator the user wrote and per tensor that
-enters the step, and the totals. Its text is made by `sporax.planner.report.summary_text`.
-
-Axes of the mesh have letters (`sporax.planner.report.axis_names`).
+`summarize` turns a graph and its plan into a `Summary`, a value with one row per operator that the user wrote, one row
+per tensor that enters the step, and totals. `sporax.planner.report.summary_text` makes its text. Mesh axes have letters
+(`sporax.planner.report.axis_names`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.marks import GradientMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
-from sporax.planner.communication.transfers import Together
+from sporax.planner.communication.transfers import TransferGroup
 from sporax.planner.memory.peak import MemoryUse, Use, memory_of
 from sporax.planner.operators.groups import OperatorGroup, operator_groups
 from sporax.planner.report.axis_names import names_of
@@ -195,8 +194,10 @@ def summarize(graph: OperatorGraph, plan: Plan, search: SearchResult | None = No
     return summary if search is None else dataclasses.replace(summary, search=_search_row(search))
 
 
-def _search_row(found: SearchResult) -> SearchRow:
-    return SearchRow(found.method, found.cost_seconds, found.bound_seconds, found.optimal, found.seconds, found.unit)
+def _search_row(result: SearchResult) -> SearchRow:
+    return SearchRow(
+        result.method, result.cost_seconds, result.bound_seconds, result.optimal, result.seconds, result.unit
+    )
 
 
 class Summarizer:
@@ -241,7 +242,7 @@ class Summarizer:
             group.path,
             group.name,
             group.phase.value,
-            tuple(each.parts(self.plan.mesh) for each in group.inputs),
+            tuple(argument.parts(self.plan.mesh) for argument in group.inputs),
             group.given,
             tuple(map(self.layout, group.inputs)),
             tuple(map(self.layout, group.results)),
@@ -253,21 +254,21 @@ class Summarizer:
     def _tensors(self) -> tuple[TensorRow, ...]:
         trained = _trained(self.graph)
         rows = []
-        for each, kept in zip(self.graph.inputs, self.plan.inputs, strict=True):
-            if each.role is Role.CONSTANT:
+        for argument, kept in zip(self.graph.inputs, self.plan.inputs, strict=True):
+            if argument.role is Role.CONSTANT:
                 continue
-            spec = self.graph.tensors[each.tensor]
-            settled = self.plan.settled.get(each.tensor)
+            spec = self.graph.tensors[argument.tensor]
+            reshardings = self.plan.reshardings.get(argument.tensor)
             shape = kept.local_shape(spec.shape, self.plan.mesh)
-            is_state = each.role is Role.PARAMETER and bool(trained) and each.name not in trained
+            is_state = argument.role is Role.PARAMETER and bool(trained) and argument.name not in trained
             rows.append(
                 TensorRow(
-                    each.name,
-                    Role.STATE.value if is_state else each.role.value,
+                    argument.name,
+                    Role.STATE.value if is_state else argument.role.value,
                     spec.dtype,
                     spec.shape,
                     shape,
-                    self.layout(kept if settled is None else settled.placement),
+                    self.layout(kept if reshardings is None else reshardings.placement),
                     self.layout(kept),
                     math.prod(shape) * spec.itemsize,
                 )
@@ -275,7 +276,7 @@ class Summarizer:
         return tuple(rows)
 
     def _totals(self, rows: Sequence[OperatorRow], tensors: Sequence[TensorRow], flops: float) -> Totals:
-        whole = {each.name: self.graph.tensors[each.tensor].num_bytes for each in self.graph.inputs}
+        whole = {argument.name: self.graph.tensors[argument.tensor].num_bytes for argument in self.graph.inputs}
 
         def held(role: str) -> int:
             return sum(row.num_bytes for row in tensors if row.role == role)
@@ -293,7 +294,7 @@ class Summarizer:
             memory.peak_bytes,
             _uses(memory),
             flops,
-            _traffic(each for row in rows for each in row.collectives),
+            _traffic(collective for row in rows for collective in row.collectives),
         )
 
     def _loops(self) -> Iterable[str]:
@@ -313,15 +314,15 @@ def _uses(memory: MemoryUse) -> tuple[tuple[str, int], ...]:
 
 def _trained(graph: OperatorGraph) -> frozenset[str]:
     """Names of the parameters whose gradients are computed."""
-    marks = (each.mark for each in graph.walk())
+    marks = (operator.mark for operator in graph.walk())
     return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
 
 
-def _collectives(transfers: Iterable[tuple[Together, int]], mesh: DeviceMatrix) -> tuple[Collective, ...]:
+def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMatrix) -> tuple[Collective, ...]:
     """What a rank takes part in; transfers that travel together are one collective."""
     counts: dict[tuple[str, int, int], int] = {}
-    for together, times in transfers:
-        for moves in zip(*(each.redistribution.moves for each in together), strict=True):
+    for transfer_group, times in transfers:
+        for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
             if moves[0].collective:
                 key = moves[0].collective, num_parts(mesh, moves[0].axes), sum(move.local_bytes for move in moves)
                 counts[key] = counts.get(key, 0) + times
@@ -330,7 +331,7 @@ def _collectives(transfers: Iterable[tuple[Together, int]], mesh: DeviceMatrix) 
 
 def _traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
     totals: dict[str, tuple[int, int]] = {}
-    for each in collectives:
-        count, num_bytes = totals.get(each.kind, (0, 0))
-        totals[each.kind] = count + each.count, num_bytes + each.count * each.num_bytes
+    for collective in collectives:
+        count, num_bytes = totals.get(collective.kind, (0, 0))
+        totals[collective.kind] = count + collective.count, num_bytes + collective.count * collective.num_bytes
     return tuple(Traffic(kind, *total) for kind, total in sorted(totals.items()))

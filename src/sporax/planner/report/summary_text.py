@@ -1,7 +1,7 @@
-"""A plan's summary as tables of text.
+"""The summary of a plan as text tables.
 
-`sections` says what is shown, as strings; `plain_text` lays it out in columns. Terminals with colours get the same sections
-through `sporax.parallel.show_plan`.
+`sections` gives the tables as strings; `plain_text` lays them out in columns. `sporax.parallel.show_plan` shows the
+same sections in terminals with colours.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ def heading(summary: Summary) -> str:
 def sections(summary: Summary) -> tuple[Section, ...]:
     """What is shown, in order; empty tables are left out, and rows of layers that are cut alike are one, marked with (4 ×)."""
     prefix = common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
-    found = [
+    tables = [
         *(folded_section(_operators(summary, phase, title, prefix)) for phase, title in _PHASES.items()),
         folded_section(tensors_section(summary)),
         totals_section(summary),
         search_section(summary),
         notes_section(summary),
     ]
-    return tuple(_without_empty_columns(section) for section in found if section.rows)
+    return tuple(_without_empty_columns(section) for section in tables if section.rows)
 
 
 def folded_section(section: Section) -> Section:
     """The table with rows of layers that are cut alike as one."""
     rows = folded(section.rows)
-    said = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two alike, with the figures of one"
-    return replace(section, title=section.title + said, rows=rows)
+    remark = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two alike, with the figures of one"
+    return replace(section, title=section.title + remark, rows=rows)
 
 
 def page_width(environ: Mapping[str, str] | None = None) -> int:
@@ -152,7 +152,7 @@ def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
     path = row.path.removeprefix(prefix).lstrip(".")
     last = path.rpartition(".")[2]
     name = path if path and (last == row.name or not row.name) else f"{path} {row.name}".strip()
-    strategy = _some([str(each).replace(" ", "") for each in row.strategy])
+    strategy = _some([str(entry).replace(" ", "") for entry in row.strategy])
     arrow = f"{_some(row.inputs)} → {_some(row.results)}".strip() if row.inputs or row.results else ""
     return [
         name or ("update" if row.phase == "update" else "between operators"),
@@ -165,16 +165,19 @@ def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
 
 def _some(texts: Sequence[str]) -> str:
     """The first few: loops take and give dozens of tensors."""
-    told = texts if len(texts) <= _FEW else [*texts[: _FEW - 1], f"… {len(texts) - _FEW + 1} more"]
-    return " ".join(told)
+    shown = texts if len(texts) <= _FEW else [*texts[: _FEW - 1], f"… {len(texts) - _FEW + 1} more"]
+    return " ".join(shown)
 
 
 def collective_texts(row: OperatorRow) -> Iterable[str]:
     """Collectives of one kind among as many ranks, with their bytes in all."""
     totals: dict[tuple[str, int], tuple[int, int]] = {}
-    for each in row.collectives:
-        count, num_bytes = totals.get((each.kind, each.ranks), (0, 0))
-        totals[each.kind, each.ranks] = count + each.count, num_bytes + each.count * each.num_bytes
+    for collective in row.collectives:
+        count, num_bytes = totals.get((collective.kind, collective.ranks), (0, 0))
+        totals[collective.kind, collective.ranks] = (
+            count + collective.count,
+            num_bytes + collective.count * collective.num_bytes,
+        )
     for (kind, ranks), (count, num_bytes) in totals.items():
         times = f"{count} × " if count > 1 else ""
         yield f"{times}{kind} over {ranks}, {size_text(num_bytes)}"
@@ -209,7 +212,8 @@ def totals_section(summary: Summary) -> Section:
         ("predicted peak of memory", f"{size_text(totals.peak_bytes)} ({uses})"),
     ]
     rows += [
-        (each.kind, f"{each.count} per step, {size_text(each.num_bytes)} of a rank in all") for each in totals.traffic
+        (entry.kind, f"{entry.count} per step, {size_text(entry.num_bytes)} of a rank in all")
+        for entry in totals.traffic
     ]
     return Section("Each device", ("", ""), tuple(rows))
 
@@ -287,7 +291,7 @@ def _cut_left(cell: str, width: int) -> str:
 
 def _broken(cell: str, width: int) -> list[str]:
     """A cell in lines; layouts stay in one piece."""
-    whole = _LAYOUT.sub(lambda found: found.group().replace(" ", _HARD_SPACE), cell)
+    whole = _LAYOUT.sub(lambda match: match.group().replace(" ", _HARD_SPACE), cell)
     words = itertools.chain(*(_pieces(word, width) for word in whole.split(" ")))
     return [line.replace(_HARD_SPACE, " ") for line in textwrap.wrap(" ".join(words), width)] or [""]
 

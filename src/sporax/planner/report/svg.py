@@ -1,7 +1,7 @@
-"""Pictures of a plan as SVG: the operators and what travels between them, and memory over time.
+"""Pictures of a plan as SVG: operators with the communication between them, and memory over time.
 
-Forward operators go down on the left; the backward pass goes up beside them, each operator next to its forward one where there
-is room; the update stands on the right. Boxes have the colour of the layout of their result.
+Forward operators go down on the left. The backward pass goes up next to them, each operator beside its forward operator
+where there is room. The update is on the right. The colour of a box is the layout of its result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html import escape
 
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import Use, memory_over_time
 from sporax.planner.report.step_graph import Arrow, Box
 from sporax.planner.report.summary_text import cost_text, size_text
@@ -54,8 +54,8 @@ def operators_picture(boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arr
         for phase, column in _COLUMNS.items()
         if any(box.row.phase == phase for box in boxes)
     )
-    quiet = [_arrow(places, pair, each) for pair, each in arrows.items() if not each.moved]
-    loud = [_arrow(places, pair, each, label) for pair, each, label in _labelled(boxes, arrows)]
+    quiet = [_arrow(places, pair, arrow) for pair, arrow in arrows.items() if not arrow.moved]
+    loud = [_arrow(places, pair, entry, label) for pair, entry, label in _labelled(boxes, arrows)]
     drawn = [_box(box, place, colours[_cut(box)], slowest) for box, place in zip(boxes, places, strict=True)]
     key = "".join(
         f'<span class="key"><i style="background:{colour}"></i>{escape(layout)}</span>'
@@ -93,8 +93,8 @@ def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
 
 def _free(row: int, taken: Collection[int]) -> int:
     """The next row above that is free, else the next one below."""
-    ways = itertools.chain(range(row, -1, -1), itertools.count(row + 1))
-    return next(each for each in ways if each not in taken)
+    rows = itertools.chain(range(row, -1, -1), itertools.count(row + 1))
+    return next(candidate for candidate in rows if candidate not in taken)
 
 
 def _cut(box: Box) -> str:
@@ -108,8 +108,8 @@ def _cut(box: Box) -> str:
 def _colours(boxes: Sequence[Box]) -> dict[str, str]:
     """One per layout, as different as can be; grey for what is not cut."""
     layouts = sorted({_cut(box) for box in boxes} - {"whole", "not one tensor"})
-    found = {layout: _pastel((number * 137.5 + 210) % 360) for number, layout in enumerate(layouts)}
-    return {**found, "whole": "#e4e4e4", "not one tensor": "#fff"}
+    colours = {layout: _pastel((number * 137.5 + 210) % 360) for number, layout in enumerate(layouts)}
+    return {**colours, "whole": "#e4e4e4", "not one tensor": "#fff"}
 
 
 def _pastel(hue: float) -> str:
@@ -123,12 +123,12 @@ def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
     title = f"{_title(box)} ({box.times} ×)" if box.times > 1 else _title(box)
     layouts = f"{' '.join(row.inputs)} → {' '.join(row.results)}" if row.inputs or row.results else ""
     inside = layouts if len(layouts) <= _LETTERS else f"… → {' '.join(row.results)}"
-    told = [box.paths or row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
+    tooltip = [box.paths or row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
     if box.moved_bytes:
-        told.append(f"{size_text(box.moved_bytes)} travel inside of it, or are inputs and results of the step")
+        tooltip.append(f"{size_text(box.moved_bytes)} travel inside of it, or are inputs and results of the step")
     bar = _WIDTH * box.seconds / slowest if slowest else 0.0
     tags = [
-        f"<title>{escape(chr(10).join(filter(None, told)))}</title>",
+        f"<title>{escape(chr(10).join(filter(None, tooltip)))}</title>",
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" style="fill:{colour}" class="box"/>',
         f'<rect x="{x}" y="{y + _HEIGHT - 3}" width="{bar:.1f}" height="3" class="bar"/>',
         _text(x + 8, y + 18, _short(title), "name"),
@@ -143,8 +143,8 @@ def _title(box: Box) -> str:
     """The last name of the path, a number with the one before it, and the operator; ``"layers.0-59 Add"``."""
     *above, last = (box.paths or box.row.path).split(".")
     last = f"{above[-1]}.{last}" if above and last[:1].isdecimal() else last
-    told = last if last == box.row.name or not box.row.name else f"{last} {box.row.name}"
-    return told.strip() or "between operators"
+    title = last if last == box.row.name or not box.row.name else f"{last} {box.row.name}"
+    return title.strip() or "between operators"
 
 
 def _labelled(
@@ -152,23 +152,23 @@ def _labelled(
 ) -> Iterator[tuple[tuple[int, int], Arrow, int]]:
     """Arrows that carry collectives, with the number of the line beside their source on which their bytes are told."""
     lines = {number: 1 if box.moved_bytes else 0 for number, box in enumerate(boxes)}
-    for pair, each in arrows.items():
-        if each.moved:
-            yield pair, each, lines[pair[0]]
+    for pair, arrow in arrows.items():
+        if arrow.moved:
+            yield pair, arrow, lines[pair[0]]
             lines[pair[0]] += 1
 
 
 def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arrow, line: int = 0) -> str:
-    (column, row), (to_column, to_row) = (places[each] for each in pair)
-    (x, y), (to_x, to_y) = (_corner(places[each]) for each in pair)
+    (column, row), (to_column, to_row) = (places[entry] for entry in pair)
+    (x, y), (to_x, to_y) = (_corner(places[entry]) for entry in pair)
     middle = _HEIGHT / 2
     if column == to_column and abs(to_row - row) == 1:
         x = to_x = x + _WIDTH / 2
         y, to_y = (y + _HEIGHT, to_y) if to_row > row else (y, to_y + _HEIGHT)
         bends = ""
     elif column == to_column:
-        side, way = (x, -1) if column == 0 else (x + _WIDTH, 1)
-        bulge = side + way * min(16 + 7 * abs(to_row - row), 100)
+        side, row_ = (x, -1) if column == 0 else (x + _WIDTH, 1)
+        bulge = side + row_ * min(16 + 7 * abs(to_row - row), 100)
         x, to_x, y, to_y = side, side, y + middle, to_y + middle
         bends = f"C{bulge} {y} {bulge} {to_y} "
     else:
@@ -182,8 +182,8 @@ def _arrow(places: Sequence[tuple[int, int]], pair: tuple[int, int], arrow: Arro
     path += f'class="{"moves" if moved else "stays"}" marker-end="url(#tip)"/>'
     at_x, at_y = _corner(places[pair[0]])
     label = _text(at_x + _WIDTH + 4, at_y + 12 + 12 * line, size_text(arrow.moved_bytes), "bytes") if moved else ""
-    told = ": ".join(filter(None, (tensors, moved))) + (f" ({arrow.times} ×)" if arrow.times > 1 else "")
-    return f"<g><title>{escape(told)}</title>{path}{label}</g>"
+    tooltip = ": ".join(filter(None, (tensors, moved))) + (f" ({arrow.times} ×)" if arrow.times > 1 else "")
+    return f"<g><title>{escape(tooltip)}</title>{path}{label}</g>"
 
 
 def _corner(place: tuple[int, int]) -> tuple[float, float]:
@@ -199,7 +199,7 @@ def _short(text: str) -> str:
 
 def memory_picture(graph: OperatorGraph, plan: Plan) -> str:
     """What one device holds while the step runs, by use, as areas one upon the other; of loops, while one round runs."""
-    out = written_out(graph)
+    out = inline_loops(graph)
     graph, plan = out.graph, out.unfolded(plan)
     width, height, left, top = 1000, 220, 70, 24
     number = max(len(graph.operators), 1)
@@ -210,12 +210,12 @@ def memory_picture(graph: OperatorGraph, plan: Plan) -> str:
         above = [base + uses.get(use, 0) for base, (_, uses) in zip(below, steps, strict=True)]
         if above != below:
             times = [left + width * max(time, 0) / number for time, _ in steps] + [float(left + width)]
-            upper = _stairs(times, [top + height * (1 - each / peak) for each in above])
-            lower = _stairs(times, [top + height * (1 - each / peak) for each in below])[::-1]
+            upper = _stairs(times, [top + height * (1 - entry / peak) for entry in above])
+            lower = _stairs(times, [top + height * (1 - entry / peak) for entry in below])[::-1]
             corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in (*upper, *lower))
             tags.append(f'<polygon points="{corners}" style="fill:{colour}"><title>{use.value}</title></polygon>')
         below = above
-    backward = next((n for n, each in enumerate(graph.operators) if each.backward), None)
+    backward = next((n for n, operator in enumerate(graph.operators) if operator.backward), None)
     if backward is not None:
         x = left + width * backward / number
         tags.append(f'<path d="M{x:.1f} {top}V{top + height}" class="grid"/>')
@@ -225,7 +225,7 @@ def memory_picture(graph: OperatorGraph, plan: Plan) -> str:
     tags.append(_text(left, top + height + 18, "first operator", "layout"))
     tags.append(_text(left + width - 80, top + height + 18, "last operator", "layout"))
     key = "".join(
-        f'<span class="key"><i style="background:{each}"></i>{use.value}</span>' for use, each in _USES.items()
+        f'<span class="key"><i style="background:{entry}"></i>{use.value}</span>' for use, entry in _USES.items()
     )
     return f'<p class="keys">{key}</p><div class="scroll">{_svg(left + width + 20, height + 60, "".join(tags))}</div>'
 

@@ -41,8 +41,8 @@ def batched(operation: Operation) -> Rule:
         draft.passes((0,), "sum")
     draft.blocks(first.shape[first.num_dims - core :])  # part of the index space
     return draft.finish(
-        [dims(each.shape) for each in operation.operands],
-        [dims(each.shape) for each in operation.results],
+        [dims(operand.shape) for operand in operation.operands],
+        [dims(result.shape) for result in operation.results],
         flops_per_point=float(max(1, first.shape[-1] if first.shape else 1)),
     )
 
@@ -65,5 +65,5 @@ def _solve(operation: Operation, free_dim: int, matrix: Shape) -> Rule:
     rhs_dims: list[tuple[int, ...]] = [*batch, (), ()]
     rhs_dims[free_dim] = draft.map(rhs.shape[free_dim])
     draft.passes((len(operation.operands) - 1,), "sum")
-    others: list[Any] = [(*batch, *((),) * (each.num_dims - len(batch))) for each in operation.operands[:-1]]
+    others: list[Any] = [(*batch, *((),) * (operand.num_dims - len(batch))) for operand in operation.operands[:-1]]
     return draft.finish([*others, tuple(rhs_dims)], [tuple(rhs_dims)], flops_per_point=float(matrix[-1] ** 2))

@@ -25,7 +25,7 @@ def _index_operands(
     draft: Draft, contract: tuple[Any, Any], batch: tuple[Any, Any], whole: tuple[int, ...] = ()
 ) -> tuple[DimFactors, DimFactors, DimFactors]:
     """The two operands' dimensions and the batch indices; the lhs dimensions in `whole` stay whole."""
-    lhs_shape, rhs_shape = (each.shape for each in draft.operation.operands[:2])
+    lhs_shape, rhs_shape = (operand.shape for operand in draft.operation.operands[:2])
     rhs: list[tuple[int, ...]] = [() for _ in rhs_shape]
     lhs: list[tuple[int, ...]] = []
     contracted = dict(zip(contract[0], contract[1], strict=True))
@@ -87,7 +87,7 @@ def conv_general_dilated(operation: Operation) -> Rule:
     params = operation.params
     numbers = params["dimension_numbers"]
     lhs_spec, rhs_spec, out_spec = numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec
-    lhs_shape, rhs_shape = (each.shape for each in operation.operands)
+    lhs_shape, rhs_shape = (operand.shape for operand in operation.operands)
     out_shape = operation.results[0].shape
     draft = Draft(operation)
     groups, batch_groups = params["feature_group_count"], params["batch_group_count"]

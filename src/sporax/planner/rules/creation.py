@@ -51,7 +51,7 @@ def _free(operation: Operation, recipe: str) -> Rule:
         return {"shape": results[0]} if "shape" in operation.params else {}
 
     return draft.finish(
-        [((),) * each.num_dims for each in operation.operands],
+        [((),) * operand.num_dims for operand in operation.operands],
         [dims] * len(operation.results),
         recipe=recipe,
         adapt=adapt,

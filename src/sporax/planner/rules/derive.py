@@ -50,13 +50,13 @@ def nothing_cut(rule: Rule) -> Assignment:
 
 def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
     """Where the operands must lie, and where the results then lie."""
-    found = rule.placed.get(assignment)
-    if found is None:
-        found = rule.placed[assignment] = (
+    cached = rule.placed.get(assignment)
+    if cached is None:
+        cached = rule.placed[assignment] = (
             _placements(rule, assignment, rule.operands, rule.parts_of_operands),
             _placements(rule, assignment, rule.results, rule.parts_of_results),
         )
-    return found
+    return cached
 
 
 def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("sum",)) -> Iterator[Assignment]:
@@ -92,11 +92,11 @@ def propagate(
     so the caller compares `placements` of the answer with what it gave to see what would have to move.
     """
     chosen: list[Axes] = [()] * len(rule.factors)
-    known = [
+    decided = [
         *((rule.operands[number], placement) for number, placement in enumerate(operands) if placement),
         *((rule.results[number], placement) for number, placement in enumerate(results) if placement),
     ]
-    for dims, placement in known:
+    for dims, placement in decided:
         for indices, axes in zip(dims, placement.dims, strict=True):
             _take(rule, mesh, chosen, indices, axes)
     _pass_parts(rule, mesh, chosen, operands)
@@ -113,11 +113,11 @@ def local_operation(operation: Operation, rule: Rule, assignment: Assignment, me
     if reason:
         raise SporaxValueError(f"For '{operation.name}', the cut must be possible, but {reason}.")
     where, whence = placements(rule, assignment)
-    operands = tuple(_local(spec, each, mesh) for spec, each in zip(operation.operands, where, strict=True))
-    results = tuple(_local(spec, each, mesh) for spec, each in zip(operation.results, whence, strict=True))
+    operands = tuple(_local(spec, placement, mesh) for spec, placement in zip(operation.operands, where, strict=True))
+    results = tuple(_local(spec, entry, mesh) for spec, entry in zip(operation.results, whence, strict=True))
     params = operation.params
     if rule.adapt is not None:
-        shapes = tuple(each.shape for each in operands), tuple(each.shape for each in results)
+        shapes = tuple(operand.shape for operand in operands), tuple(result.shape for result in results)
         params = {**params, **rule.adapt(operation, *shapes)}
     return Operation(operation.name, operands, results, params)
 
@@ -136,7 +136,7 @@ def local_flops(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float
 def local_bytes(operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> int:
     """Bytes that one rank reads and writes."""
     local = local_operation(operation, rule, assignment, mesh)
-    return sum(each.num_bytes for each in (*local.operands, *local.results))
+    return sum(result.num_bytes for result in (*local.operands, *local.results))
 
 
 def exchanged_bytes(operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> int:
@@ -179,7 +179,7 @@ def _mixed_reductions(rule: Rule, assignment: Assignment) -> bool:
 def _placements(
     rule: Rule, assignment: Assignment, tensors: Sequence[DimFactors], parts: Sequence[Sequence[int]]
 ) -> tuple[Placement, ...]:
-    return tuple(_placement(rule, assignment, *each) for each in zip(tensors, parts, strict=True))
+    return tuple(_placement(rule, assignment, *entry) for entry in zip(tensors, parts, strict=True))
 
 
 def _placement(rule: Rule, assignment: Assignment, dims: DimFactors, parts: Sequence[int]) -> Placement:

@@ -186,8 +186,8 @@ def _whole_along(operation: Operation, axis: int) -> Rule:
     def dims(tensor: Shape) -> DimFactors:
         return tuple(shared[dim] if dim != axis else draft.blocked(size) for dim, size in enumerate(tensor))
 
-    operands = [dims(each.shape) for each in operation.operands]
-    return _finish(draft, operands, [dims(each.shape) for each in operation.results])
+    operands = [dims(operand.shape) for operand in operation.operands]
+    return _finish(draft, operands, [dims(result.shape) for result in operation.results])
 
 
 def pad(operation: Operation) -> Rule:

@@ -74,7 +74,7 @@ def elementwise(operation: Operation) -> Rule:
     draft = Draft(operation)
     dims = _shared(draft)
     name = operation.name
-    if name in ALL_TOGETHER and all(each.shape == operation.results[0].shape for each in operation.operands):
+    if name in ALL_TOGETHER and all(operand.shape == operation.results[0].shape for operand in operation.operands):
         draft.passes(range(len(operation.operands)), *ALL_TOGETHER[name])
     if name in ONE_OPERAND:
         draft.passes((0,), *ONE_OPERAND[name])
@@ -112,7 +112,7 @@ def convert(operation: Operation) -> Rule:
 def side_by_side(operation: Operation) -> Rule:
     """Several tensors pass through side by side, each with dimensions of its own."""
     draft = Draft(operation)
-    dims = [draft.maps(each.shape) for each in operation.operands]
+    dims = [draft.maps(operand.shape) for operand in operation.operands]
     for number in range(len(dims)):
         draft.passes((number,), *MOVABLE, results=(number,))
     return draft.finish(dims, dims, flops_per_point=0.0)
@@ -122,9 +122,9 @@ def leading(operation: Operation) -> Rule:
     """The dimensions that all tensors share from the left are mapped; what follows stays whole."""
     draft = Draft(operation)
     tensors = (*operation.operands, *operation.results)
-    num_shared = min(each.num_dims for each in tensors)
+    num_shared = min(tensor.num_dims for tensor in tensors)
     shared = draft.maps(tensors[0].shape[:num_shared])
-    dims = [(*shared, *draft.blocks(each.shape[num_shared:])) for each in tensors]
+    dims = [(*shared, *draft.blocks(tensor.shape[num_shared:])) for tensor in tensors]
     num_operands = len(operation.operands)
     adapt = _local_key_shape if operation.name == "random_split" else None
     return draft.finish(dims[:num_operands], dims[num_operands:], adapt=adapt, flops_per_point=0.0)
@@ -142,7 +142,9 @@ def _shared(draft: Draft) -> DimFactors:
 
 def _finish(draft: Draft, dims: DimFactors) -> Rule:
     operation = draft.operation
-    operands: Sequence[DimFactors] = [_of_operand(each, operation.results[0], dims) for each in operation.operands]
+    operands: Sequence[DimFactors] = [
+        _of_operand(operand, operation.results[0], dims) for operand in operation.operands
+    ]
     flops = COSTLY_FLOPS if operation.name in _COSTLY else 0.0 if operation.name in ONE_OPERAND else 1.0
     return draft.finish(operands, [dims] * len(operation.results), flops_per_point=flops)
 

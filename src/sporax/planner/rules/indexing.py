@@ -103,7 +103,7 @@ def _stays_inside(operation: Operation) -> bool:
 def scatter(operation: Operation) -> Rule:
     """Window dimensions written whole and the dimension pointed into are mapped; update dimensions are reduced."""
     numbers = operation.params["dimension_numbers"]
-    operand_shape, index_shape, update_shape = (each.shape for each in operation.operands)
+    operand_shape, index_shape, update_shape = (operand.shape for operand in operation.operands)
     draft = Draft(operation)
     reduction = SCATTER_REDUCTION.get(operation.name, "")
     batching = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))

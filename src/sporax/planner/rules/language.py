@@ -224,12 +224,12 @@ class Rule:
         def tensor(dims: DimFactors) -> str:
             return " ".join(_dim_text(dim) for dim in dims)
 
-        def factor(number: int, each: Factor) -> str:
-            where = f" {each.operands}" if each.kind is Kind.PARTIAL else f" {_letter(number)}={each.size}"
-            return f"{each.kind.value}{where}{' ' + each.reduction if each.reduction else ''}"
+        def factor(number: int, entry: Factor) -> str:
+            where = f" {entry.operands}" if entry.kind is Kind.PARTIAL else f" {_letter(number)}={entry.size}"
+            return f"{entry.kind.value}{where}{' ' + entry.reduction if entry.reduction else ''}"
 
         statement = f"{', '.join(map(tensor, self.operands))} -> {', '.join(map(tensor, self.results))}"
-        return f"{statement} ({', '.join(factor(n, each) for n, each in enumerate(self.factors))})"
+        return f"{statement} ({', '.join(factor(n, entry) for n, entry in enumerate(self.factors))})"
 
 
 class Draft:
@@ -302,8 +302,8 @@ def replicate(operation: Operation, reason: str, flops_per_point: float = 0.0) -
     """The rule that cuts nothing, for a `reason` that plans report."""
     return Rule(
         (),
-        tuple(((),) * each.num_dims for each in operation.operands),
-        tuple(((),) * each.num_dims for each in operation.results),
+        tuple(((),) * operand.num_dims for operand in operation.operands),
+        tuple(((),) * result.num_dims for result in operation.results),
         flops_per_point=flops_per_point,
         opaque=reason,
     )

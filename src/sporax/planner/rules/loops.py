@@ -37,7 +37,7 @@ def edge(operation: Operation) -> Rule:
     """Tensors of one shape that lie alike; a branch's number stands beside them."""
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
-    operands = [dims if each.num_dims else () for each in operation.operands]
+    operands = [dims if operand.num_dims else () for operand in operation.operands]
     if operation.name != JOIN:
         draft.passes(range(len(operands)), *MOVABLE)
     return draft.finish(operands, [dims], flops_per_point=0.0)

@@ -64,9 +64,9 @@ class Statement:
             SporaxValueError: the operation has other numbers of tensors or dimensions, sizes contradict each other, or a
                 name in `reduce` or `blocked` is not an index of the right sort.
         """
-        operands = _expand(self, self.operands, [each.shape for each in operation.operands])
-        results = _expand(self, self.results, [each.shape for each in operation.results])
-        shapes = [each.shape for each in (*operation.operands, *operation.results)]
+        operands = _expand(self, self.operands, [operand.shape for operand in operation.operands])
+        results = _expand(self, self.results, [result.shape for result in operation.results])
+        shapes = [result.shape for result in (*operation.operands, *operation.results)]
         sizes = _sizes(self, (*operands, *results), shapes)
         kept = {name for term in results for dim in term for name in dim}
         _check_names(self, sizes, kept, reduce or {}, blocked)
@@ -139,14 +139,14 @@ def _sizes(statement: Statement, terms: Sequence[Term], shapes: Sequence[tuple[i
         pending.remove((dim, size))
         if not dim:
             continue
-        known = math.prod(sizes[name] for name in dim if name in sizes)
+        product = math.prod(sizes[name] for name in dim if name in sizes)
         unknown = [name for name in dim if name not in sizes]
-        if size % known or (not unknown and size != known):
+        if size % product or (not unknown and size != product):
             raise SporaxValueError(
-                f"For 'rule', the index {''.join(dim)} of '{statement.text}' must have one size, but got {known} and {size}."
+                f"For 'rule', the index {''.join(dim)} of '{statement.text}' must have one size, but got {product} and {size}."
             )
         if unknown:
-            sizes[unknown[0]] = size // known
+            sizes[unknown[0]] = size // product
     return sizes
 
 

@@ -34,7 +34,7 @@ def _ordered(operation: Operation, axis: int) -> Rule:
     points = tuple(index for indices in dims for index in indices)
     return draft.finish(
         [dims] * len(operation.operands),
-        [result(each.shape) for each in operation.results],
+        [result(other_result.shape) for other_result in operation.results],
         flops_per_point=math.log2(max(2, shape[axis])),
         points=points,
     )

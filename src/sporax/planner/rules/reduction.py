@@ -94,5 +94,5 @@ def _reduce(operation: Operation, reduction: str, reduced: tuple[int, ...], pass
     if passes:
         draft.passes((0,), reduction)
     result = tuple(indices for dim, indices in enumerate(dims) if dim not in reduced)
-    operands = [dims if each.num_dims == len(dims) else () for each in operation.operands]
+    operands = [dims if operand.num_dims == len(dims) else () for operand in operation.operands]
     return draft.finish(operands, [result] * len(operation.results))

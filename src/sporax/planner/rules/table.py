@@ -229,11 +229,11 @@ def entry_for(name: str) -> Entry:
 
     A custom call is looked up by its full name and then by what stands before the colon; an unknown primitive is opaque.
     """
-    found = _registered.get(name) or _KNOWN.get(name)
-    if found is None and ":" in name:
+    entry = _registered.get(name) or _KNOWN.get(name)
+    if entry is None and ":" in name:
         name = name.partition(":")[0]
-        found = _registered.get(name) or _KNOWN.get(name)
-    return found or Entry(
+        entry = _registered.get(name) or _KNOWN.get(name)
+    return entry or Entry(
         "unknown", Behaviour.OPAQUE, None, "it is unknown to the planner; sporax.planner.rules.register tells it"
     )
 
@@ -245,14 +245,14 @@ def rule_for(operation: Operation) -> Rule:
     """
     key = operation.name, operation.operands, operation.results, tuple(operation.params.items())
     try:
-        found = _remembered.get(key)
+        cached = _remembered.get(key)
     except TypeError:  # a parameter that cannot be hashed
         return _make_rule(operation)
-    if found is None:
+    if cached is None:
         if len(_remembered) >= _MOST_REMEMBERED:
             _remembered.clear()
-        found = _remembered[key] = _make_rule(operation)
-    return found
+        cached = _remembered[key] = _make_rule(operation)
+    return cached
 
 
 def _make_rule(operation: Operation) -> Rule:

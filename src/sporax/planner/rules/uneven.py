@@ -14,7 +14,7 @@ from sporax.planner.rules.language import DimFactors, Draft, Operation, Rule, Sh
 
 def part_lookup(operation: Operation) -> Rule:
     """Blocks, fields and results of one part go together; other dimensions are mapped."""
-    table, indices = (each.shape for each in operation.operands)
+    table, indices = (operand.shape for operand in operation.operands)
     draft = Draft(operation)
     blocks, fields = _by_part(draft, operation, table[0], indices[-1])
     before, columns = draft.maps(indices[:-1]), draft.maps(table[1:])

@@ -1,10 +1,17 @@
-"""Searches for plans.
+"""Searches for plans: one candidate per decision, least predicted time, within the memory of a device.
 
-The story, file by file: `operators` and `menu` say what can be cut and how; `bundles` finds the decisions of a graph, `choices`
-what each can choose, `moving` what moves cost, and `problem` puts them together; `ilp`, `dynamic`, `recursive`, `seeds` and
-`blocks` search (`deciding`, `elimination`, `repeats`, `tying`, `certificate`, `limit`, `usage`, `transients`, `measuring`,
-`regions`, `fitting` are their tools; `order`, `written` and `surely` say what every plan needs, `bounding` asks what that proves)
-and `alternatives` goes on to the next best; `assemble` makes the plan and `result` says what is known.
+Problem: `operator_rules` and `search_space` say how one operator may be sharded; `decisions` finds what there is to
+decide in a graph; `candidates` lists the candidates of each decision; `resharding_cost` prices resharding; `problem`
+puts them together.
+
+Searches: `ilp`, `dynamic`, `recursive`, `sharding_propagation` and `block_search`. Their tools: `message_passing`,
+`bucket_elimination`, `repeated_blocks`, `block_tying`, `local_search`, `large_neighborhood`.
+
+Memory: `memory_limit` fits a plan into a limit, by `resident_memory` and `transient_memory`; `memory_lower_bound` (with
+`partial_order` and `materialization`) bounds what every plan needs, and `bound_problem` gives that to the solver.
+
+Results: `plan_assembly` makes the plan, `lower_bound` certifies it, `result` is what a search returns, `alternatives`
+lists the next best plans.
 """
 
 import gc
@@ -83,8 +90,8 @@ def search(
         raise SporaxValueError(f"For 'search', 'mode' must be one of {(*SHORT_NAMES, *MODES)}, but got '{mode}'.")
     options = options or SearchOptions()
     with _uncollected(), doing(f"search ({name})"):
-        found = MODES[name](graph, mesh, model, options)
-    return replace(found, unit=unit_of(model), options=options)
+        result = MODES[name](graph, mesh, model, options)
+    return replace(result, unit=unit_of(model), options=options)
 
 
 @contextmanager

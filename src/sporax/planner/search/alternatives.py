@@ -1,12 +1,17 @@
-"""The best plans, not only the best one: what else could be done, and what it would cost.
+"""The k best plans, and plans that trade time for memory.
 
-Plans often differ in nothing that a person would call a difference, so what counts are the heaviest operators. The best plan
-splits all others into parts: those that cut the heaviest operator in another way, those that agree on it and cut the next one in
-another way, and so on. The best of every part is found like the best of all; the cheapest of these is next, and splits its part
-again (Lawler 1972). All parts share one problem, reduced to what the heaviest operators depend on, and one bound: messages say
-what no plan of a part is below, and only parts that may hold the next plan are decided.
+Problem: many plans differ only in details that do not matter to a person. So two plans count as different only if they
+shard one of the heaviest operators differently.
 
-`trade_offs` asks another question: what a plan costs that needs less memory.
+Method: Lawler's partition. The best plan splits the remaining search space into disjoint subspaces: plans that shard
+the heaviest operator differently, plans that agree on it and shard the next one differently, and so on. The cheapest of
+the best plans of all subspaces is the next result, and its subspace is split again. All subspaces share one reduced
+problem. A TRW-S bound per subspace tells which ones can contain the next plan, so only these are solved.
+
+`trade_offs` computes points of the Pareto front of time and memory.
+
+Reference: E. L. Lawler, "A procedure for computing the K best solutions to discrete optimization problems", Management
+Science 18 (1972).
 """
 
 from __future__ import annotations
@@ -26,20 +31,20 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
-from sporax.planner.loops.inline import written_out
+from sporax.planner.loops.inline import inline_loops
 from sporax.planner.report.progress import doing
 from sporax.planner.search.dynamic import decided
-from sporax.planner.search.local_search import Fitted, cheapened, measured, shrunk
+from sporax.planner.search.local_search import MeasuredPlan, measured, reduce_cost, reduce_memory
 from sporax.planner.search.loop_bodies import inside_loops
 from sporax.planner.search.memory_heuristic import cheapest
-from sporax.planner.search.memory_limit import beside, fit, smallest, solve_within
-from sporax.planner.search.message_passing import Improver, choose, choose_within, settle
+from sporax.planner.search.memory_limit import fit, smallest, solve_within, unmodelled_bytes
+from sporax.planner.search.message_passing import CoordinateDescent, choose, choose_within, converge
 from sporax.planner.search.plan_assembly import plan_of
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
-from sporax.planner.search.resident_memory import usage
+from sporax.planner.search.resident_memory import resident_usage
 from sporax.planner.search.result import SearchResult
 from sporax.planner.search.sharding_propagation import heaviest_first
-from sporax.planner.search.transient_memory import brought
+from sporax.planner.search.transient_memory import transient_usage
 from sporax.planner.solver.coordinate_descent import descend
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Booleans, Floats
@@ -67,7 +72,7 @@ Allowed = Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Part:
+class _Subspace:
     """The plans that are allowed.
 
     Attributes:
@@ -96,7 +101,7 @@ def alternatives(
     count: int = 3,
     decisions: int = 6,
     seconds: float = SECONDS,
-    known: Plan | None = None,
+    incumbent: Plan | None = None,
 ) -> tuple[SearchResult, ...]:
     """The `count` cheapest plans of which any two cut one of the heaviest operators in different ways, the cheapest first.
 
@@ -123,8 +128,8 @@ def alternatives(
         raise SporaxValueError(
             f"For 'alternatives', 'count' and 'decisions' must be at least 1, but got {count} and {decisions}."
         )
-    known = None if known is None else written_out(graph).unfolded(known)
-    return _alternatives(graph, mesh, model, options or SearchOptions(), count, decisions, seconds, known)
+    incumbent = None if incumbent is None else inline_loops(graph).unfolded(incumbent)
+    return _alternatives(graph, mesh, model, options or SearchOptions(), count, decisions, seconds, incumbent)
 
 
 @inside_loops
@@ -136,31 +141,31 @@ def _alternatives(
     count: int,
     decisions: int,
     seconds: float,
-    known: Plan | None,
+    incumbent: Plan | None,
 ) -> tuple[SearchResult, ...]:
     start = time.monotonic()
     problem = ProblemBuilder(graph, mesh, model, options).build()
-    parts = _Parts(problem, heaviest_first(problem)[:decisions], time.monotonic() + seconds, known)
-    found = parts.cheapest(count)
-    least = found[0].seconds if found[0].proven else None
-    told = {**problem.statistics(), "parts": parts.proven, "cut_short": parts.cut_short}
+    subspaces = _Subspaces(problem, heaviest_first(problem)[:decisions], time.monotonic() + seconds, incumbent)
+    subspaces_found = subspaces.cheapest(count)
+    least = subspaces_found[0].seconds if subspaces_found[0].proven else None
+    statistics = {**problem.statistics(), "parts": subspaces.proven, "cut_short": subspaces.cut_short}
     return tuple(
         SearchResult(
-            plan_of(problem, part.chosen),
+            plan_of(problem, subspace.chosen),
             "alternatives",
-            part.seconds,
+            subspace.seconds,
             least,
-            least is not None and part.seconds <= least * (1 + OPTIMALITY_TOLERANCE),
+            least is not None and subspace.seconds <= least * (1 + OPTIMALITY_TOLERANCE),
             time.monotonic() - start,
-            {**told, "rank": rank, "proven": int(part.proven)},
+            {**statistics, "rank": rank, "proven": int(subspace.proven)},
             unit_of(model),
             options,
         )
-        for rank, part in enumerate(found)
+        for rank, subspace in enumerate(subspaces_found)
     )
 
 
-class _Parts:
+class _Subspaces:
     """The plans of a problem, part by part.
 
     Args:
@@ -170,52 +175,56 @@ class _Parts:
         known: a plan of the problem.
     """
 
-    def __init__(self, problem: Problem, heavy: Sequence[int], deadline: float, known: Plan | None) -> None:
-        self.problem, self.heavy, self.deadline, self.known = problem, heavy, deadline, known
+    def __init__(self, problem: Problem, heavy: Sequence[int], deadline: float, incumbent: Plan | None) -> None:
+        self.problem, self.heavy, self.deadline, self.known = problem, heavy, deadline, incumbent
         self.proven, self.cut_short = 0, 0
         graph = problem.cost_graph()
         network = Network.of(graph, Timeline.of(graph.intervals))
         self.core = Core.of(reduce(network, kept=frozenset(heavy)))
         self.place = {node: number for number, node in enumerate(self.core.nodes.tolist())}
 
-    def cheapest(self, count: int) -> list[_Part]:
+    def cheapest(self, count: int) -> list[_Subspace]:
         """The best plans of parts, the cheapest first. One that stands behind an unproven part is not proven either."""
-        waiting = [self._decided(_Part(-math.inf, (), False, -math.inf, {}))]
-        found: list[_Part] = []
+        waiting = [self._decided(_Subspace(-math.inf, (), False, -math.inf, {}))]
+        best: list[_Subspace] = []
         sure = True
-        while waiting and len(found) < count:
-            part = heapq.heappop(waiting)
-            if not part.chosen:
-                with doing(f"alternative plans, {len(found)} of {count} found"):
-                    part = self._decided(part)
-                if math.isfinite(part.seconds):
-                    heapq.heappush(waiting, part)
+        while waiting and len(best) < count:
+            subspace = heapq.heappop(waiting)
+            if not subspace.chosen:
+                with doing(f"alternative plans, {len(best)} of {count} found"):
+                    subspace = self._decided(subspace)
+                if math.isfinite(subspace.seconds):
+                    heapq.heappush(waiting, subspace)
                 continue
-            sure = sure and part.proven and all(each.bound >= part.seconds or each.proven for each in waiting)
-            found.append(replace(part, proven=sure))
-            for rest in self._rest(part) if len(found) < count else ():
-                known = sorted(each.seconds for each in (*found, *waiting) if each.chosen)
-                heapq.heappush(waiting, self._looked_at(rest, known[count - 1] if len(known) >= count else math.inf))
-        return sorted(found)
+            sure = (
+                sure
+                and subspace.proven
+                and all(tensor.bound >= subspace.seconds or tensor.proven for tensor in waiting)
+            )
+            best.append(replace(subspace, proven=sure))
+            for rest in self._split(subspace) if len(best) < count else ():
+                costs = sorted(tensor.seconds for tensor in (*best, *waiting) if tensor.chosen)
+                heapq.heappush(waiting, self._looked_at(rest, costs[count - 1] if len(costs) >= count else math.inf))
+        return sorted(best)
 
-    def _rest(self, part: _Part) -> Iterator[_Part]:
+    def _split(self, subspace: _Subspace) -> Iterator[_Subspace]:
         """What is left of a part without the choices of its best plan, split by the first decision that is another."""
-        allowed = dict(part.allowed)
+        allowed = dict(subspace.allowed)
         for node in self.heavy:
             before = allowed.get(node, range(len(self.problem.costs[node])))
-            others = [each for each in before if each != part.chosen[node]]
+            others = [earlier for earlier in before if earlier != subspace.chosen[node]]
             if others:
-                yield _Part(part.bound, (), False, part.bound, {**allowed, node: others}, part.chosen)
-            allowed[node] = (part.chosen[node],)
+                yield _Subspace(subspace.bound, (), False, subspace.bound, {**allowed, node: others}, subspace.chosen)
+            allowed[node] = (subspace.chosen[node],)
 
-    def _looked_at(self, part: _Part, enough: float) -> _Part:
+    def _looked_at(self, subspace: _Subspace, enough: float) -> _Subspace:
         """The part with a bound by messages, and with its best plan where they prove one; `enough` is a bound that is.
 
         They begin with what they have said of all plans, and hear of a price on what is not allowed.
         """
         messages, start = self._messages
         messages.messages[:] = start
-        costs, bound = self._priced(part.allowed), -math.inf
+        costs, bound = self._restricted_costs(subspace.allowed), -math.inf
         for number in range(_LOOKS if time.monotonic() < self.deadline else 0):
             bound = max(bound, self.core.constant + max(messages.sweep(costs)))
             if bound / self.problem.scale >= enough:
@@ -223,49 +232,49 @@ class _Parts:
             if number % _LOOKS_PER_CHOICE == _LOOKS_PER_CHOICE - 1:
                 choice = descend(self.core, messages.decode(costs), costs)
                 if self.core.cost(choice) <= bound * (1 + OPTIMALITY_TOLERANCE):
-                    return self._fitted(part, self.core.expand(choice).tolist(), True)
-        below = max(part.bound, bound / self.problem.scale)
-        return replace(part, seconds=below, bound=below)
+                    return self._fitted(subspace, self.core.expand(choice).tolist(), True)
+        below = max(subspace.bound, bound / self.problem.scale)
+        return replace(subspace, seconds=below, bound=below)
 
     @cached_property
     def _messages(self) -> tuple[MessagePassing, Floats]:
         """Messages, and what they say where everything is allowed."""
         messages = MessagePassing(self.core)
-        settle(messages)
+        converge(messages)
         return messages, messages.messages.copy()
 
-    def _priced(self, allowed: Allowed) -> Floats:
+    def _restricted_costs(self, allowed: Allowed) -> Floats:
         """[strategies] costs of the core, with more than all of a plan on what is not allowed."""
         costs = self.core.costs.copy()
         for node, candidates in allowed.items():
             place = self.place[node]
             mine = costs[self.core.offsets[place] : self.core.offsets[place + 1]]
-            mine[~self._among(node, candidates)] += self._dear
+            mine[~self._among(node, candidates)] += self._prohibitive_cost
         return costs
 
     @cached_property
-    def _dear(self) -> float:
+    def _prohibitive_cost(self) -> float:
         return 10 * self.problem.seconds(choose(self.problem.cost_graph())) * self.problem.scale
 
     def _among(self, node: int, candidates: Sequence[int]) -> Booleans:
         """[strategies] which strategies of the core are candidates."""
         return np.isin(self.core.strategies(self.place[node]), np.array(candidates))
 
-    def _decided(self, part: _Part) -> _Part:
+    def _decided(self, subspace: _Subspace) -> _Subspace:
         """The part with its best plan; after the deadline, or where that does not fit the memory, with a good one."""
         left = self.deadline - time.monotonic()
-        exact = self._exactly(part.allowed, _SHARE * left) if left > 0 else None
-        return self._fitted(part, *(exact or (self._roughly(part.allowed, part.near), False)))
+        exact = self._exactly(subspace.allowed, _SHARE * left) if left > 0 else None
+        return self._fitted(subspace, *(exact or (self._roughly(subspace.allowed, subspace.near), False)))
 
-    def _fitted(self, part: _Part, chosen: list[int] | None, proven: bool) -> _Part:
+    def _fitted(self, subspace: _Subspace, chosen: list[int] | None, proven: bool) -> _Subspace:
         """The part with a plan, or with another one that fits the memory where that does not."""
         problem, limit = self.problem, self.problem.options.memory_bytes
         if chosen is not None and limit is not None and measured(problem, chosen).peak_bytes > limit:
-            chosen, proven = self._fitting(part.allowed, part.near, limit), False
+            chosen, proven = self._fitting(subspace.allowed, subspace.near, limit), False
         self.proven += proven
         self.cut_short += not proven
         seconds = math.inf if chosen is None else problem.seconds(chosen)
-        return replace(part, seconds=seconds, chosen=tuple(chosen or ()), proven=proven)
+        return replace(subspace, seconds=seconds, chosen=tuple(chosen or ()), proven=proven)
 
     def _exactly(self, allowed: Allowed, seconds: float) -> tuple[list[int] | None, bool]:
         """The best plan of a part, memory aside, and whether that is proven; None where there is none."""
@@ -282,17 +291,17 @@ class _Parts:
         """A plan of a part: one that is near, with the decision that must change, and others as they then like it."""
         if not near:
             return choose(self.problem.cost_graph())
-        chosen, improver = [*near], self._improver
+        chosen, descent = [*near], self._descent
         for node, candidates in allowed.items():
             if chosen[node] not in candidates:
-                prices = improver.prices(node, chosen)[list(candidates)]
-                chosen[node] = candidates[int(prices.argmin())]
-        improver.improve(chosen, frozenset(allowed))
+                candidate_costs = descent.candidate_costs(node, chosen)[list(candidates)]
+                chosen[node] = candidates[int(candidate_costs.argmin())]
+        descent.improve(chosen, frozenset(allowed))
         return chosen
 
     @cached_property
-    def _improver(self) -> Improver:
-        return Improver(self.problem)
+    def _descent(self) -> CoordinateDescent:
+        return CoordinateDescent(self.problem)
 
     def _fitting(self, allowed: Allowed, near: Sequence[int], limit: int) -> list[int] | None:
         """A plan of a part that fits the memory, if one was found.
@@ -303,32 +312,32 @@ class _Parts:
         if not allowed:
             return _fitting_one(self.problem, limit, self.known, _SHARE * (self.deadline - time.monotonic())).chosen
         rough = measured(self.problem, self._roughly(allowed, near))
-        found = [rough] if rough.peak_bytes <= limit and math.isfinite(self.problem.seconds(rough.chosen)) else []
+        plans = [rough] if rough.peak_bytes <= limit and math.isfinite(self.problem.seconds(rough.chosen)) else []
         if time.monotonic() < self.deadline:
-            costs = [each.copy() for each in self.problem.costs]
+            costs = [costs_of.copy() for costs_of in self.problem.costs]
             for node, candidates in allowed.items():
-                costs[node][[each for each in range(len(costs[node])) if each not in candidates]] = np.inf
-            known = usage(self.problem)
-            reserve = beside(self.problem, measured(self.problem, near), known)
+                costs[node][[number for number in range(len(costs[node])) if number not in candidates]] = np.inf
+            usage = resident_usage(self.problem)
+            reserve = unmodelled_bytes(self.problem, measured(self.problem, near), usage)
             narrowed = self.problem.with_costs(costs)
-            fitted = fit(narrowed, limit, _choose, _ROUNDS, reserve, known)
-            if fitted is None and not found and time.monotonic() < self.deadline:
+            fitted = fit(narrowed, limit, _choose, _ROUNDS, reserve, usage)
+            if fitted is None and not plans and time.monotonic() < self.deadline:
                 fitted = _within(narrowed, limit)
-            found += [fitted] if fitted is not None else []
-        best = min(found, key=lambda each: self.problem.seconds(each.chosen), default=None)
+            plans += [fitted] if fitted is not None else []
+        best = min(plans, key=lambda item: self.problem.seconds(item.chosen), default=None)
         return None if best is None else best.chosen
 
 
 _choose = partial(choose_within, sweeps=_SWEEPS)
 
 
-def _fitting_one(problem: Problem, limit: int, known: Plan | None, seconds: float) -> Fitted:
+def _fitting_one(problem: Problem, limit: int, incumbent: Plan | None, seconds: float) -> MeasuredPlan:
     """A good plan that fits the memory: the known one, if it does, or one that is looked for.
 
     Raises:
         SporaxRuntimeError: nothing fits.
     """
-    chosen = None if known is None else _choice_of(problem, known)
+    chosen = None if incumbent is None else _choice_of(problem, incumbent)
     fitted = None if chosen is None else measured(problem, chosen)
     if fitted is not None and fitted.peak_bytes <= limit:
         return fitted
@@ -337,14 +346,18 @@ def _fitting_one(problem: Problem, limit: int, known: Plan | None, seconds: floa
 
 def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
     """The choice that a plan was made of; None where it was not made of this problem's candidates."""
-    inputs = {each.tensor: where for each, where in zip(problem.graph.inputs, plan.inputs, strict=True)}
+    inputs = {argument.tensor: where for argument, where in zip(problem.graph.inputs, plan.inputs, strict=True)}
     costs = []
     for number, (choices, mine) in enumerate(zip(problem.choices, problem.costs, strict=True)):
         planned = [plan.operators[number] for number in choices.operators]
-        wanted = [(each.assignment, each.operands, each.results) for each in planned]
+        wanted = [(entry.assignment, entry.operands, entry.results) for entry in planned]
         same = np.array([[step[:3] for step in steps] == wanted for steps in choices.steps] or [True] * len(mine))
-        for tensor in (each for each in choices.lies if each in inputs and problem.bundles.node_of[each] == number):
-            same &= np.array([where == inputs[tensor] for where in choices.lies[tensor]])
+        for tensor in (
+            tensor_placement
+            for tensor_placement in choices.tensor_placements
+            if tensor_placement in inputs and problem.decisions.node_of[tensor_placement] == number
+        ):
+            same &= np.array([where == inputs[tensor] for where in choices.tensor_placements[tensor]])
         if not same.any():
             return None
         costs.append(np.where(same, mine, np.inf))
@@ -352,10 +365,13 @@ def _choice_of(problem: Problem, plan: Plan) -> list[int] | None:
     return chosen if math.isfinite(problem.seconds(chosen)) else None
 
 
-def _within(problem: Problem, limit: int) -> Fitted | None:
+def _within(problem: Problem, limit: int) -> MeasuredPlan | None:
     """The cheaper one of two plans that fit, each found with another view of what tensors take."""
-    found = [fit(problem, limit, _choose, 2 + _ROUNDS, known=known) for known in (usage(problem), brought(problem))]
-    return min(filter(None, found), key=lambda each: problem.seconds(each.chosen), default=None)
+    plans = [
+        fit(problem, limit, _choose, 2 + _ROUNDS, usage=usage)
+        for usage in (resident_usage(problem), transient_usage(problem))
+    ]
+    return min(filter(None, plans), key=lambda item: problem.seconds(item.chosen), default=None)
 
 
 # ------------------------------------------------------------------------------------------------ time against memory
@@ -369,7 +385,7 @@ def trade_offs(
     *,
     count: int = 5,
     seconds: float = SECONDS,
-    known: Plan | None = None,
+    incumbent: Plan | None = None,
 ) -> tuple[SearchResult, ...]:
     """Plans of which none is both faster and smaller than another, the fastest first; the last needs as little as was found.
 
@@ -389,8 +405,8 @@ def trade_offs(
     """
     if count < 1:
         raise SporaxValueError(f"For 'trade_offs', 'count' must be at least 1, but got {count}.")
-    known = None if known is None else written_out(graph).unfolded(known)
-    return _trade_offs(graph, mesh, model, options or SearchOptions(), count, seconds, known)
+    incumbent = None if incumbent is None else inline_loops(graph).unfolded(incumbent)
+    return _trade_offs(graph, mesh, model, options or SearchOptions(), count, seconds, incumbent)
 
 
 @inside_loops
@@ -401,35 +417,35 @@ def _trade_offs(
     options: SearchOptions,
     count: int,
     seconds: float,
-    known: Plan | None,
+    incumbent: Plan | None,
 ) -> tuple[SearchResult, ...]:
     start = time.monotonic()
     problem = ProblemBuilder(graph, mesh, model, options).build()
     with doing("the fastest plan"):
-        chosen = None if known is None else _choice_of(problem, known)
+        chosen = None if incumbent is None else _choice_of(problem, incumbent)
         fastest = measured(problem, cheapest(problem, []) if chosen is None else chosen)
-    curve = _Curve(problem, fastest, time.monotonic() + seconds)
+    front = _ParetoFront(problem, fastest, time.monotonic() + seconds)
     if count > 1:
-        curve.down()
-        curve.between(count)
-        curve.least()
+        front.down()
+        front.between(count)
+        front.least()
     return tuple(
         SearchResult(
-            each.plan,
+            entry.plan,
             "trade-offs",
-            problem.seconds(each.chosen),
+            problem.seconds(entry.chosen),
             None,
             False,
             time.monotonic() - start,
-            {**problem.statistics(), "peak_bytes": each.peak_bytes, "cut_short": curve.cut_short},
+            {**problem.statistics(), "peak_bytes": entry.peak_bytes, "cut_short": front.cut_short},
             unit_of(model),
             options,
         )
-        for each in curve.spread(count)
+        for entry in front.spread(count)
     )
 
 
-class _Curve:
+class _ParetoFront:
     """Plans, by time and memory.
 
     Args:
@@ -438,7 +454,7 @@ class _Curve:
         deadline: of `time.monotonic`; after it nothing new is tried.
     """
 
-    def __init__(self, problem: Problem, fastest: Fitted, deadline: float) -> None:
+    def __init__(self, problem: Problem, fastest: MeasuredPlan, deadline: float) -> None:
         self.problem, self.deadline = problem, deadline
         self.known = [fastest]
         self.cut_short = 0
@@ -447,41 +463,43 @@ class _Curve:
         """Look for less and less memory, and for the time that the least of it costs."""
         while self._try(int(self.known[-1].peak_bytes * _LESS)):
             pass
-        self._smaller(lambda: shrunk(self.problem, self.known[-1]))
+        self._smaller(lambda: reduce_memory(self.problem, self.known[-1]))
 
     def least(self) -> None:
         """Look for the least memory that there is."""
         self._smaller(lambda: smallest(self.problem))
 
-    def _smaller(self, way: Callable[[], Fitted]) -> None:
+    def _smaller(self, search: Callable[[], MeasuredPlan]) -> None:
         """What is found in one way, and made cheaper in the same memory."""
-        ways = (way, lambda: cheapened(self.problem, self.known[-1], self.known[-1].peak_bytes))
-        for each in ways:
+        searches = (search, lambda: reduce_cost(self.problem, self.known[-1], self.known[-1].peak_bytes))
+        for entry in searches:
             if self._in_time():
                 with doing("the least memory"):
-                    self.known.append(each())
+                    self.known.append(entry())
 
     def between(self, count: int) -> None:
         """Look for plans between the fastest and the smallest, where there is none."""
-        sizes = [each.peak_bytes for each in self.known]
+        sizes = [placement.peak_bytes for placement in self.known]
         step = (max(sizes) - min(sizes)) / max(count - 1, 1)
         for limit in (int(max(sizes) - number * step) for number in range(1, count - 1)):
-            if not any(limit - step < each.peak_bytes <= limit for each in self.front()):
+            if not any(limit - step < entry.peak_bytes <= limit for entry in self.front()):
                 self._try(limit)
 
-    def front(self) -> list[Fitted]:
+    def front(self) -> list[MeasuredPlan]:
         """Those that no other one beats in both, the fastest first."""
-        found: list[Fitted] = []
-        for each in sorted(self.known, key=lambda each: (self.problem.seconds(each.chosen), each.peak_bytes)):
-            if not found or each.peak_bytes < found[-1].peak_bytes:
-                found.append(each)
-        return found
+        efficient: list[MeasuredPlan] = []
+        for placement in sorted(
+            self.known, key=lambda placement: (self.problem.seconds(placement.chosen), placement.peak_bytes)
+        ):
+            if not efficient or placement.peak_bytes < efficient[-1].peak_bytes:
+                efficient.append(placement)
+        return efficient
 
-    def spread(self, count: int) -> list[Fitted]:
+    def spread(self, count: int) -> list[MeasuredPlan]:
         """So many of them: the fastest, the smallest, and what lies most evenly between."""
         front = self.front()
         while len(front) > max(count, 1):
-            sizes = [each.peak_bytes for each in front]
+            sizes = [entry.peak_bytes for entry in front]
             inner = range(1, len(front) - 1)
             front.pop(min(inner, key=lambda n: sizes[n - 1] - sizes[n + 1], default=len(front) - 1))
         return front

@@ -1,8 +1,11 @@
-"""Repeated blocks planned once: the layers of a deep network that look alike are cut alike.
+"""A search that decides repeated blocks once: all layers of a deep network that are equal are sharded equally.
 
-Blocks that follow each other and are alike (`repeats`) are tied (`tying`), so what is to be decided does not grow with depth.
-What tying costs at most is certified by a bound on the whole problem, which looks at one block, too (`certificate`); where it is
-too much, or too large for the memory, every decision gets its own variable after all.
+Problem: the number of decisions grows with the depth of a network, although the layers repeat.
+
+Method: find equal consecutive blocks (`repeated_blocks`) and give the decisions at one position one common variable
+(`block_tying`). A lower bound on the whole problem (`lower_bound`), which also looks at one block only, says how much
+the tying can cost. If that is too much, or if the tied plan does not fit the memory, every decision gets its own
+variable.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import time
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.block_tying import TURNS, choice_alike, choose_alike_within, labels
+from sporax.planner.search.block_tying import TURNS, choose_tied_within, labels, tied_choice
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.loop_bodies import inside_loops
 from sporax.planner.search.lower_bound import bound_of
@@ -57,7 +60,7 @@ def repeated(
     chosen, bound, decided = _decide(problem, turns)
     limit = options.memory_bytes
     if limit is not None and measured(problem, chosen).peak_bytes > limit:
-        within = choose_alike_within(problem, limit, turns)
+        within = choose_tied_within(problem, limit, turns)
         if within.peak_bytes <= limit and problem.seconds(within.chosen) <= (1 + _TOLERABLE) * bound:
             chosen = within.chosen
         else:
@@ -79,7 +82,7 @@ def _decide(problem: Problem, turns: int) -> tuple[list[int], float, int]:
     repeats, bound = find_repeats(labels(problem), problem.edges), 0.0
     attempts: list[tuple[float, int, list[int]]] = []
     if repeats is not None:
-        chosen, variables = choice_alike(problem, repeats, turns)
+        chosen, variables = tied_choice(problem, repeats, turns)
         attempts.append((problem.seconds(chosen), variables, chosen))
         bound = bound_of(problem.costs, repeats, attempts[0][0] * problem.scale) / problem.scale
     if not attempts or attempts[0][0] > (1 + _TOLERABLE) * bound:

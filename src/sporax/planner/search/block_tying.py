@@ -1,8 +1,10 @@
-"""Blocks that repeat are decided alike: the decisions at one place are one variable with their costs added up.
+"""Repeated blocks with tied decisions: one variable for all decisions at one position of the blocks.
 
-For plans that alternate from layer to layer every other block may differ; what lies before and behind is free. Where such a plan
-is too large for the memory, bytes at its fullest moments get a price, the same for all blocks, and they are tied again. So depth
-adds to the time only what it takes to measure a plan.
+Problem: decide a deep network in a time that does not depend on its depth.
+
+Method: the costs of tied decisions are added up. With two turns, every other block may differ; decisions before and
+after the blocks are free. If the tied plan is too large for the memory, the bytes at its peak moments get a Lagrangian
+price, the same in all blocks, and the problem is solved again.
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.local_search import MeasuredPlan, measured
 from sporax.planner.search.message_passing import choose
 from sporax.planner.search.problem import Problem
 from sporax.planner.search.repeated_blocks import Edge, Repeats, find_repeats
 from sporax.planner.search.resharding_cost import Floats
-from sporax.planner.search.resident_memory import usage
+from sporax.planner.search.resident_memory import resident_usage
 from sporax.planner.solver import CostGraph
 
 TURNS = 2
@@ -27,15 +29,15 @@ _PRICE, _FACTOR, _PRICES = 0.05, 8.0, 6
 something between; and how many prices are tried."""
 
 
-def choose_alike(problem: Problem, turns: int = TURNS) -> list[int]:
+def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
     """A good choice, in which blocks that repeat are decided alike; nothing is proven, and memory is not looked at."""
     repeats = find_repeats(labels(problem), problem.edges)
     if repeats is None:
         return choose(problem.cost_graph())
-    return choice_alike(problem, repeats, turns)[0]
+    return tied_choice(problem, repeats, turns)[0]
 
 
-def choose_alike_within(problem: Problem, limit: int, turns: int = TURNS) -> Fitted:
+def choose_tied_within(problem: Problem, limit: int, turns: int = TURNS) -> MeasuredPlan:
     """The cheapest plan that fits, or the smallest, of those that come of prices on the bytes at the fullest moments; remembered.
 
     Decisions that are alike pay alike, for the mean of their bytes, whenever theirs are there.
@@ -48,62 +50,62 @@ def choose_alike_within(problem: Problem, limit: int, turns: int = TURNS) -> Fit
     name = f"alike within {limit}, {turns} turns"
     if name not in problem.plans:
         problem.plans[name] = _priced(problem, limit, turns)
-    known: Fitted = problem.plans[name]
-    return known
+    cached: MeasuredPlan = problem.plans[name]
+    return cached
 
 
-def _priced(problem: Problem, limit: int, turns: int) -> Fitted:
+def _priced(problem: Problem, limit: int, turns: int) -> MeasuredPlan:
     alike: dict[Hashable, list[int]] = {}
     for number, label in enumerate(labels(problem)):
         alike.setdefault(label, []).append(number)
-    found = best = measured(problem, choose_alike(problem, turns))
-    if found.peak_bytes <= limit:
-        return found
-    price = _PRICE * problem.seconds(found.chosen) * problem.scale / found.peak_bytes
+    plan = best = measured(problem, choose_tied(problem, turns))
+    if plan.peak_bytes <= limit:
+        return plan
+    price = _PRICE * problem.seconds(plan.chosen) * problem.scale / plan.peak_bytes
     least, most = 0.0, np.inf
     moments: dict[int, None] = {}
     for _ in range(_PRICES):
-        if found.peak_bytes > limit:
-            moments[found.memory.operator] = None
+        if plan.peak_bytes > limit:
+            moments[plan.memory.operator] = None
         costs = [*problem.costs]
         for members in alike.values():
             taken = sum(_taken_at(problem, number, moment) for number in members for moment in moments)
             for number in members:
                 costs[number] = costs[number] + price * taken / (len(members) * len(moments))
-        found = measured(problem, choose_alike(problem.with_costs(costs), turns))
-        best = min(found, best, key=lambda each: _merit(problem, each, limit))
-        least, most = (price, most) if found.peak_bytes > limit else (least, price)
+        plan = measured(problem, choose_tied(problem.with_costs(costs), turns))
+        best = min(plan, best, key=lambda entry: _rank(problem, entry, limit))
+        least, most = (price, most) if plan.peak_bytes > limit else (least, price)
         price = price * _FACTOR if most == np.inf else (max(least, most / _FACTOR) * most) ** 0.5
     return best
 
 
-def _merit(problem: Problem, found: Fitted, limit: int) -> tuple[int, float]:
+def _rank(problem: Problem, plan: MeasuredPlan, limit: int) -> tuple[int, float]:
     """Plans that fit by their cost, and behind them those that do not by their memory."""
-    return max(found.peak_bytes, limit), problem.seconds(found.chosen)
+    return max(plan.peak_bytes, limit), problem.seconds(plan.chosen)
 
 
 def _taken_at(problem: Problem, decision: int, operator: int) -> NDArray[np.float64]:
     """[candidates] bytes of a decision's tensors when an operator runs, -1 for the start."""
     taken = np.zeros(len(problem.costs[decision]))
-    for (begin, end), sizes in usage(problem)[decision].items():
+    for (begin, end), sizes in resident_usage(problem)[decision].items():
         if begin <= max(2 * operator + 1, 0) < end:
             taken += sizes
     return taken
 
 
-def choice_alike(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
+def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[int], int]:
     """A choice in which blocks are decided alike, and how many variables it took."""
-    small, variable = tied(problem.costs, repeats, turns)
+    small, variable = tied_problem(problem.costs, repeats, turns)
     decided = choose(small)
-    return [decided[each] for each in variable], small.num_nodes
+    return [decided[entry] for entry in variable], small.num_nodes
 
 
 def labels(problem: Problem) -> list[Hashable]:
     """Per decision what it is by itself: its candidates and their costs."""
-    return [(id(each.steps), costs.tobytes()) for each, costs in zip(problem.choices, problem.costs, strict=True)]
+    return [(id(choice.steps), costs.tobytes()) for choice, costs in zip(problem.choices, problem.costs, strict=True)]
 
 
-def tied(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple[CostGraph, list[int]]:
+def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple[CostGraph, list[int]]:
     """The problem in which blocks are decided alike, and for every decision its variable there.
 
     Args:

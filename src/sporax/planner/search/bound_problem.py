@@ -1,7 +1,10 @@
-"""The problem for a solver that shall prove: its memory is what a plan surely needs (`surely`).
+"""The problem with a memory limit that is a relaxation: no plan that fits the limit violates it.
 
-So what it proves holds for all plans. Moments stand in a row, one tick each. What a decision takes is a node's memory; what two
-decisions take together is the memory of a node for the pair, whose candidates are those of both.
+Problem: a solver can prove optimality only if its memory constraint never excludes a plan that fits.
+
+Method: its memory is the lower bound of `memory_lower_bound`. The moments of that bound become consecutive time steps
+of a cost graph. Bytes that depend on one decision are the usage of its node. Bytes that depend on two decisions are the
+usage of an extra node whose strategies are the pairs of their candidates.
 """
 
 from __future__ import annotations
@@ -10,65 +13,65 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from sporax.planner.search.memory_lower_bound import Needs, Table, needs
+from sporax.planner.search.memory_lower_bound import MemoryLowerBound, Table, memory_lower_bound
 from sporax.planner.search.problem import Problem
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.graph import Floats, Ints
 
 _Pair = tuple[int, int]
-_Stretch = tuple[int, int, Ints]
+_Interval = tuple[int, int, Ints]
 """The first tick, the one after the last, and the bytes meanwhile."""
 
 
 def bounding_graph(problem: Problem, limit: int) -> CostGraph:
     """The problem with a memory limit in bytes that no plan breaks which keeps it; the first nodes are the decisions."""
-    costs = [each.tolist() for each in problem.costs]
-    usages = [[0] * len(each) for each in costs]
+    costs = [costs_of.tolist() for costs_of in problem.costs]
+    usages = [[0] * len(costs_of) for costs_of in costs]
     spans: list[tuple[int, int]] = [(0, 0)] * len(costs)
     edges: list[tuple[int, int, Floats]] = [*problem.edges]
-    for (first, second), stretches in _stretches(needs(problem)).items():
+    for (first, second), intervals in _intervals(memory_lower_bound(problem)).items():
         rows, columns = len(problem.costs[first]), len(problem.costs[second])
-        for begin, end, sizes in stretches:
+        for begin, end, sizes in intervals:
             values = sizes.diagonal() if first == second else sizes.reshape(-1)
             if first == second and spans[first] == (0, 0):
                 usages[first], spans[first] = values.tolist(), (begin, end)
                 continue
             pairs = np.arange(rows) if first == second else np.repeat(np.arange(rows), columns)
-            edges.append((first, len(costs), _tie(rows, pairs)))
+            edges.append((first, len(costs), _agreement(rows, pairs)))
             if first != second:
-                edges.append((second, len(costs), _tie(columns, np.tile(np.arange(columns), rows))))
+                edges.append((second, len(costs), _agreement(columns, np.tile(np.arange(columns), rows))))
             costs.append([0.0] * len(values))
             usages.append(values.tolist())
             spans.append((begin, end))
     return CostGraph.build(costs, usages, spans, edges, limit, "plan")
 
 
-def _tie(count: int, candidate: Ints) -> Floats:
+def _agreement(count: int, candidate: Ints) -> Floats:
     """A table [count, candidates of a further node] that allows only the candidates that agree."""
     return np.where(np.arange(count)[:, None] == candidate, 0.0, np.inf)
 
 
-def _stretches(known: Needs) -> Mapping[_Pair, list[_Stretch]]:
+def _intervals(bound: MemoryLowerBound) -> Mapping[_Pair, list[_Interval]]:
     """For every decision (twice itself) and pair, when it takes how much."""
-    found: dict[_Pair, list[_Stretch]] = {}
-    for tick, tables in enumerate(known.moments.values()):
-        for pair, sizes in _at_once(known.always, tables).items():
-            before = found.setdefault(pair, [])
+    intervals: dict[_Pair, list[_Interval]] = {}
+    for tick, tables in enumerate(bound.moments.values()):
+        for pair, sizes in _tables_at(bound.always, tables).items():
+            before = intervals.setdefault(pair, [])
             if before and before[-1][1] == tick and np.array_equal(before[-1][2], sizes):
                 before[-1] = (before[-1][0], tick + 1, sizes)
             else:
                 before.append((tick, tick + 1, sizes))
-    return found
+    return intervals
 
 
-def _at_once(always: Mapping[int, Ints], tables: Sequence[Table]) -> dict[_Pair, Ints]:
+def _tables_at(always: Mapping[int, Ints], tables: Sequence[Table]) -> dict[_Pair, Ints]:
     """What one moment takes: tables over the same decisions in one, and those over one decision wherever that is possible."""
-    found: dict[_Pair, Ints] = {(node, node): np.diag(sizes) for node, sizes in always.items() if sizes.any()}
+    tables_of: dict[_Pair, Ints] = {(node, node): np.diag(sizes) for node, sizes in always.items() if sizes.any()}
     for table in tables:
         for first, second, sizes in _split(table):
             pair, sizes = ((first, second), sizes) if first <= second else ((second, first), sizes.T)
-            found[pair] = found.get(pair, 0) + sizes
-    return found
+            tables_of[pair] = tables_of.get(pair, 0) + sizes
+    return tables_of
 
 
 def _split(table: Table) -> Iterator[Table]:

@@ -1,8 +1,12 @@
-"""Bucket elimination: decisions are taken out one by one, each remembering its best candidate for every situation.
+"""Bucket elimination: decisions are eliminated one by one, each with its best candidate per choice of its neighbours.
 
-The operator, edge, merge, contract, source, triangle and star eliminations of MindSpore's dynamic programming are cases of it:
-a decision with its neighbours is replaced by one table over the neighbours. It is exact, and its cost is the largest table;
-where that would be too large nothing is done.
+Problem: the exact optimum of a pairwise problem without a memory limit.
+
+Method: a decision and its tables are replaced by one table over its neighbours. The operator, edge, merge, contract,
+source, triangle and star eliminations of MindSpore's dynamic programming are special cases. The cost is the size of the
+largest table; if that exceeds a limit, nothing is done and the caller uses another method.
+
+Reference: R. Dechter, "Bucket elimination: a unifying framework for reasoning", Artificial Intelligence 113 (1999).
 """
 
 from __future__ import annotations
@@ -80,20 +84,20 @@ def _neighbours(node: int, factors: _Factors) -> list[int]:
 
 
 def _entries(node: int, factors: _Factors, sizes: list[int]) -> int:
-    return math.prod(sizes[each] for each in (*_neighbours(node, factors), node))
+    return math.prod(sizes[entry] for entry in (*_neighbours(node, factors), node))
 
 
 def _take_out(node: int, factors: _Factors, sizes: list[int]) -> _Bucket:
     """Replace a decision by a table over its neighbours."""
     others = _neighbours(node, factors)
     scope = (*others, node)
-    total = np.zeros([sizes[each] for each in scope])
-    for each, table in list(factors[node].items()):
-        moved = np.moveaxis(table, each.index(node), -1) if len(each) > 1 else table
-        present = [other for other in each if other != node] + [node]
+    total = np.zeros([sizes[node] for node in scope])
+    for factor, table in list(factors[node].items()):
+        moved = np.moveaxis(table, factor.index(node), -1) if len(factor) > 1 else table
+        present = [other for other in factor if other != node] + [node]
         total += moved.reshape([sizes[other] if other in present else 1 for other in scope])
-        for other in each:
-            del factors[other][each]
+        for other in factor:
+            del factors[other][factor]
     if others:
         _add(factors, tuple(others), total.min(axis=-1))
     return _Bucket(node, tuple(others), total.argmin(axis=-1))

@@ -1,8 +1,11 @@
-"""What every decision can choose, and what follows from each choice.
+"""The candidates of every decision, and the consequences of each candidate.
 
-For each candidate of a bundle or heavy operator: the cut of all its operators, where its tensors lie, where it wants tensors of
-others, and the time of its own work, moves inside the bundle included. Layers repeat, so decisions of one shape are worked
-out once and shared.
+Problem: for each candidate of a bundle or of a heavy operator, find the sharding of all its operators, the placements
+of its tensors, the placements it requires of other tensors, and the time of its own work, resharding inside the bundle
+included.
+
+Method: propagate the candidate through the operators of the decision. Layers repeat, so decisions with the same
+structure are computed once and shared.
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ from sporax.ir.placement import Placement, num_parts
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import Assignment, Rule, placements, propagate
 from sporax.planner.rules.loops import CARRY, SUMMED
-from sporax.planner.search.decisions import Bundles
+from sporax.planner.search.decisions import Decisions
 from sporax.planner.search.operator_rules import Kinds, is_light, rule_of
-from sporax.planner.search.resharding_cost import Floats, Mover
-from sporax.planner.search.search_space import Units, cuts_of, in_parts, placements_of, restricted
+from sporax.planner.search.resharding_cost import Floats, ReshardingCosts
+from sporax.planner.search.search_space import Units, cuts_of, placements_of, restricted, with_partial_sums
 
 
 class Step(NamedTuple):
@@ -57,7 +60,7 @@ class Choices:
     placements: tuple[Placement, ...]
     seconds: Floats
     steps: tuple[tuple[Step, ...], ...]
-    lies: dict[int, tuple[Placement, ...]]
+    tensor_placements: dict[int, tuple[Placement, ...]]
     wants: tuple[tuple[int, tuple[Placement, ...]], ...]
 
     @property
@@ -93,7 +96,7 @@ class _Structure(NamedTuple):
     """Rounds of a loop add to the root, which may be in parts meanwhile."""
 
 
-class _Known(NamedTuple):
+class _BundleInstance(NamedTuple):
     """A bundle's structure by number, and what its tensors and those of others are in the graph."""
 
     structure: int
@@ -101,7 +104,7 @@ class _Known(NamedTuple):
     others: tuple[int, ...]
 
 
-class _Task(NamedTuple):
+class _BundleQuery(NamedTuple):
     """A structure with all that its candidates depend on."""
 
     structure: int
@@ -111,12 +114,12 @@ class _Task(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Outcome:
+class _CandidateOutcome:
     """One candidate of a bundle."""
 
     seconds: float = 0.0
     steps: list[Step] = field(default_factory=list)
-    lies: dict[int, Placement] = field(default_factory=dict)
+    tensor_placements: dict[int, Placement] = field(default_factory=dict)
     wants: list[tuple[int, Placement]] = field(default_factory=list)
 
 
@@ -139,32 +142,33 @@ class Catalogue:
         kinds: Kinds,
         mesh: DeviceMatrix,
         model: CostModel,
-        mover: Mover,
+        resharding_costs: ReshardingCosts,
         units: Units,
         busy: bool = False,
         align: int = 1,
         follow: bool = False,
     ) -> None:
-        self.mesh, self.model, self.mover, self.units = mesh, model, mover, units
+        self.mesh, self.model, self.resharding_costs, self.units = mesh, model, resharding_costs, units
         self.busy, self.align, self.follow = busy, align, follow
         self.kinds = kinds
-        self._rules = [rule_of(each) for each in kinds.examples]
+        self._rules = [rule_of(example) for example in kinds.examples]
         late = model.late_computing
         self._weights = [
-            each.times * (late if is_late else 1.0) for each, is_late in zip(kinds.examples, kinds.late, strict=True)
+            example.times * (late if is_late else 1.0)
+            for example, is_late in zip(kinds.examples, kinds.late, strict=True)
         ]
         self._followed: dict[tuple[int, tuple[Placement | None, ...]], Step] = {}
         self._pulled: dict[tuple[int, Placement], Step] = {}
         self._steps: dict[tuple[int, Assignment], Step] = {}
         self._structures: dict[_Structure, int] = {}
         self._structure_list: list[_Structure] = []
-        self._bundles_seen: dict[int, _Known] = {}
-        self._bundles: dict[_Task, Choices] = {}
+        self._instances: dict[int, _BundleInstance] = {}
+        self._bundles: dict[_BundleQuery, Choices] = {}
         self._heavy: dict[tuple[int, Base, Assignment | None], Choices] = {}
 
-    def hand_out(self, units: Units, mover: Mover) -> None:
+    def use_units(self, units: Units, resharding_costs: ReshardingCosts) -> None:
         """Go on with other units and prices of moves."""
-        self.units, self.mover = units, mover
+        self.units, self.resharding_costs = units, resharding_costs
         self._bundles.clear()
         self._heavy.clear()
 
@@ -174,24 +178,26 @@ class Catalogue:
 
     # ----------------------------------------------------------------------------------------------- heavy operators
 
-    def heavy(self, bundles: Bundles, number: int, base: Base = None, given: Assignment | None = None) -> Choices:
+    def heavy(self, decisions: Decisions, number: int, base: Base = None, given: Assignment | None = None) -> Choices:
         """Choices of a heavy operator; the one that is given."""
-        operator = bundles.graph.operators[number]
+        operator = decisions.graph.operators[number]
         kind = self.kinds.of[number]
         key = (kind, base, given)
         if key not in self._heavy:
-            self._heavy[key] = self._work_out_heavy(kind, base, given)
+            self._heavy[key] = self._enumerate_heavy(kind, base, given)
         shared = self._heavy[key]
-        operands = bundles.operands(number)
+        operands = decisions.operands(number)
         wants = {(operands[position], where): None for position, where in shared.wants if operands[position] != LITERAL}
-        lies = {operator.results[position]: where for position, where in shared.lies.items()}
-        return Choices((number,), (), shared.seconds, shared.steps, lies, tuple(wants))
+        tensor_placements = {operator.results[position]: where for position, where in shared.tensor_placements.items()}
+        return Choices((number,), (), shared.seconds, shared.steps, tensor_placements, tuple(wants))
 
-    def _work_out_heavy(self, kind: int, base: Base, given: Assignment | None) -> Choices:
+    def _enumerate_heavy(self, kind: int, base: Base, given: Assignment | None) -> Choices:
         operator, rule = self.kinds.examples[kind], self._rules[kind]
         assert not isinstance(base, Placement)
         best: dict[tuple[object, object], Step] = {}
-        cuts = self._possible_cuts(operator, rule, base) if given is None else [self._so_far(given, base)]
+        cuts = (
+            self._possible_cuts(operator, rule, base) if given is None else [self._restricted_assignment(given, base)]
+        )
         for assignment in cuts:
             step = self._step(kind, assignment)
             key = (step.operands, step.results)
@@ -209,7 +215,7 @@ class Catalogue:
             ),
         )
 
-    def _so_far(self, given: Assignment, base: Assignment | None) -> Assignment:
+    def _restricted_assignment(self, given: Assignment, base: Assignment | None) -> Assignment:
         """What is given, along axes that have been handed out."""
         out = {*itertools.chain(*self.units), *itertools.chain(*base or ())}
         return tuple(tuple(axis for axis in axes if axis in out) for axes in given)
@@ -247,9 +253,9 @@ class Catalogue:
 
     def bundle(
         self,
-        bundles: Bundles,
+        decisions: Decisions,
         number: int,
-        made: Sequence[Placement] = (),
+        root_placements: Sequence[Placement] = (),
         given: Placement | None = None,
         base: Base = None,
     ) -> Choices:
@@ -262,73 +268,73 @@ class Catalogue:
             given: where its root must lie.
             base: what was decided before.
         """
-        node = bundles.nodes[number]
-        known = self._bundles_seen.get(number)
-        if known is None:
-            known = self._bundles_seen[number] = self._recognised(bundles, number)
-        kept = [each for each in made if each.partial or node.is_relay]
-        kept += [each.complete() for each in made] if self.follow else []
-        task = _Task(known.structure, tuple(dict.fromkeys(kept)), given, base)
+        node = decisions.nodes[number]
+        instance = self._instances.get(number)
+        if instance is None:
+            instance = self._instances[number] = self._instance(decisions, number)
+        kept = [entry for entry in root_placements if entry.partial or node.is_relay]
+        kept += [entry.complete() for entry in root_placements] if self.follow else []
+        task = _BundleQuery(instance.structure, tuple(dict.fromkeys(kept)), given, base)
         shared = self._bundles.get(task)
         if shared is None:
-            shared = self._bundles[task] = self._work_out_bundle(task)
+            shared = self._bundles[task] = self._enumerate_bundle(task)
         return Choices(
             (*node.followers, *node.pulled),
             shared.placements,
             shared.seconds,
             shared.steps,
-            {known.tensors[place]: where for place, where in shared.lies.items()},
-            tuple((known.others[-1 - place], where) for place, where in shared.wants),
+            {instance.tensors[place]: where for place, where in shared.tensor_placements.items()},
+            tuple((instance.others[-1 - place], where) for place, where in shared.wants),
         )
 
-    def _recognised(self, bundles: Bundles, number: int) -> _Known:
+    def _instance(self, decisions: Decisions, number: int) -> _BundleInstance:
         """The structure of a bundle, with tensors numbered within it, so that bundles that repeat are seen to."""
-        node = bundles.nodes[number]
+        node = decisions.nodes[number]
         local: dict[int, int] = {node.root: 0}
         outer: dict[int, int] = {}
-        for each in (*node.followers, *node.pulled):
-            for tensor in bundles.graph.operators[each].results:
+        for entry in (*node.followers, *node.pulled):
+            for tensor in decisions.graph.operators[entry].results:
                 local[tensor] = len(local)
         structure = _Structure(
-            tuple(bundles.graph.tensors[tensor] for tensor in local),
-            tuple(self._member(bundles, number, each, local, outer) for each in node.followers),
-            tuple(self._member(bundles, number, each, local, outer) for each in node.pulled),
-            frozenset(place for tensor, place in local.items() if bundles.node_of[tensor] == number),
+            tuple(decisions.graph.tensors[tensor] for tensor in local),
+            tuple(self._member(decisions, number, follower, local, outer) for follower in node.followers),
+            tuple(self._member(decisions, number, entry, local, outer) for entry in node.pulled),
+            frozenset(place for tensor, place in local.items() if decisions.node_of[tensor] == number),
             tuple(
-                bundles.rounds[tensor] * (self.model.late_communication if tensor in bundles.late_tensors else 1.0)
+                decisions.rounds[tensor] * (self.model.late_communication if tensor in decisions.late_tensors else 1.0)
                 for tensor in local
             ),
-            tuple(bundles.sharing[tensor] for tensor in local),
-            node.producer >= 0 and SUMMED in bundles.graph.operators[node.producer].operation.params,
+            tuple(decisions.sharing[tensor] for tensor in local),
+            node.producer >= 0 and SUMMED in decisions.graph.operators[node.producer].operation.params,
         )
-        found = self._structures.get(structure)
-        if found is None:
-            found = self._structures[structure] = len(self._structure_list)
+        number_of = self._structures.get(structure)
+        if number_of is None:
+            number_of = self._structures[structure] = len(self._structure_list)
             self._structure_list.append(structure)
-        return _Known(found, tuple(local), tuple(outer))
+        return _BundleInstance(number_of, tuple(local), tuple(outer))
 
     def _member(
-        self, bundles: Bundles, number: int, follower: int, local: dict[int, int], outer: dict[int, int]
+        self, decisions: Decisions, number: int, follower: int, local: dict[int, int], outer: dict[int, int]
     ) -> _Member:
         operands: list[int | None] = []
-        for tensor in bundles.operands(follower):
+        for tensor in decisions.operands(follower):
             if tensor == LITERAL:
                 operands.append(None)
-            elif bundles.node_of[tensor] == number:
+            elif decisions.node_of[tensor] == number:
                 operands.append(local[tensor])
             else:
                 operands.append(outer.setdefault(tensor, -1 - len(outer)))
-        operator = bundles.graph.operators[follower]
+        operator = decisions.graph.operators[follower]
         return _Member(
             self.kinds.of[follower],
             tuple(operands),
-            tuple(local[each] for each in operator.results),
+            tuple(local[result] for result in operator.results),
         )
 
-    def _work_out_bundle(self, task: _Task) -> Choices:
+    def _enumerate_bundle(self, task: _BundleQuery) -> Choices:
         structure = self._structure_list[task.structure]
         candidates = self._candidates(task)
-        outcomes = [self._outcome(structure, each) for each in candidates]
+        outcomes = [self._outcome(structure, candidate) for candidate in candidates]
         wants: dict[tuple[int, tuple[Placement, ...]], None] = {}
         for rows in zip(*(outcome.wants for outcome in outcomes), strict=True):
             wants[rows[0][0], tuple(where for _, where in rows)] = None
@@ -337,80 +343,85 @@ class Catalogue:
             tuple(candidates),
             np.array([outcome.seconds for outcome in outcomes]),
             tuple(tuple(outcome.steps) for outcome in outcomes),
-            {place: tuple(outcome.lies[place] for outcome in outcomes) for place in outcomes[0].lies},
+            {
+                place: tuple(outcome.tensor_placements[place] for outcome in outcomes)
+                for place in outcomes[0].tensor_placements
+            },
             tuple(wants),
         )
 
-    def _candidates(self, task: _Task) -> list[Placement]:
+    def _candidates(self, task: _BundleQuery) -> list[Placement]:
         if task.given is not None:
             return [task.given]
         structure = self._structure_list[task.structure]
         assert task.base is None or isinstance(task.base, Placement)
         extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
-        extended = in_parts(extended, self.units) if structure.summed else extended
+        extended = with_partial_sums(extended, self.units) if structure.summed else extended
         decided = frozenset(self.mesh.device_axes).difference(*self.units)
-        as_made = (each for each in task.made if task.base is None or restricted(each, decided) == task.base)
+        as_made = (entry for entry in task.made if task.base is None or restricted(entry, decided) == task.base)
         return [*dict.fromkeys([*extended, *as_made])]
 
-    def _outcome(self, shape: _Structure, root: Placement) -> _Outcome:
+    def _outcome(self, shape: _Structure, root: Placement) -> _CandidateOutcome:
         """Everything that follows when the root lies at `root`."""
-        found = _Outcome(lies={0: root})
+        outcome = _CandidateOutcome(tensor_placements={0: root})
         reads: dict[tuple[int, Placement], None] = {}
         wanted: dict[int, Placement] = {}
 
         def note(member: _Member, step: Step) -> None:
-            found.seconds += step.seconds
-            found.lies.update(zip(member.results, step.results, strict=True))
+            outcome.seconds += step.seconds
+            outcome.tensor_placements.update(zip(member.results, step.results, strict=True))
             for place, where in zip(member.operands, step.operands, strict=True):
                 if place is not None and place in shape.inside:
                     reads[place, where] = None
                     wanted.setdefault(place, where)
                 elif place is not None:
-                    found.wants.append((place, where))
+                    outcome.wants.append((place, where))
 
         for member in shape.followers:
-            known = tuple(
-                found.lies.get(place) if place is not None and place in shape.inside else None
+            operands = tuple(
+                outcome.tensor_placements.get(place) if place is not None and place in shape.inside else None
                 for place in member.operands
             )
-            step = self._follow(member.kind, known)
+            step = self._follow(member.kind, operands)
             note(member, step)
-            found.steps.append(step)
+            outcome.steps.append(step)
         upwards = []
         for member in reversed(shape.pulled):
             step = self._pull(member.kind, wanted[member.results[0]])
             note(member, step)
             upwards.append(step)
-        found.steps += reversed(upwards)
-        found.seconds += sum(
+        outcome.steps += reversed(upwards)
+        outcome.seconds += sum(
             shape.weights[place]
-            * self.mover.seconds(shape.specs[place], found.lies[place], where, shape.sharing[place])
+            * self.resharding_costs.seconds(
+                shape.specs[place], outcome.tensor_placements[place], where, shape.sharing[place]
+            )
             for place, where in reads
         )
-        return found
+        return outcome
 
-    def _follow(self, kind: int, known: tuple[Placement | None, ...]) -> Step:
+    def _follow(self, kind: int, operands: tuple[Placement | None, ...]) -> Step:
         """The largest cut that agrees with the operands that are known."""
-        key = (kind, known)
+        key = (kind, operands)
         step = self._followed.get(key)
         if step is None:
             ends_round = (
                 self.kinds.examples[kind].name == CARRY
             )  # which lies as the round's start, wherever its end is made
-            step = self._step(kind, propagate(self._rules[kind], self.mesh, known[:1] if ends_round else known))
-            if any(where is not None and where.partial for where in known) and not _agrees(step, known):
-                together = self._together(kind, known)
-                step = together if _agrees(together, known) else step
+            step = self._step(kind, propagate(self._rules[kind], self.mesh, operands[:1] if ends_round else operands))
+            if any(where is not None and where.partial for where in operands) and not _agrees(step, operands):
+                together = self._follow_partial(kind, operands)
+                step = together if _agrees(together, operands) else step
             self._followed[key] = step
         return step
 
-    def _together(self, kind: int, known: tuple[Placement | None, ...]) -> Step:
+    def _follow_partial(self, kind: int, decided: tuple[Placement | None, ...]) -> Step:
         """As `_follow`, when the other operands of the same shape are in parts, too: sums of parts."""
         operands = self.kinds.examples[kind].operation.operands
-        parts = next(where for where in known if where is not None and where.partial)
+        partial = next(where for where in decided if where is not None and where.partial)
         filled = [
-            parts if where is None and spec.num_dims == len(parts.dims) else where
-            for spec, where in zip(operands, known, strict=True)
+            partial if where is None and spec.num_dims == len(partial.dims) else where
+            for spec, where in zip(operands, decided, strict=True)
         ]
         return self._step(kind, propagate(self._rules[kind], self.mesh, filled))
 
@@ -423,5 +434,5 @@ class Catalogue:
         return self._pulled[key]
 
 
-def _agrees(step: Step, known: Sequence[Placement | None]) -> bool:
-    return all(where is None or where == there for where, there in zip(known, step.operands, strict=True))
+def _agrees(step: Step, operands: Sequence[Placement | None]) -> bool:
+    return all(where is None or where == there for where, there in zip(operands, step.operands, strict=True))

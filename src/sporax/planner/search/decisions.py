@@ -1,15 +1,19 @@
-"""The decisions of a graph: which operators and which tensors have a choice of their own.
+"""The decisions of a graph: which operators and which tensors have candidates of their own.
 
-Cheap operators lie as their operand lies, so one decision holds for many of them. A *bundle* is a tensor that somebody made
-(an input, the result of a heavy operator or of a reduction), together with the light operators that follow it and their
-results. A heavy operator decides by itself how it is cut, and its result's bundle decides where the result is brought.
+Problem: one decision per operator would make the search space too large, and cheap operators gain nothing from it.
 
-Operators whose result is larger than their operands (broadcasts, what is made from nothing) follow the other way: they make
-what their reader wants. Marks take no part: their results are their operands under another number. What comes out of a barrier is
-a tensor of its own: what is computed anew brings its operands anew.
+Method: a light operator (elementwise, reshaping, …) takes the placement of its operand, so one decision is enough for
+many operators. There are three kinds of decisions:
 
-What several heavy operators read, and others as well, may be wanted by all of them at the same place. A *relay* decides where:
-the tensor is brought there once, and the heavy operators read it there.
+* A *bundle* decides the placement of a tensor (an input, or the result of a heavy operator or of a reduction) together
+  with the light operators that follow it.
+* A *heavy operator* decides its own sharding. The bundle of its result decides where the result is resharded to.
+* A *relay* decides one common placement for several heavy operators that read the same tensor. The tensor is resharded
+  once.
+
+Operators whose result is larger than their operands (broadcasts, constants) follow their reader instead: they are
+computed at the placement that the reader needs. Marks are not decided: their results are their operands under other
+numbers. The result of a barrier is a tensor of its own, because a recomputation reshards its operands a second time.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ _ADDITIONS = frozenset(["add", "add_any", "sub"])
 
 
 @dataclass(slots=True)
-class Node:
+class Decision:
     """One decision.
 
     Attributes:
@@ -54,7 +58,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Bundles:
+class Decisions:
     """All decisions of a graph.
 
     Attributes:
@@ -73,11 +77,11 @@ class Bundles:
     """
 
     graph: OperatorGraph
-    nodes: tuple[Node, ...]
+    nodes: tuple[Decision, ...]
     origin: tuple[int, ...]
     node_of: Mapping[int, int]
     heavy: Mapping[int, int]
-    home: Mapping[int, int]
+    bundle_of: Mapping[int, int]
     readers: Mapping[int, Sequence[int]]
     relays: Mapping[int, int]
     kinds: Kinds
@@ -85,26 +89,28 @@ class Bundles:
     rounds: Sequence[int]
     sharing: Sequence[int]
 
-    def home_of(self, operator: int) -> int:
+    def decision_of(self, operator: int) -> int:
         """The decision that an operator belongs to."""
-        return self.heavy[operator] if operator in self.heavy else self.home[operator]
+        return self.heavy[operator] if operator in self.heavy else self.bundle_of[operator]
 
     def operands(self, number: int) -> list[int]:
         """What an operator reads, by origin; `LITERAL` for constants."""
-        return [LITERAL if each == LITERAL else self.origin[each] for each in self.graph.operators[number].operands]
+        return [
+            LITERAL if operand == LITERAL else self.origin[operand] for operand in self.graph.operators[number].operands
+        ]
 
 
-def find_bundles(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Bundles:
+def find_decisions(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Decisions:
     """The decisions of a graph.
 
     Args:
         graph: the graph.
         fixed: tensors that shall have a decision of their own because their placement is given.
     """
-    return _Finder(graph, frozenset(fixed)).run()
+    return _DecisionFinder(graph, frozenset(fixed)).run()
 
 
-class _Finder:
+class _DecisionFinder:
     def __init__(self, graph: OperatorGraph, fixed: frozenset[int]) -> None:
         self.graph, self.fixed = graph, fixed
         self.kinds = Kinds(graph, late_operators(graph))
@@ -117,20 +123,20 @@ class _Finder:
         self.sums = self._sums()
         self.expanding = self._expanding()
         self.pulled_by = self._pulled_by()
-        self.nodes: list[Node] = []
+        self.nodes: list[Decision] = []
         self.node_of: dict[int, int] = {}
         self.heavy: dict[int, int] = {}
-        self.home: dict[int, int] = {}
-        inputs = [each.tensor for each in graph.inputs]
+        self.bundle_of: dict[int, int] = {}
+        inputs = [argument.tensor for argument in graph.inputs]
         self.replaced = {
             self.origin[graph.outputs[output]]: inputs[argument]
             for output, argument in graph.aliases
             if graph.outputs[output] != LITERAL
         }
 
-    def run(self) -> Bundles:
-        for each in self.graph.inputs:
-            self._new_bundle(each.tensor, -1)
+    def run(self) -> Decisions:
+        for argument in self.graph.inputs:
+            self._new_bundle(argument.tensor, -1)
         for number, operator in enumerate(self.graph.operators):
             if self.identity[number]:
                 for tensor in operator.results:
@@ -141,13 +147,13 @@ class _Finder:
         for number in sorted(self.pulled_by, reverse=True):
             self._pull(number)
         relays = self._relays()
-        return Bundles(
+        return Decisions(
             self.graph,
             tuple(self.nodes),
             self.origin,
             self.node_of,
             self.heavy,
-            self.home,
+            self.bundle_of,
             self.readers,
             relays,
             self.kinds,
@@ -169,16 +175,19 @@ class _Finder:
 
     def _sizes(self) -> list[int]:
         """For every tensor how many elements it has."""
-        known: dict[Shape, int] = {}
-        for each in self.graph.tensors:
-            if each.shape not in known:
-                known[each.shape] = math.prod(each.shape)
-        return [known[each.shape] for each in self.graph.tensors]
+        size_of: dict[Shape, int] = {}
+        for tensor in self.graph.tensors:
+            if tensor.shape not in size_of:
+                size_of[tensor.shape] = math.prod(tensor.shape)
+        return [size_of[tensor.shape] for tensor in self.graph.tensors]
 
     def _reads(self) -> list[list[int]]:
         """For every operator the tensors that it reads, by origin, constants left out."""
         origin = self.origin
-        return [[origin[each] for each in operator.operands if each != LITERAL] for operator in self.graph.operators]
+        return [
+            [origin[operand] for operand in operator.operands if operand != LITERAL]
+            for operator in self.graph.operators
+        ]
 
     def _readers(self) -> dict[int, list[int]]:
         readers: dict[int, list[int]] = {}
@@ -224,51 +233,51 @@ class _Finder:
 
         What joins tensors of its result's size in all, a concatenation, follows them: it is where they are.
         """
-        found: set[int] = set()
-        made: set[int] = set()
+        expanding: set[int] = set()
+        produced: set[int] = set()
         for number, operator in enumerate(self.graph.operators):
             if not self.light[number] or self.identity[number] or self.reduction[number] or len(operator.results) != 1:
                 continue
             (result,) = operator.results
-            given = [self.sizes[tensor] for tensor in self.reads[number] if tensor not in made]
+            given = [self.sizes[tensor] for tensor in self.reads[number] if tensor not in produced]
             if sum(given) < self.sizes[result] or not given:
-                found.add(number)
-                made.add(result)
-        return frozenset(found)
+                expanding.add(number)
+                produced.add(result)
+        return frozenset(expanding)
 
     def _pulled_by(self) -> dict[int, int]:
         """For operators that follow their reader: that reader."""
-        kept = {self.origin[each] for each in self.graph.outputs if each != LITERAL} | self.fixed
-        made = frozenset(self.graph.operators[number].results[0] for number in self.expanding)
+        kept = {self.origin[output] for output in self.graph.outputs if output != LITERAL} | self.fixed
+        produced = frozenset(self.graph.operators[number].results[0] for number in self.expanding)
         pulled: dict[int, int] = {}
         for number in sorted(self.expanding, reverse=True):
             result = self.graph.operators[number].results[0]
             if result in kept:
                 continue
             for reader in self.readers.get(result, ()):
-                if reader in pulled or self._belongs(reader, made):
+                if reader in pulled or self._belongs(reader, produced):
                     pulled[number] = reader
                     break
         return pulled
 
-    def _belongs(self, number: int, made: frozenset[int]) -> bool:
+    def _belongs(self, number: int, produced: frozenset[int]) -> bool:
         """Whether an operator follows something that is there already, and not only what was `made` for it."""
-        return self.light[number] and number not in self.expanding and not made.issuperset(self.reads[number])
+        return self.light[number] and number not in self.expanding and not produced.issuperset(self.reads[number])
 
     # ---------------------------------------------------------------------------------------------------- decisions
 
     def _new_bundle(self, tensor: int, producer: int) -> None:
         self.node_of[tensor] = len(self.nodes)
-        self.nodes.append(Node(tensor, producer))
+        self.nodes.append(Decision(tensor, producer))
 
     def _place(self, number: int, operator: Operator) -> None:
         """Give an operator to a bundle, or a decision of its own."""
         followed = self._followed(number, operator) if self.light[number] else None
         if followed is None:
             self.heavy[number] = len(self.nodes)
-            self.nodes.append(Node(-1, number))
+            self.nodes.append(Decision(-1, number))
         else:
-            self.home[number] = followed
+            self.bundle_of[number] = followed
             self.nodes[followed].followers.append(number)
         for tensor in operator.results:
             if followed is None or self.reduction[number] or number in self.sums or tensor in self.fixed:
@@ -279,31 +288,31 @@ class _Finder:
     def _followed(self, number: int, operator: Operator) -> int | None:
         """The bundle that an operator follows: that of the variable it updates, else of its largest, newest operand."""
         tensors = self.reads[number]
-        known = [tensor for tensor in tensors if tensor in self.node_of]
+        decided = [tensor for tensor in tensors if tensor in self.node_of]
         if operator.name == CARRY:
             return self.node_of[tensors[0]]  # the end of a round follows its start
         for result in operator.results:
             updated = self.replaced.get(result)
-            if updated is not None and any(self.node_of[tensor] == self.node_of[updated] for tensor in known):
+            if updated is not None and any(self.node_of[tensor] == self.node_of[updated] for tensor in decided):
                 return self.node_of[updated]
-        best = max(known, key=lambda tensor: (self.sizes[tensor], self.node_of[tensor]), default=None)
+        best = max(decided, key=lambda tensor: (self.sizes[tensor], self.node_of[tensor]), default=None)
         return None if best is None else self.node_of[best]
 
     def _pull(self, number: int) -> None:
         """Give an operator to the bundle of its reader, which comes later and so has one."""
-        home = self.home[self.pulled_by[number]]
-        self.home[number] = home
-        self.nodes[home].pulled.insert(0, number)
-        self.node_of[self.graph.operators[number].results[0]] = home
+        bundle = self.bundle_of[self.pulled_by[number]]
+        self.bundle_of[number] = bundle
+        self.nodes[bundle].pulled.insert(0, number)
+        self.node_of[self.graph.operators[number].results[0]] = bundle
 
     def _relays(self) -> dict[int, int]:
         """Relays for what several heavy operators read; a bundle that nobody else belongs to or reads needs none."""
-        found: dict[int, int] = {}
+        relays: dict[int, int] = {}
         for tensor, readers in self.readers.items():
-            home = self.nodes[self.node_of[tensor]]
+            bundle = self.nodes[self.node_of[tensor]]
             heavy = sum(reader in self.heavy for reader in readers)
-            shared = heavy < len(readers) or home.root != tensor or home.followers or home.pulled
+            shared = heavy < len(readers) or bundle.root != tensor or bundle.followers or bundle.pulled
             if heavy > 1 and shared and self.graph.tensors[tensor].shape:
-                found[tensor] = len(self.nodes)
-                self.nodes.append(Node(tensor, -1, is_relay=True))
-        return found
+                relays[tensor] = len(self.nodes)
+                self.nodes.append(Decision(tensor, -1, is_relay=True))
+        return relays

@@ -1,10 +1,12 @@
-"""Dynamic programming: decisions are eliminated one by one until none is left.
+"""Dynamic programming: decisions are eliminated until none is left.
 
-First go those with few neighbours and the candidates that cannot be best (`solver.reduce`), then the rest by tables over more
-neighbours (`elimination`). Where such a table would be too large, and where the best plan is larger than the memory, tables
-become lists of labels (`solver.labels`): of all that costs little more than a lower bound, what it costs and what it takes of
-the memory. Where labels would be too many an integer program decides, and where that takes too long messages (`deciding`) have
-their say as well.
+Problem: the plan of least predicted time, exactly where possible.
+
+Method: first remove decisions with few neighbours and candidates that cannot be optimal (`planner.solver.reductions`),
+then eliminate the rest with larger tables (`bucket_elimination`). If a table would be too large, or if the best plan
+exceeds the memory, tables become lists of labels (`planner.solver.label_elimination`): cost and memory of every choice
+that is close to a lower bound. If there are too many labels, an integer program decides; if that takes too long,
+message passing (`message_passing`) suggests a choice as well.
 """
 
 from __future__ import annotations
@@ -72,20 +74,20 @@ def dynamic(
     problem = ProblemBuilder(graph, mesh, model, options).build()
     core = _reduced(problem.cost_graph())
     decision = _decide(core, seconds, largest_table, most_joins, options.epsilon)
-    found = measured(problem, [int(each) for each in core.expand(decision.positions)])
-    bound, told = decision.bound, decision.statistics
+    plan = measured(problem, [int(entry) for entry in core.expand(decision.positions)])
+    bound, statistics = decision.bound, decision.statistics
     limit = options.memory_bytes
-    if limit is not None and found.peak_bytes > limit:
+    if limit is not None and plan.peak_bytes > limit:
         labels = ByLabels(most_joins)
         solver = partial(solve, rounds=labels, gap=options.epsilon)
-        found, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS), solver=solver)
-        within = bound_below(problem.seconds(found.chosen), solution.bound, problem.scale)
+        plan, solution = solve_within(problem, limit, min(seconds, MEMORY_SECONDS), solver=solver)
+        within = bound_below(problem.seconds(plan.chosen), solution.bound, problem.scale)
         bound = max(bound, -np.inf if within is None else within * problem.scale)
-        told = {**told, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
-    cost = problem.seconds(found.chosen)
+        statistics = {**statistics, **labels.statistics(), "method": f"{solution.statistics['method']} for memory"}
+    cost = problem.seconds(plan.chosen)
     bound = min(bound / problem.scale, cost)
     return SearchResult(
-        found.plan,
+        plan.plan,
         "dynamic",
         cost,
         bound if bound > -np.inf else None,
@@ -95,8 +97,8 @@ def dynamic(
             **problem.statistics(),
             "reduced": len(problem.costs) - core.num_nodes,
             "core_nodes": core.num_nodes,
-            **told,
-            "peak_bytes": found.peak_bytes,
+            **statistics,
+            "peak_bytes": plan.peak_bytes,
         },
     )
 
@@ -108,8 +110,8 @@ def decided(core: Core, seconds: float) -> tuple[Ints, bool]:
         core: the decisions.
         seconds: time for what elimination leaves over.
     """
-    found = _decide(core, seconds)
-    return found.positions, core.cost(found.positions) <= found.bound * (1 + OPTIMALITY_TOLERANCE)
+    decision = _decide(core, seconds)
+    return decision.positions, core.cost(decision.positions) <= decision.bound * (1 + OPTIMALITY_TOLERANCE)
 
 
 def _reduced(graph: CostGraph) -> Core:
@@ -139,9 +141,9 @@ def _decide(
         return _Decision(positions, core.cost(positions), {"method": "elimination", "largest_table": largest})
     labels = ByLabels(most_joins)
     outcome = solve_exactly(core, time.monotonic() + seconds, gap=epsilon, rounds=labels)
-    found, bound = outcome.positions, outcome.bound
-    if not outcome.optimal or found is None:
+    best, bound = outcome.positions, outcome.bound
+    if not outcome.optimal or best is None:
         suggested, below = bounded(core)
         bound = max(bound, below)
-        found = suggested if found is None else min(found, suggested, key=core.cost)
-    return _Decision(found, bound, {"method": labels.method, **labels.statistics()})
+        best = suggested if best is None else min(best, suggested, key=core.cost)
+    return _Decision(best, bound, {"method": labels.method, **labels.statistics()})

@@ -1,7 +1,9 @@
-"""The search that proves: the whole problem goes to the cost-graph solver.
+"""The exact search: the whole problem goes to the cost-graph solver, which returns a plan and a proof or a bound.
 
-Where the best plan does not fit the memory, plans that do are looked for (`limit`), and the recursive search has its say as well.
-The bound is then that of plans of which what they surely need fits (`surely`), or of all plans.
+Problem: the plan of least predicted time, with a certificate.
+
+Method: solve without the memory limit first. If that plan does not fit, search for plans that do (`memory_limit`). The
+bound then holds for all plans whose lower bound on peak memory (`memory_lower_bound`) fits the limit.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
 from sporax.planner.memory.peak import memory_of
-from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.local_search import MeasuredPlan, measured
 from sporax.planner.search.loop_bodies import inside_loops
 from sporax.planner.search.memory_limit import bound_below, solve_within
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
@@ -52,8 +54,8 @@ def ilp(
     start = time.monotonic()
     problem = ProblemBuilder(graph, mesh, model, options or SearchOptions()).build()
     built = time.monotonic() - start
-    found, solution = _solve(problem, seconds)
-    plan, cost = found.plan, problem.seconds(found.chosen)
+    best, solution = _solve(problem, seconds)
+    plan, cost = best.plan, problem.seconds(best.chosen)
     bound = bound_below(cost, solution.bound, problem.scale)
     if problem.options.memory_bytes is not None and not _is_proven(cost, bound):
         quick = recursive(graph, mesh, model, options)
@@ -70,7 +72,7 @@ def ilp(
             **solution.statistics,
             **problem.statistics(),
             "build_seconds": built,
-            "rounds": found.rounds,
+            "rounds": best.rounds,
             "peak_bytes": memory_of(graph, plan).peak_bytes,
         },
     )
@@ -80,17 +82,17 @@ def _is_proven(cost: float, bound: float | None) -> bool:
     return bound is not None and cost <= bound * (1 + OPTIMALITY_TOLERANCE)
 
 
-def _solve(problem: Problem, seconds: float) -> tuple[Fitted, Solution]:
+def _solve(problem: Problem, seconds: float) -> tuple[MeasuredPlan, Solution]:
     """The best plan that was found, and a solution whose bound holds for all plans.
 
     The cheapest plan of all may fit. Where it does not, what it costs is still a bound.
     """
     limit, start = problem.options.memory_bytes, time.monotonic()
     free = solve(problem.cost_graph(), seconds=seconds if limit is None else _FREE_SHARE * seconds)
-    found = None if free.choices is None else measured(problem, free.choices.tolist())
-    if found is not None and (limit is None or found.peak_bytes <= limit):
-        return found, free
+    best = None if free.choices is None else measured(problem, free.choices.tolist())
+    if best is not None and (limit is None or best.peak_bytes <= limit):
+        return best, free
     if limit is None:
         raise SporaxRuntimeError(f"For 'ilp', {seconds} seconds must be enough to find a plan, but none was found.")
-    found, within = solve_within(problem, limit, seconds - (time.monotonic() - start))
-    return found, max(free, within, key=lambda each: -math.inf if each.bound is None else each.bound)
+    best, within = solve_within(problem, limit, seconds - (time.monotonic() - start))
+    return best, max(free, within, key=lambda entry: -math.inf if entry.bound is None else entry.bound)

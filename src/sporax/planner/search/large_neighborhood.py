@@ -1,9 +1,13 @@
-"""Regions of a plan decided anew, all their decisions at once, beside the memory of the finished plan.
+"""Large-neighborhood search over plans under a memory limit.
 
-A plan that fits is often dear because some layers are cut to save more than the limit asks for, and none of their decisions can
-change its mind alone. So a region (a ball of neighbouring decisions) is decided exactly with its surroundings kept, as if there
-were no limit, and the whole plan is measured: it counts if it still fits. Large regions come first, then smaller ones (large
-neighbourhood search).
+Problem: a plan that fits is often expensive because some layers save more memory than the limit asks for, and no single
+decision can be changed without a loss.
+
+Method: take a ball of neighbouring decisions, solve it exactly without a memory limit while the rest stays fixed, and
+measure the memory of the complete new plan. The new plan is kept if it fits and costs less. Large balls are tried
+first.
+
+Reference: P. Shaw, "Using constraint programming and local search methods to solve vehicle routing problems", CP 1998.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sporax.planner.search.local_search import Attempts, Fitted, cheapened
+from sporax.planner.search.local_search import Attempts, MeasuredPlan, reduce_cost
 from sporax.planner.search.message_passing import ball
 from sporax.planner.search.problem import Problem
 from sporax.planner.solver.core import Core
@@ -32,7 +36,7 @@ _WORTH = 1 - 1e-4
 """Share of the cost that a region must bring it below."""
 
 
-def settled(problem: Problem, found: Fitted, limit: int) -> Fitted:
+def improved_within(problem: Problem, start: MeasuredPlan, limit: int) -> MeasuredPlan:
     """The cheapest plan that fits which is reached from one that does.
 
     Args:
@@ -40,10 +44,10 @@ def settled(problem: Problem, found: Fitted, limit: int) -> Fitted:
         found: where to begin; fits.
         limit: bytes of one device.
     """
-    return redecided(problem, cheapened(problem, found, limit), limit)
+    return reoptimized(problem, reduce_cost(problem, start, limit), limit)
 
 
-def redecided(problem: Problem, found: Fitted, limit: int) -> Fitted:
+def reoptimized(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """A plan that fits and costs no more, in which no region wants to be decided otherwise."""
     graph = problem.cost_graph()
     core = Core.of(Network.of(graph, Timeline.of(graph.intervals)))
@@ -53,14 +57,14 @@ def redecided(problem: Problem, found: Fitted, limit: int) -> Fitted:
         better = False
         for region in _regions(core, size):
             if not attempts.left:
-                return found
-            _, choice = resolve(core, np.array(found.chosen), region, time.monotonic() + _SECONDS)
-            chosen = found.chosen if choice is None else choice.tolist()
-            fitted = attempts.cheaper(chosen, _WORTH * problem.seconds(found.chosen))
+                return plan
+            _, choice = resolve(core, np.array(plan.chosen), region, time.monotonic() + _SECONDS)
+            chosen = plan.chosen if choice is None else choice.tolist()
+            fitted = attempts.cheaper(chosen, _WORTH * problem.seconds(plan.chosen))
             if fitted is not None:
-                found, better = fitted, True
+                plan, better = fitted, True
         size = size if better else size // 2
-    return found
+    return plan
 
 
 def _regions(core: Core, size: int) -> Iterator[Ints]:

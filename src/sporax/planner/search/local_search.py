@@ -1,7 +1,10 @@
-"""Choices beside the memory of the finished plan: what transfers add to tensors shows only there.
+"""Local search over measured plans: change one decision, or all equal decisions together, and measure the complete plan.
 
-Where nothing fits of what messages and programs suggest, decisions change their minds one by one, or all that are alike at once,
-and every change is measured: first towards less memory (`shrunk`), then towards less time within what there is (`cheapened`).
+Problem: resharding adds memory that only the complete plan shows, so choices that a solver suggests may not fit.
+
+Method: greedy descent, first towards less memory (`reduce_memory`), then towards less time within the same memory
+(`reduce_cost`). The number of measured plans is a count and not a time limit, so all processes of a job find the same
+plan.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
 from sporax.planner.memory.peak import MemoryUse, memory_of
-from sporax.planner.search.message_passing import Improver
+from sporax.planner.search.message_passing import CoordinateDescent
 from sporax.planner.search.plan_assembly import plan_of
 from sporax.planner.search.problem import Problem
 from sporax.planner.search.resharding_cost import Floats
@@ -29,7 +32,7 @@ _CANDIDATES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class MeasuredPlan:
     """A choice and what its plan needs.
 
     Attributes:
@@ -50,14 +53,14 @@ class Fitted:
         return self.memory.peak_bytes
 
 
-def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> Fitted:
+def measured(problem: Problem, choices: Sequence[int], rounds: int = 1) -> MeasuredPlan:
     """The plan of a choice, with its memory; further nodes of a graph with a limit say nothing new."""
-    chosen = [int(each) for each in choices[: len(problem.costs)]]
+    chosen = [int(choice) for choice in choices[: len(problem.costs)]]
     plan = plan_of(problem, chosen)
-    return Fitted(chosen, plan, memory_of(problem.graph, plan), rounds)
+    return MeasuredPlan(chosen, plan, memory_of(problem.graph, plan), rounds)
 
 
-def shrunk(problem: Problem, found: Fitted, enough: int = 0) -> Fitted:
+def reduce_memory(problem: Problem, plan: MeasuredPlan, enough: int = 0) -> MeasuredPlan:
     """A plan that needs less memory than one that is known.
 
     Args:
@@ -70,22 +73,22 @@ def shrunk(problem: Problem, found: Fitted, enough: int = 0) -> Fitted:
         better = True
         while better:
             better = False
-            for members in _alike(problem, found.chosen, sizes):
-                for candidate in _others(problem, found.chosen, members, sizes, few):
-                    if left == 0 or found.peak_bytes <= enough:
-                        return found
+            for members in _alike(problem, plan.chosen, sizes):
+                for candidate in _others(problem, plan.chosen, members, sizes, few):
+                    if left == 0 or plan.peak_bytes <= enough:
+                        return plan
                     left -= 1
-                    fitted = measured(problem, _changed(found.chosen, members, candidate))
-                    level = few is not None and fitted.peak_bytes == found.peak_bytes
+                    fitted = measured(problem, _changed(plan.chosen, members, candidate))
+                    level = few is not None and fitted.peak_bytes == plan.peak_bytes
                     if (
-                        level or fitted.peak_bytes < found.peak_bytes
+                        level or fitted.peak_bytes < plan.peak_bytes
                     ):  # one of several moments that need the most may be gone
-                        found, better = fitted, True
+                        plan, better = fitted, True
                         break
-    return found
+    return plan
 
 
-def cheapened(problem: Problem, found: Fitted, limit: int) -> Fitted:
+def reduce_cost(problem: Problem, plan: MeasuredPlan, limit: int) -> MeasuredPlan:
     """A plan that costs less than one that fits, and fits as well.
 
     Args:
@@ -93,17 +96,17 @@ def cheapened(problem: Problem, found: Fitted, limit: int) -> Fitted:
         found: where to begin.
         limit: bytes of one device.
     """
-    improver, attempts = Improver(problem), Attempts(problem, limit)
+    descent, attempts = CoordinateDescent(problem), Attempts(problem, limit)
     better = True
     while better:
         better = False
-        cost = problem.seconds(found.chosen)
-        for members, candidate in _savings(problem, improver, found.chosen):
-            fitted = attempts.cheaper(_changed(found.chosen, members, candidate), cost)
+        cost = problem.seconds(plan.chosen)
+        for members, candidate in _savings(problem, descent, plan.chosen):
+            fitted = attempts.cheaper(_changed(plan.chosen, members, candidate), cost)
             if fitted is not None:
-                found, better = fitted, True
+                plan, better = fitted, True
                 break
-    return found
+    return plan
 
 
 class Attempts:
@@ -121,7 +124,7 @@ class Attempts:
         self.problem, self.limit, self.left = problem, limit, _num_plans(problem)
         self._too_large: set[tuple[int, ...]] = set()
 
-    def cheaper(self, chosen: list[int], cost: float) -> Fitted | None:
+    def cheaper(self, chosen: list[int], cost: float) -> MeasuredPlan | None:
         """The plan of a choice, if that costs less than `cost` seconds and fits."""
         if self.left == 0 or tuple(chosen) in self._too_large or self.problem.seconds(chosen) >= cost:
             return None
@@ -140,13 +143,13 @@ def _num_plans(problem: Problem) -> int:
 
 def _sizes(problem: Problem) -> list[Floats]:
     """For every decision the bytes of its tensors and of what it wants of others, per candidate."""
-    found = []
+    sizes = []
     for choices in problem.choices:
         total = np.zeros(choices.count)
-        for tensor, where in (*choices.lies.items(), *choices.wants):
-            total += [local_bytes(problem.graph.tensors[tensor], each, problem.mesh) for each in where]
-        found.append(total)
-    return found
+        for tensor, where in (*choices.tensor_placements.items(), *choices.wants):
+            total += [local_bytes(problem.graph.tensors[tensor], placement, problem.mesh) for placement in where]
+        sizes.append(total)
+    return sizes
 
 
 def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
@@ -161,7 +164,7 @@ def _alike(problem: Problem, chosen: Sequence[int], sizes: Sequence[Floats]) -> 
     """Groups, those first that could save most."""
 
     def saving(members: list[int]) -> float:
-        return -sum(float(sizes[each][chosen[each]] - sizes[each].min()) for each in members)
+        return -sum(float(sizes[member][chosen[member]] - sizes[member].min()) for member in members)
 
     return sorted(_groups(problem, chosen), key=saving)
 
@@ -172,24 +175,26 @@ def _others(
     """Other candidates, the smallest first, of these the cheapest: a few that take less than the chosen one, or all there are."""
     mine = sizes[members[0]]
     others = np.flatnonzero(mine < mine[chosen[members[0]]] if few else np.arange(len(mine)) != chosen[members[0]])
-    costs = {each: problem.seconds(_changed(chosen, members, each)) for each in others.tolist()}
-    possible = [each for each, cost in costs.items() if math.isfinite(cost)]
-    return sorted(possible, key=lambda each: (mine[each], costs[each]))[:few]
+    costs = {other: problem.seconds(_changed(chosen, members, other)) for other in others.tolist()}
+    possible = [costs_of for costs_of, cost in costs.items() if math.isfinite(cost)]
+    return sorted(possible, key=lambda entry: (mine[entry], costs[entry]))[:few]
 
 
-def _savings(problem: Problem, improver: Improver, chosen: Sequence[int]) -> Iterator[tuple[list[int], int]]:
+def _savings(problem: Problem, descent: CoordinateDescent, chosen: Sequence[int]) -> Iterator[tuple[list[int], int]]:
     """Groups and other candidates for them that seem to save time, those that save most first."""
-    gains = [improver.prices(node, chosen) for node in range(len(chosen))]
-    gains = [prices - prices[candidate] for prices, candidate in zip(gains, chosen, strict=True)]
+    gains = [descent.candidate_costs(node, chosen) for node in range(len(chosen))]
+    gains = [
+        candidate_costs - candidate_costs[candidate] for candidate_costs, candidate in zip(gains, chosen, strict=True)
+    ]
     moves = []
     for members in _groups(problem, chosen):
-        total = np.sum([gains[each] for each in members], axis=0)
-        moves += [(float(total[each]), members, each) for each in np.flatnonzero(total < 0).tolist()]
+        total = np.sum([gains[member] for member in members], axis=0)
+        moves += [(float(total[entry]), members, entry) for entry in np.flatnonzero(total < 0).tolist()]
     yield from ((members, candidate) for _, members, candidate in sorted(moves))
 
 
 def _changed(chosen: Sequence[int], members: Sequence[int], candidate: int) -> list[int]:
-    found = [*chosen]
-    for each in members:
-        found[each] = candidate
-    return found
+    choice = [*chosen]
+    for member in members:
+        choice[member] = candidate
+    return choice

@@ -1,7 +1,7 @@
-"""Searches look inside loops and branches: they work on the step with its bodies written out (`planner.loops.inline`).
+"""Searches look into loops and branches: they work on the step with its loops inlined (`planner.loops.inline`).
 
-What is inside a loop counts as often as the loop runs, and what it carries is one decision at both ends of a round, so every
-search sees bodies as it sees the rest; the number of rounds changes prices and nothing else.
+An operator in a loop counts as often as the loop runs. A carried value is one decision at both ends of a round. So a
+search needs no special case for loops; the number of rounds changes costs and nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from sporax.ir.graph import OperatorGraph
-from sporax.planner.loops.inline import WrittenOut, written_out
+from sporax.planner.loops.inline import InlinedStep, inline_loops
 from sporax.planner.search.result import SearchResult
 
 P = ParamSpec("P")
@@ -26,14 +26,14 @@ def inside_loops(
 
     @wraps(search)
     def wrapped(graph: OperatorGraph, /, *args: P.args, **kwargs: P.kwargs) -> Found:
-        out = written_out(graph)
-        found = search(out.graph, *args, **kwargs)
-        if isinstance(found, SearchResult):
-            return _folded(out, found)
-        return tuple(_folded(out, each) for each in found)
+        out = inline_loops(graph)
+        result = search(out.graph, *args, **kwargs)
+        if isinstance(result, SearchResult):
+            return _folded(out, result)
+        return tuple(_folded(out, item) for item in result)
 
     return wrapped
 
 
-def _folded(out: WrittenOut, found: SearchResult) -> SearchResult:
-    return replace(found, plan=out.folded(found.plan))
+def _folded(out: InlinedStep, result: SearchResult) -> SearchResult:
+    return replace(result, plan=out.folded(result.plan))

@@ -1,9 +1,10 @@
-"""Which arrays a compiler surely writes out, and which ones somebody who reads a tensor surely reads.
+"""Which arrays the compiler writes to memory in every plan, and which array a reader of a tensor reads in every plan.
 
-Loops are melted into their readers (`planner.memory.kernel_fusion`): who reads the result of a cheap loop computes it
-anew, and reads what it
-is computed from. So a tensor that is kept for later is a tensor somewhere up that chain. Kernels write their results, and loops
-that compilers do not repeat are written once a kernel reads them.
+Problem: the lower bound on peak memory may count only arrays that exist whatever the rest of the plan is.
+
+Method: loops are fused into their readers (`planner.memory.kernel_fusion`): a reader of a cheap loop's result computes
+it again from the operands of the loop. So an array that must be kept belongs to a tensor further up that chain. Kernels
+always write their results; loops that the compiler does not duplicate are written once a kernel reads them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Callable, Container, Sequence
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import num_parts
 from sporax.planner.memory.instructions import COSTLY, SIMPLE, is_rearranged
-from sporax.planner.search.partial_order import Order, Sort
+from sporax.planner.search.partial_order import CompiledForm, Order
 from sporax.planner.search.problem import Problem
 
 
-class Written:
+class Materialization:
     """What is written out, whatever the plan.
 
     Args:
@@ -27,8 +28,8 @@ class Written:
 
     def __init__(self, problem: Problem, order: Order) -> None:
         self.problem, self.order = problem, order
-        self.graph, self.bundles = problem.graph, problem.bundles
-        self.own = {order.same[each.tensor] for each in self.graph.inputs}
+        self.graph, self.decisions = problem.graph, problem.decisions
+        self.own = {order.same[argument.tensor] for argument in self.graph.inputs}
         self.own |= {order.same[tensor] for tensor in order.outputs}
         """Arrays with a place of their own: arguments and results."""
         self._inside: dict[tuple[int, int], bool] = {}
@@ -36,56 +37,59 @@ class Written:
 
     def readers(self, tensor: int) -> list[int]:
         """Operators that read a tensor and are not in vain."""
-        return [each for each in self.bundles.readers.get(tensor, ()) if self.order.alive[each]]
+        return [reader for reader in self.decisions.readers.get(tensor, ()) if self.order.alive[reader]]
 
     def is_inside(self, tensor: int, reader: int) -> bool:
         """Whether an operator of a tensor's own bundle reads it where it lies, or as soon as its parts are combined."""
         key = (tensor, reader)
         if key not in self._inside:
-            node = self.bundles.node_of[tensor]
-            found = reader not in self.bundles.heavy and self.bundles.home_of(reader) == node
-            if found:
+            node = self.decisions.node_of[tensor]
+            inside = reader not in self.decisions.heavy and self.decisions.decision_of(reader) == node
+            if inside:
                 choices = self.problem.choices[node]
                 member, place = choices.operators.index(reader), self.order.operands[reader].index(tensor)
                 wanted = [steps[member].operands[place] for steps in choices.steps]
-                pairs = zip(wanted, choices.lies[tensor], strict=True)
-                found = all(where in (lies, lies.complete()) for where, lies in pairs)
-            self._inside[key] = found
+                pairs = zip(wanted, choices.tensor_placements[tensor], strict=True)
+                inside = all(where in (own, own.complete()) for where, own in pairs)
+            self._inside[key] = inside
         return self._inside[key]
 
     def copies(self, operator: int, place: int) -> Sequence[bool]:
         """Per candidate whether a heavy operator reads a copy of an operand in another order."""
         key = (operator, place)
         if key not in self._copies:
-            choices = self.problem.choices[self.bundles.home_of(operator)]
+            choices = self.problem.choices[self.decisions.decision_of(operator)]
             self._copies[key] = [False] * choices.count
-            each = self.graph.operators[operator]
-            if self.order.sorts[operator] is Sort.KERNEL and each.name in ("dot_general", "conv_general_dilated"):
+            reader = self.graph.operators[operator]
+            if self.order.forms[operator] is CompiledForm.KERNEL and reader.name in (
+                "dot_general",
+                "conv_general_dilated",
+            ):
                 shape = self.graph.tensors[self.order.operands[operator][place]].shape
                 member = choices.operators.index(operator)
                 for candidate, steps in enumerate(choices.steps):
                     parts = (num_parts(self.problem.mesh, axes) for axes in steps[member].operands[place].dims)
                     local = tuple(size // count for size, count in zip(shape, parts, strict=True))
-                    self._copies[key][candidate] = is_rearranged(each, place, local)
+                    self._copies[key][candidate] = is_rearranged(reader, place, local)
         return self._copies[key]
 
     def sure_copies(self, operator: int, place: int) -> int:
         """1 if an operand is copied in every plan."""
-        return int(operator in self.bundles.heavy and all(self.copies(operator, place)))
+        return int(operator in self.decisions.heavy and all(self.copies(operator, place)))
 
     # ----------------------------------------------------------------------------------------------- what is read late
 
     def is_read_itself(self, tensor: int, reader: int) -> bool:
         """Whether a light operator that reads a tensor where it lies reads an array of this tensor."""
         maker = self.order.producer.get(tensor)
-        if maker is None or self.order.sorts[maker] is None:
+        if maker is None or self.order.forms[maker] is None:
             return False
-        if self.order.sorts[maker] in (Sort.KERNEL, Sort.REDUCTION) or self._is_kept(tensor):
+        if self.order.forms[maker] in (CompiledForm.KERNEL, CompiledForm.REDUCTION) or self._is_kept(tensor):
             return True
-        if self.order.sorts[maker] is not Sort.LOOP:
+        if self.order.forms[maker] is not CompiledForm.LOOP:
             return False
         absorbed = self.graph.operators[maker].name in SIMPLE and sum(map(self._in(tensor), self.readers(tensor))) < 2
-        return self._is_absorbed(reader) or (self.order.sorts[reader] is Sort.REDUCTION and not absorbed)
+        return self._is_absorbed(reader) or (self.order.forms[reader] is CompiledForm.REDUCTION and not absorbed)
 
     def kept_for(self, tensor: int, computed: Container[int]) -> list[int]:
         """Tensors of which one surely has an array that a loop reads that runs later and reads `tensor` where it lies.
@@ -99,22 +103,26 @@ class Written:
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.same[tensor] in self.own:
             return []
-        sort = self.order.sorts[maker]
-        costly = sort is Sort.LOOP and self.graph.operators[maker].name in COSTLY
-        if sort in (Sort.KERNEL, Sort.REDUCTION) or self._is_kept(tensor) or (costly and maker in computed):
+        sort = self.order.forms[maker]
+        costly = sort is CompiledForm.LOOP and self.graph.operators[maker].name in COSTLY
+        if (
+            sort in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
+            or self._is_kept(tensor)
+            or (costly and maker in computed)
+        ):
             return [tensor]
-        if sort not in (Sort.LOOP, Sort.VIEW):
+        if sort not in (CompiledForm.LOOP, CompiledForm.VIEW):
             return []
         operand = self._largest(maker)
-        if operand is None or self.order.same[operand] in self.own or not self._is_beside(operand, tensor, maker):
+        if operand is None or self.order.same[operand] in self.own or not self._is_independent(operand, tensor, maker):
             return []
         above = self.kept_for(operand, computed)
-        repeated = sort is Sort.VIEW or (not costly and self._is_repeated(tensor))
-        places = self.problem.choices[self.bundles.node_of[tensor]].lies[tensor]
+        repeated = sort is CompiledForm.VIEW or (not costly and self._is_repeated(tensor))
+        places = self.problem.choices[self.decisions.node_of[tensor]].tensor_placements[tensor]
         return above if repeated and not any(where.partial for where in places) else [*above, tensor] if above else []
 
-    def _is_beside(self, operand: int, tensor: int, maker: int) -> bool:
-        return self.bundles.node_of[operand] == self.bundles.node_of[tensor] and self.is_inside(operand, maker)
+    def _is_independent(self, operand: int, tensor: int, maker: int) -> bool:
+        return self.decisions.node_of[operand] == self.decisions.node_of[tensor] and self.is_inside(operand, maker)
 
     def _in(self, tensor: int) -> Callable[[int], bool]:
         return lambda reader: self.is_inside(tensor, reader)
@@ -123,22 +131,26 @@ class Written:
         """Whether a loop's result is written, since a reduction in its bundle reads it, and not computed again by anybody."""
         maker = self.order.producer[tensor]
         name = self.graph.operators[maker].name
-        if self.order.sorts[maker] is not Sort.LOOP or not (name in COSTLY or self._is_large(tensor)):
+        if self.order.forms[maker] is not CompiledForm.LOOP or not (name in COSTLY or self._is_large(tensor)):
             return False
         inside = [reader for reader in self.readers(tensor) if self.is_inside(tensor, reader)]
-        reduced = any(self.order.sorts[reader] is Sort.REDUCTION for reader in inside)
+        reduced = any(self.order.forms[reader] is CompiledForm.REDUCTION for reader in inside)
         return reduced and (name not in SIMPLE or len(inside) > 1)
 
     def _is_absorbed(self, reader: int) -> bool:
         """Whether a reduction takes in the only elementwise operator before it."""
         operator = self.graph.operators[reader]
-        if self.order.sorts[reader] is not Sort.LOOP or operator.name not in SIMPLE:
+        if self.order.forms[reader] is not CompiledForm.LOOP or operator.name not in SIMPLE:
             return False
         (result,) = operator.results
         readers = self.readers(result)
-        if len(readers) != 1 or result in self.order.outputs or self.order.sorts[readers[0]] is not Sort.REDUCTION:
+        if (
+            len(readers) != 1
+            or result in self.order.outputs
+            or self.order.forms[readers[0]] is not CompiledForm.REDUCTION
+        ):
             return False
-        selects = any(each != LITERAL and self._is_mask(each) for each in self.order.operands[reader])
+        selects = any(operand != LITERAL and self._is_mask(operand) for operand in self.order.operands[reader])
         return not selects and self.is_inside(result, readers[0])
 
     def _is_mask(self, tensor: int) -> bool:
@@ -148,20 +160,23 @@ class Written:
             operands = self.order.operands[maker]
             if self.graph.operators[maker].name == "convert_element_type":
                 return True
-            if self.order.sorts[maker] not in (Sort.VIEW, None) or not operands or operands[0] == LITERAL:
+            if self.order.forms[maker] not in (CompiledForm.VIEW, None) or not operands or operands[0] == LITERAL:
                 return False
             tensor = operands[0]
         return False
 
     def _largest(self, operator: int) -> int | None:
-        operands = [each for each in self.order.operands[operator] if each != LITERAL]
-        return max(operands, key=lambda each: self.graph.tensors[each].num_bytes, default=None)
+        operands = [operand for operand in self.order.operands[operator] if operand != LITERAL]
+        return max(operands, key=lambda operand: self.graph.tensors[operand].num_bytes, default=None)
 
     def _is_repeated(self, tensor: int) -> bool:
         """Whether a cheap loop surely reads no more than one array as large as what it makes: then it is computed anew."""
         operands = dict.fromkeys(self.order.operands[self.order.producer[tensor]])
         size, devices = self.graph.tensors[tensor].num_bytes, self.order.devices
-        return sum(self.graph.tensors[each].num_bytes * devices >= size for each in operands if each != LITERAL) < 2
+        return (
+            sum(self.graph.tensors[operand].num_bytes * devices >= size for operand in operands if operand != LITERAL)
+            < 2
+        )
 
     def _is_large(self, tensor: int) -> bool:
         """Whether a loop surely reads two arrays as large as what it makes."""
@@ -171,11 +186,13 @@ class Written:
             if operand == LITERAL or self.graph.tensors[operand].shape != spec.shape:
                 continue
             maker = self.order.producer.get(operand)
-            sort = None if maker is None else self.order.sorts[maker]
-            made = (
-                sort is Sort.LOOP and maker is not None and any(each != LITERAL for each in self.order.operands[maker])
+            sort = None if maker is None else self.order.forms[maker]
+            computed = (
+                sort is CompiledForm.LOOP
+                and maker is not None
+                and any(operand != LITERAL for operand in self.order.operands[maker])
             )
-            known = maker is None or sort in (Sort.KERNEL, Sort.REDUCTION) or made
-            if known and self.graph.tensors[operand].itemsize >= spec.itemsize:
+            written = maker is None or sort in (CompiledForm.KERNEL, CompiledForm.REDUCTION) or computed
+            if written and self.graph.tensors[operand].itemsize >= spec.itemsize:
                 full.add(self.order.same[operand])
         return len(full) > 1

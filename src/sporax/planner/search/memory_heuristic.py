@@ -1,15 +1,17 @@
-"""What the quick searches do about memory: of several choices the cheapest that fits, and one more that prices memory.
+"""How the quick searches keep a memory limit.
 
-Where the cheapest choice of all fits there is nothing to do. Otherwise messages with a price on memory (`deciding`) suggest
-choices, measured as finished plans (`limit`), or else there is the smallest plan that can be found. It is made cheaper region by
-region (`regions`). Where nothing fits, the integer program has the last word.
+Problem: choose, within seconds, among a few known choices the cheapest one that fits.
+
+Method: if the cheapest known choice fits, take it. Otherwise message passing with Lagrangian prices on memory suggests
+choices that are measured as complete plans (`memory_limit`); if none fits, start from the smallest plan found. The
+result is improved by large-neighborhood search. If nothing fits, the integer program decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sporax.planner.search.large_neighborhood import settled
+from sporax.planner.search.large_neighborhood import improved_within
 from sporax.planner.search.local_search import measured
 from sporax.planner.search.memory_limit import fit_quickly, is_large, smallest, solve_within
 from sporax.planner.search.message_passing import choose
@@ -28,14 +30,14 @@ def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float
         SporaxRuntimeError: nothing fits; says what would.
     """
     limit = problem.options.memory_bytes
-    known = sorted([*map(list, attempts), choose(problem.cost_graph())], key=problem.seconds)
+    by_cost = sorted([*map(list, attempts), choose(problem.cost_graph())], key=problem.seconds)
     if limit is None:
-        return known[0]
-    fitting = next((chosen for chosen in known if measured(problem, chosen).peak_bytes <= limit), None)
-    if fitting is known[0]:
+        return by_cost[0]
+    fitting = next((chosen for chosen in by_cost if measured(problem, chosen).peak_bytes <= limit), None)
+    if fitting is by_cost[0]:
         return fitting
     start = fit_quickly(problem, limit) or smallest(problem, limit)
-    found = [] if fitting is None else [fitting]
+    choices = [] if fitting is None else [fitting]
     if start.peak_bytes <= limit:
-        found.append((start if is_large(problem) else settled(problem, start, limit)).chosen)
-    return min(found, key=problem.seconds) if found else solve_within(problem, limit, seconds, tried=True)[0].chosen
+        choices.append((start if is_large(problem) else improved_within(problem, start, limit)).chosen)
+    return min(choices, key=problem.seconds) if choices else solve_within(problem, limit, seconds, tried=True)[0].chosen

@@ -1,10 +1,12 @@
-"""The search under a memory limit.
+"""The search for the cheapest plan within a memory limit.
 
-The solver knows what each decision's tensors take and from when to when; what transfers add shows only in the finished plan.
-So plans are measured, and whoever decides is asked again with so much held in reserve at every time as the plan took beside its
-tensors. Whoever decides is told of tensors in two ways: as lying where their bundles have them until the end (`usage`), and as
-brought to their readers (`transients`); each finds plans that the other does not. What no plan is below is asked of a third
-model, of what plans surely need (`surely`).
+Problem: a solver knows what the tensors of each decision take and when. What resharding adds shows only in the complete
+plan.
+
+Method: solve, measure the complete plan, reserve the bytes that the solver did not know of at each moment, and solve
+again. Two models of the tensors are used, since each finds plans that the other does not: tensors stay at the placement
+of their bundle until the end (`resident_memory`), or they are resharded as soon as they are produced
+(`transient_memory`). The proof uses a third model, the lower bound on peak memory (`memory_lower_bound`).
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from numpy.typing import NDArray
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.planner.memory.peak import MemoryUse, Use, memory_over_time
-from sporax.planner.search.block_tying import choose_alike_within
+from sporax.planner.search.block_tying import choose_tied_within
 from sporax.planner.search.bound_problem import bounding_graph
-from sporax.planner.search.large_neighborhood import settled
-from sporax.planner.search.local_search import Fitted, measured, shrunk
+from sporax.planner.search.large_neighborhood import improved_within
+from sporax.planner.search.local_search import MeasuredPlan, measured, reduce_memory
 from sporax.planner.search.message_passing import choose, choose_within, refine_within
 from sporax.planner.search.problem import NANOSECONDS, Problem
-from sporax.planner.search.resident_memory import Usage, usage
-from sporax.planner.search.transient_memory import Piece, brought
+from sporax.planner.search.resident_memory import Usage, resident_usage
+from sporax.planner.search.transient_memory import TickSpan, transient_usage
 from sporax.planner.solver import CostGraph, Solution, solve
 from sporax.planner.solver.solution import OPTIMALITY_TOLERANCE
 
@@ -60,7 +62,7 @@ Decide = Callable[[CostGraph], "Sequence[int] | None"]
 
 
 def limited_graph(
-    problem: Problem, limit: int, reserve: Bytes | None = None, priced: bool = True, known: Usage | None = None
+    problem: Problem, limit: int, reserve: Bytes | None = None, priced: bool = True, usage: Usage | None = None
 ) -> CostGraph:
     """The problem for the solver, with a memory limit in bytes.
 
@@ -71,13 +73,13 @@ def limited_graph(
         limit: bytes of one device.
         reserve: [1 + operators + 1] bytes that are taken before the first operator, at each of them, and at the end.
         priced: False to ask only what fits.
-        known: what tensors take; `usage` by default.
+        known: what tensors take; `resident_usage` by default.
     """
-    costs = [each.tolist() if priced else [0.0] * len(each) for each in problem.costs]
+    costs = [costs_of.tolist() if priced else [0.0] * len(costs_of) for costs_of in problem.costs]
     edges: list[tuple[int, int, object]] = [*problem.edges] if priced else []
-    usages: list[Sequence[int]] = [[0] * len(each) for each in costs]
-    spans: list[Piece] = [(0, 0)] * len(costs)
-    for node, pieces in enumerate(known or usage(problem)):
+    usages: list[Sequence[int]] = [[0] * len(costs_of) for costs_of in costs]
+    spans: list[TickSpan] = [(0, 0)] * len(costs)
+    for node, pieces in enumerate(usage or resident_usage(problem)):
         same = np.full((len(costs[node]),) * 2, np.inf)
         np.fill_diagonal(same, 0.0)
         for number, (span, sizes) in enumerate(pieces.items()):
@@ -88,14 +90,14 @@ def limited_graph(
                 costs.append([0.0] * len(sizes))
                 usages.append(sizes)
                 spans.append(span)
-    for span, size in _stretches(reserve):
+    for span, size in _intervals(reserve):
         costs.append([0.0])
         usages.append([size])
         spans.append(span)
     return CostGraph.build(costs, usages, spans, edges, limit, "plan")  # type: ignore[arg-type]
 
 
-def _stretches(reserve: Bytes | None) -> Iterator[tuple[Piece, int]]:
+def _intervals(reserve: Bytes | None) -> Iterator[tuple[TickSpan, int]]:
     """When how much is reserved."""
     if reserve is None:
         return
@@ -111,8 +113,8 @@ def fit(
     decide: Decide,
     rounds: int = _ROUNDS,
     reserve: Bytes | None = None,
-    known: Usage | None = None,
-) -> Fitted | None:
+    usage: Usage | None = None,
+) -> MeasuredPlan | None:
     """The cheapest plan that fits, of those that come of asking `decide` with ever better reserves.
 
     Args:
@@ -123,16 +125,16 @@ def fit(
         reserve: to begin with, as in `limited_graph`.
         known: what it is told of, as there.
     """
-    known = known or usage(problem)
-    asked = partial(_asked, problem, limit, decide, known)
-    best: Fitted | None = None
+    usage = usage or resident_usage(problem)
+    asked = partial(_solve_round, problem, limit, decide, usage)
+    best: MeasuredPlan | None = None
     spent = 0
     if reserve is None:
         spent = 2
         first = asked(None, 1)
         if first is None or first.peak_bytes <= limit or rounds < 2:
             return first if first is not None and first.peak_bytes <= limit else None
-        reserve = beside(problem, first, known)
+        reserve = unmodelled_bytes(problem, first, usage)
         everywhere = asked(np.full_like(reserve, first.peak_bytes - limit), 2)
         best = everywhere if everywhere is not None and everywhere.peak_bytes <= limit else None
     for number in range(spent + 1, rounds + 1):
@@ -140,37 +142,37 @@ def fit(
         if fitted is None:
             reserve = reserve // 2  # another plan may get by with less
         elif fitted.peak_bytes > limit:
-            reserve = np.maximum(reserve, beside(problem, fitted, known))
+            reserve = np.maximum(reserve, unmodelled_bytes(problem, fitted, usage))
         elif best is None or problem.seconds(fitted.chosen) < _WORTH * problem.seconds(best.chosen):
-            best, reserve = fitted, beside(problem, fitted, known)
+            best, reserve = fitted, unmodelled_bytes(problem, fitted, usage)
         else:
             break
     return best
 
 
-def _asked(
-    problem: Problem, limit: int, decide: Decide, known: Usage, reserve: Bytes | None, number: int
-) -> Fitted | None:
+def _solve_round(
+    problem: Problem, limit: int, decide: Decide, usage: Usage, reserve: Bytes | None, number: int
+) -> MeasuredPlan | None:
     """What comes of one decision."""
-    choices = decide(limited_graph(problem, limit, reserve, known=known))
+    choices = decide(limited_graph(problem, limit, reserve, usage=usage))
     return None if choices is None else measured(problem, choices, number)
 
 
-def beside(problem: Problem, fitted: Fitted, known: Usage) -> Bytes:
+def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan, usage: Usage) -> Bytes:
     """[1 + operators + 1] what a plan takes beside the tensors that whoever decides knows of."""
     count = len(problem.graph.operators)
     taken = np.zeros(2 * count + 4, np.int64)
-    for pieces, candidate in zip(known, fitted.chosen, strict=True):
+    for pieces, candidate in zip(usage, fitted.chosen, strict=True):
         for (begin, end), sizes in pieces.items():
             taken[begin] += sizes[candidate]
             taken[end] -= sizes[candidate]
     taken = np.cumsum(taken)
     at_operator = np.concatenate([taken[:1], taken[1 : 2 * count + 3].reshape(-1, 2).max(axis=1)])
-    told = np.zeros(count + 2, np.int64)
+    predicted = np.zeros(count + 2, np.int64)
     for position, uses in memory_over_time(problem.graph, fitted.plan):
-        told[min(position + 1, count + 1) :] = sum(uses.values())
-    found: Bytes = np.maximum(told - at_operator, 0)
-    return found
+        predicted[min(position + 1, count + 1) :] = sum(uses.values())
+    rest: Bytes = np.maximum(predicted - at_operator, 0)
+    return rest
 
 
 def is_large(problem: Problem) -> bool:
@@ -178,40 +180,40 @@ def is_large(problem: Problem) -> bool:
     return 2 * len(problem.costs) * sum(rounds for _, rounds in _TRIES) > _DECISIONS
 
 
-def fit_quickly(problem: Problem, limit: int) -> Fitted | None:
+def fit_quickly(problem: Problem, limit: int) -> MeasuredPlan | None:
     """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined.
 
     They are asked about a large problem only where no plan fits in which blocks are alike, and less often.
     """
     if is_large(problem):
-        alike = choose_alike_within(problem, limit)
+        alike = choose_tied_within(problem, limit)
         if alike.peak_bytes <= limit:
             return alike
-    rough = _fit_in_both_ways(problem, limit)
+    rough = _fit_with_both_models(problem, limit)
     if is_large(problem):
         return rough[0] if rough else None
     if rough is None:
         return fit(problem, limit, refine_within, rounds=2)
-    best, known = rough
-    fine = fit(problem, limit, refine_within, 2, beside(problem, best, known), known)
-    return min((each for each in (best, fine) if each), key=lambda each: problem.seconds(each.chosen))
+    best, usage = rough
+    fine = fit(problem, limit, refine_within, 2, unmodelled_bytes(problem, best, usage), usage)
+    return min((entry for entry in (best, fine) if entry), key=lambda entry: problem.seconds(entry.chosen))
 
 
-def _fit_in_both_ways(problem: Problem, limit: int) -> tuple[Fitted, Usage] | None:
+def _fit_with_both_models(problem: Problem, limit: int) -> tuple[MeasuredPlan, Usage] | None:
     """The cheapest plan that fits of those that messages suggest, given the limit or less, and what they were told of."""
     left = max(_DECISIONS // len(problem.costs), _LEAST_ROUNDS)
-    fitting: list[tuple[Fitted, Usage]] = []
-    for (share, rounds), known in itertools.product(_TRIES, (usage(problem), brought(problem))):
+    fitting: list[tuple[MeasuredPlan, Usage]] = []
+    for (share, rounds), usage in itertools.product(_TRIES, (resident_usage(problem), transient_usage(problem))):
         if left:
-            found = fit(problem, int(limit * share), choose_within, min(rounds, left), known=known)
-            fitting += [] if found is None else [(found, known)]
+            plan = fit(problem, int(limit * share), choose_within, min(rounds, left), usage=usage)
+            fitting += [] if plan is None else [(plan, usage)]
             left -= min(rounds, left)
     return min(fitting, key=lambda pair: problem.seconds(pair[0].chosen), default=None)
 
 
 def solve_within(
     problem: Problem, limit: int, seconds: float, tried: bool = False, solver: Callable[..., Solution] = solve
-) -> tuple[Fitted, Solution]:
+) -> tuple[MeasuredPlan, Solution]:
     """The least plan that fits of all that were found, and what the solver says of the memory that every plan needs.
 
     The solution's bound holds for all plans that fit; one that costs no more is the best.
@@ -228,9 +230,9 @@ def solve_within(
     """
     start = time.monotonic()
     proof = solver(bounding_graph(problem, limit), seconds=_PROVING_SHARE * seconds)
-    found = [] if proof.choices is None else _fitting(limit, measured(problem, proof.choices.tolist()))
-    if found and proof.optimal:
-        return found[0], proof
+    plans = [] if proof.choices is None else _those_that_fit(limit, measured(problem, proof.choices.tolist()))
+    if plans and proof.optimal:
+        return plans[0], proof
     asked = 1
 
     def decide(graph: CostGraph) -> Sequence[int] | None:
@@ -239,32 +241,32 @@ def solve_within(
         choices = solver(graph, seconds=max(start + seconds - time.monotonic(), 1.0)).choices
         return None if choices is None else choices.tolist()
 
-    def cost(fitted: Fitted) -> float:
+    def cost(fitted: MeasuredPlan) -> float:
         return problem.seconds(fitted.chosen)
 
-    def is_open(fitted: Fitted) -> bool:
+    def is_open(fitted: MeasuredPlan) -> bool:
         return cost(fitted) > (1 + OPTIMALITY_TOLERANCE) * (proof.bound or 0.0) / problem.scale
 
     if not proof.infeasible:
-        found += _fitting(limit, fit(problem, limit, decide, rounds=1))
-        found += [] if tried else _fitting(limit, fit_quickly(problem, limit))
-        for known in (usage(problem), brought(problem)) if found else ():
-            least = min(found, key=cost)
+        plans += _those_that_fit(limit, fit(problem, limit, decide, rounds=1))
+        plans += [] if tried else _those_that_fit(limit, fit_quickly(problem, limit))
+        for usage in (resident_usage(problem), transient_usage(problem)) if plans else ():
+            least = min(plans, key=cost)
             if is_open(least) and time.monotonic() < start + seconds:
-                reserve = beside(problem, least, known)
-                found += _fitting(limit, fit(problem, limit, decide, _PROVING_ROUNDS, reserve, known))
-    least = min(found, key=cost) if found else smallest(problem, limit)
+                reserve = unmodelled_bytes(problem, least, usage)
+                plans += _those_that_fit(limit, fit(problem, limit, decide, _PROVING_ROUNDS, reserve, usage))
+    least = min(plans, key=cost) if plans else smallest(problem, limit)
     if least.peak_bytes <= limit:
         ready = is_large(problem) or not is_open(least)
-        return replace(least if ready else settled(problem, least, limit), rounds=asked), proof
+        return replace(least if ready else improved_within(problem, least, limit), rounds=asked), proof
     raise SporaxRuntimeError(
         f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {_kilobytes(least.peak_bytes) / 1e3:.3f} MB "
-        f"is the least that was found to do ({_spent(least.memory)}). {_advice(least.memory)}"
+        f"is the least that was found to do ({_usage_text(least.memory)}). {_advice(least.memory)}"
     )
 
 
-def _fitting(limit: int, *found: Fitted | None) -> list[Fitted]:
-    return [each for each in found if each is not None and each.peak_bytes <= limit]
+def _those_that_fit(limit: int, *plans: MeasuredPlan | None) -> list[MeasuredPlan]:
+    return [item for item in plans if item is not None and item.peak_bytes <= limit]
 
 
 def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) -> float | None:
@@ -287,9 +289,9 @@ def _kilobytes(num_bytes: int) -> int:
     return -(-num_bytes // 1000)
 
 
-def _spent(memory: MemoryUse) -> str:
+def _usage_text(memory: MemoryUse) -> str:
     """What the memory at the peak is for, the most first."""
-    uses = sorted(memory.by_use.items(), key=lambda each: -each[1])
+    uses = sorted(memory.by_use.items(), key=lambda entry: -entry[1])
     return ", ".join(f"{use.value} {size / 1e6:.3f} MB" for use, size in uses if size)
 
 
@@ -308,7 +310,7 @@ def _advice(memory: MemoryUse) -> str:
     return f"{_HELP[largest]}; more devices share all of it."
 
 
-def smallest(problem: Problem, enough: int = 0) -> Fitted:
+def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
     """A plan that needs as little memory as was found to do; remembered.
 
     Args:
@@ -318,23 +320,23 @@ def smallest(problem: Problem, enough: int = 0) -> Fitted:
     name = f"smallest, {enough} are enough"
     if name not in problem.plans:
         problem.plans[name] = _smallest(problem, enough)
-    known: Fitted = problem.plans[name]
-    return known
+    cached: MeasuredPlan = problem.plans[name]
+    return cached
 
 
-def _smallest(problem: Problem, enough: int) -> Fitted:
+def _smallest(problem: Problem, enough: int) -> MeasuredPlan:
     large = is_large(problem)
-    found = choose_alike_within(problem, enough) if large else measured(problem, choose(problem.cost_graph()))
-    allowed = _least_tensors(problem, found.peak_bytes)
-    while allowed < found.peak_bytes:
+    plan = choose_tied_within(problem, enough) if large else measured(problem, choose(problem.cost_graph()))
+    allowed = _least_tensors(problem, plan.peak_bytes)
+    while allowed < plan.peak_bytes:
         choices = choose_within(limited_graph(problem, allowed))
         if choices is not None:
-            found = min(found, measured(problem, choices), key=lambda each: each.peak_bytes)
+            plan = min(plan, measured(problem, choices), key=lambda entry: entry.peak_bytes)
             break
         allowed = int(allowed * _STEP) + 1
-    while not large and (less := _fit_in_both_ways(problem, int(found.peak_bytes * _LESS))) is not None:
-        found, _ = less
-    return shrunk(problem, found, enough)
+    while not large and (less := _fit_with_both_models(problem, int(plan.peak_bytes * _LESS))) is not None:
+        plan, _ = less
+    return reduce_memory(problem, plan, enough)
 
 
 def _least_tensors(problem: Problem, most: int) -> int:

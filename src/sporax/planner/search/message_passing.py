@@ -1,10 +1,13 @@
-"""Good choices in linear time: exact elimination of what is easy, message passing for the rest.
+"""Good choices in linear time: exact elimination of what is easy, TRW-S message passing for the rest.
 
-Messages tell every decision what each of its candidates would cost the others at best (TRW-S, see `solver.dual`). Choices are
-read off them forward and backward in turn; a few sweeps are nearly always enough for the best one, and the messages bound how
-much is left. Where that is much, balls of some dozen decisions are decided at once, the others staying as they are. Under a
-memory limit the rows that overflow get a price, and decisions are read off the messages within the room that is left. `Improver`
-looks at one decision at a time.
+Problem: one candidate per decision, with a lower bound that says how good the choice is.
+
+Method: messages tell every decision what each of its candidates would cost the others at best. Choices are decoded from
+the messages forward and backward in turn; a few sweeps are usually enough. If the gap to the bound stays large, balls
+of some dozen decisions are solved exactly with the rest fixed. Under a memory limit, overloaded rows get a Lagrangian
+price and choices are decoded within the memory that is left. `CoordinateDescent` changes one decision at a time.
+
+Reference: V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 28 (2006).
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ def choose(graph: CostGraph, sweeps: int = 24, patience: int = 6) -> list[int]:
     best = np.zeros(core.num_nodes, dtype=np.int64)
     if core.num_nodes:
         best, _ = bounded(core, sweeps, patience)
-    return [int(each) for each in core.expand(best)]
+    return [int(entry) for entry in core.expand(best)]
 
 
 def choose_within(graph: CostGraph, sweeps: int = _PRICED_SWEEPS, refine: bool = False) -> list[int] | None:
@@ -79,8 +82,8 @@ def choose_within(graph: CostGraph, sweeps: int = _PRICED_SWEEPS, refine: bool =
     if network.infeasible:
         return None
     core = Core.of(network)
-    found = _decide_within(core, sweeps, refine) if core.num_nodes else np.zeros(0, dtype=np.int64)
-    return None if found is None else [int(each) for each in core.expand(found)]
+    positions = _decide_within(core, sweeps, refine) if core.num_nodes else np.zeros(0, dtype=np.int64)
+    return None if positions is None else [int(entry) for entry in core.expand(positions)]
 
 
 def refine_within(graph: CostGraph) -> list[int] | None:
@@ -96,10 +99,10 @@ def lower_bound(graph: CostGraph, reached: float = np.inf) -> float:
         reached: what a known choice costs; a bound that comes up to it is the best.
     """
     core = _reduced(graph)
-    return settle(MessagePassing(core), reached) if core.num_nodes else core.constant
+    return converge(MessagePassing(core), reached) if core.num_nodes else core.constant
 
 
-def settle(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30) -> float:
+def converge(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30) -> float:
     """Sends messages until they say next to nothing new; returns the bound, the core's constant included.
 
     Args:
@@ -118,7 +121,7 @@ def settle(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30) 
     return bound
 
 
-class Improver:
+class CoordinateDescent:
     """Lets the decisions of a problem change their minds, one by one."""
 
     def __init__(self, problem: Problem) -> None:
@@ -128,12 +131,12 @@ class Improver:
             self.links[first].append((second, table))
             self.links[second].append((first, table.T))
 
-    def prices(self, node: int, chosen: Sequence[int]) -> Floats:
+    def candidate_costs(self, node: int, chosen: Sequence[int]) -> Floats:
         """Cost of each candidate beside its neighbours; those that are open (-1) are taken to agree."""
-        prices = self.costs[node].copy()
+        candidate_costs = self.costs[node].copy()
         for other, table in self.links[node]:
-            prices += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
-        return prices
+            candidate_costs += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]
+        return candidate_costs
 
     def improve(self, chosen: list[int], kept: frozenset[int] = frozenset()) -> None:
         """Change `chosen` in place until nobody wants to change; those in `kept` stay."""
@@ -141,9 +144,9 @@ class Improver:
         while waiting:
             node = next(iter(waiting))
             del waiting[node]
-            prices = self.prices(node, chosen)
-            best = int(prices.argmin())
-            if prices[best] < prices[chosen[node]] * (1 - 1e-12):
+            candidate_costs = self.candidate_costs(node, chosen)
+            best = int(candidate_costs.argmin())
+            if candidate_costs[best] < candidate_costs[chosen[node]] * (1 - 1e-12):
                 chosen[node] = best
                 waiting.update(dict.fromkeys(other for other, _ in self.links[node] if other not in kept))
 
@@ -168,10 +171,10 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, floa
     bound = -np.inf
     for number in range(sweeps):
         bound = max(bound, *messages.sweep(core.costs))
-        found = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
-        cost, idle = core.cost(found), idle + 1
+        positions = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
+        cost, idle = core.cost(positions), idle + 1
         if cost < least:
-            best, least, idle = found, cost, 0
+            best, least, idle = positions, cost, 0
         if idle >= patience or least <= (1 + OPTIMALITY_TOLERANCE) * (bound + core.constant):
             break
     bound += core.constant
@@ -188,10 +191,10 @@ def _decide_within(core: Core, sweeps: int, refine: bool) -> Ints | None:
     ascent = PriceAscent(core)
     for _ in range(sweeps):
         ascent.sweep()
-        found = descend(core, ascent.decode())
-        cost = core.cost(found)
-        if cost < least and core.fits(found):
-            best, least = found, cost
+        positions = descend(core, ascent.decode())
+        cost = core.cost(positions)
+        if cost < least and core.fits(positions):
+            best, least = positions, cost
         if least <= (1 + OPTIMALITY_TOLERANCE) * ascent.bound:
             break
     worth = refine and best is not None and least > (1 + _GAP) * ascent.bound
@@ -210,9 +213,9 @@ def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL)
     step = max(size // 2, -(-core.num_nodes // balls), 1)
     for start in range(0, core.num_nodes, step):
         free = ball(core, start, size)
-        _, found = resolve(core, positions, free, time.monotonic() + _BALL_SECONDS)
-        if found is not None and core.cost(found) <= core.cost(positions):
-            positions = found
+        _, better = resolve(core, positions, free, time.monotonic() + _BALL_SECONDS)
+        if better is not None and core.cost(better) <= core.cost(positions):
+            positions = better
     return positions
 
 

@@ -1,8 +1,8 @@
-"""How the search looks at single operators: their rules, remembered, and which of them have a choice of their own.
+"""What a search needs to know of single operators: their rules (cached), and which of them have candidates of their own.
 
-identity   marks and barriers: every tensor passes through by itself
-light      elementwise, dimension maps, reductions, creation: cheap, so they lie as their operand lies
-heavy      everything else: products, windows, indexing, order, algebra, control flow and what cannot be cut
+identity    marks and barriers: every tensor passes through
+light       elementwise, dimension maps, reductions, creation: cheap, so they take the placement of their operand
+heavy       everything else: products, windows, indexing, sorting, algebra, control flow, and what cannot be sharded
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LINEAR = frozenset(["neg", "mul", "div", "copy", "convert_element_type"])
 
 _EDGES = frozenset([ENTER, STACK, CARRY, JOIN])
 
-_Known = TypeVar("_Known")
+_Answer = TypeVar("_Answer")
 
 Signature = tuple[Hashable, ...]
 
@@ -88,20 +88,20 @@ class Kinds:
         self.of: list[int] = []
         self.examples: list[Operator] = []
         self.late: list[bool] = []
-        known: dict[Hashable, int] = {}
+        question: dict[Hashable, int] = {}
         for operator, is_late in zip(graph.operators, late, strict=True):
             key: Hashable = operator.name
             if not is_identity(operator):
                 key = signature(operator.operation), bool(operator.bodies), operator.times, is_late
-            kind = known.setdefault(key, len(known))
+            kind = question.setdefault(key, len(question))
             if kind == len(self.examples):
                 self.examples.append(operator)
                 self.late.append(is_late)
             self.of.append(kind)
 
-    def each(self, known: Callable[[Operator], _Known]) -> list[_Known]:
-        """For every operator what is `known` of its kind."""
-        answers = [known(example) for example in self.examples]
+    def each(self, question: Callable[[Operator], _Answer]) -> list[_Answer]:
+        """For every operator what is `question` of its kind."""
+        answers = [question(example) for example in self.examples]
         return [answers[kind] for kind in self.of]
 
 
@@ -110,11 +110,11 @@ def rule_of(operator: Operator) -> Rule:
     if operator.bodies:
         return replicate(operator.operation, f"'{operator.name}' is not cut: bodies of control flow are run whole")
     if is_identity(operator):
-        return _handing_on(operator.operation.operands)
+        return _identity_rule(operator.operation.operands)
     return rule_for(operator.operation)
 
 
 @lru_cache(maxsize=1 << 12)
-def _handing_on(specs: tuple[TensorSpec, ...]) -> Rule:
+def _identity_rule(specs: tuple[TensorSpec, ...]) -> Rule:
     """The rule of identities on such tensors; marks differ in much that does not matter here."""
     return side_by_side(Operation(MARK, specs, specs))

@@ -1,9 +1,10 @@
-"""What surely runs before what, whatever the plan: the ground on which memory is counted that every plan needs (`surely`).
+"""Which operators run before others in every plan.
 
-Kernels run in the order of their depths (`planner.memory.kernel_fusion`): a kernel that waits for a longer chain of
-others runs later. What
-an operator is computed from has run before it. Something else has, too, if it is surely less deep; and the depth of a chain is
-at least the number of its operators that are kernels of their own in every plan.
+Problem: the lower bound on peak memory must know which tensors exist when an operator runs, whatever the plan.
+
+Method: kernels run in the order of their depth in the graph (`planner.memory.kernel_fusion`). The operators that an
+operator depends on have run before it. Other operators have run before it if their depth is smaller in every plan. The
+depth of a chain is at least the number of its operators that are kernels of their own in every plan.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from sporax.planner.search.operator_rules import is_identity
 from sporax.planner.search.problem import Problem
 
 
-class Sort(Enum):
+class CompiledForm(Enum):
     """What an operator becomes in every plan."""
 
     KERNEL = "kernel"
@@ -37,7 +38,7 @@ class Sort(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class Predecessors:
     """What has surely happened when an operator runs.
 
     Attributes:
@@ -66,94 +67,94 @@ class Order:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.graph, self.bundles = problem.graph, problem.bundles
+        self.graph, self.decisions = problem.graph, problem.decisions
         self.devices = problem.mesh.num_devices
         operators = self.graph.operators
-        self.sorts = [None if is_identity(each) else self._sort(each) for each in operators]
-        self.operands = [self.bundles.operands(number) for number in range(len(operators))]
+        self.forms = [None if is_identity(operator) else self._form(operator) for operator in operators]
+        self.operands = [self.decisions.operands(number) for number in range(len(operators))]
         self.producer = {
             tensor: number
-            for number, each in enumerate(operators)
-            for tensor in each.results
-            if self.bundles.origin[tensor] == tensor
+            for number, operator in enumerate(operators)
+            for tensor in operator.results
+            if self.decisions.origin[tensor] == tensor
         }
-        self.outputs = frozenset(self.bundles.origin[each] for each in self.graph.outputs if each != LITERAL)
+        self.outputs = frozenset(self.decisions.origin[output] for output in self.graph.outputs if output != LITERAL)
         self.alive = self._alive()
         self.same = self._same()
         self._waits, self._depths = self._waits_for()
 
-    def _sort(self, operator: Operator) -> Sort:
+    def _form(self, operator: Operator) -> CompiledForm:
         name = operator.name
         if operator.bodies or name in RULES:
-            return Sort.OTHER
+            return CompiledForm.OTHER
         if name in ("dot_general", "conv_general_dilated"):
-            return Sort.OTHER if LITERAL in operator.operands else Sort.KERNEL
+            return CompiledForm.OTHER if LITERAL in operator.operands else CompiledForm.KERNEL
         if name.startswith("reduce_") and "window" not in name:
-            return Sort.REDUCTION if self._ratio(operator) > self.devices else Sort.OTHER
+            return CompiledForm.REDUCTION if self._ratio(operator) > self.devices else CompiledForm.OTHER
         if name in VIEWS or name in MAYBE_VIEWS or name == "transpose":
-            return Sort.VIEW
+            return CompiledForm.VIEW
         if name in ("concatenate", "stack"):
-            return Sort.OTHER
-        return Sort.LOOP if entry_for(name).family in LOOPS or name == "gather" else Sort.KERNEL
+            return CompiledForm.OTHER
+        return CompiledForm.LOOP if entry_for(name).family in LOOPS or name == "gather" else CompiledForm.KERNEL
 
     @staticmethod
     def _ratio(operator: Operator) -> int:
         """How many times larger the larger one of operand and result is."""
-        sizes = [math.prod(each.shape) for each in (operator.operation.operands[0], operator.operation.results[0])]
+        sizes = [math.prod(result.shape) for result in (operator.operation.operands[0], operator.operation.results[0])]
         return max(sizes) // max(min(sizes), 1)
 
     def _alive(self) -> list[bool]:
         needed = {*self.outputs}
         alive = [False] * len(self.graph.operators)
         for number in reversed(range(len(alive))):
-            origins = {self.bundles.origin[tensor] for tensor in self.graph.operators[number].results}
+            origins = {self.decisions.origin[tensor] for tensor in self.graph.operators[number].results}
             alive[number] = not needed.isdisjoint(origins)
             if alive[number]:
                 needed.update(self.operands[number])
         return alive
 
     def _same(self) -> list[int]:
-        found = list(range(len(self.graph.tensors)))
+        parent = list(range(len(self.graph.tensors)))
 
         def first(tensor: int) -> int:
-            while found[tensor] != tensor:
-                tensor = found[tensor]
+            while parent[tensor] != tensor:
+                tensor = parent[tensor]
             return tensor
 
-        for operator, sort in zip(self.graph.operators, self.sorts, strict=True):
+        for operator, sort in zip(self.graph.operators, self.forms, strict=True):
             grows = operator.name in MAYBE_VIEWS and operator.operands and self._ratio(operator) > self.devices
-            reduces = operator.name.startswith("reduce_") and sort is Sort.OTHER
-            if sort in (None, Sort.VIEW) or reduces:
+            reduces = operator.name.startswith("reduce_") and sort is CompiledForm.OTHER
+            if sort in (None, CompiledForm.VIEW) or reduces:
                 for operand, result in zip(operator.operands, operator.results, strict=False):
                     if operand != LITERAL and not grows:
-                        found[first(result)] = first(operand)
-        return [first(tensor) for tensor in found]
+                        parent[first(result)] = first(operand)
+        return [first(tensor) for tensor in parent]
 
     def _waits_for(self) -> tuple[list[int], list[int]]:
         """Per operator those that it waits for, as bits, and the number of kernels of the longest chain up to it."""
-        made: dict[int, tuple[int, int]] = {}
+        state_of: dict[int, tuple[int, int]] = {}
         waits: list[int] = []
         depths: list[int] = []
         for number, operator in enumerate(self.graph.operators):
-            known = [made.get(tensor, (0, 0)) for tensor in operator.operands if tensor != LITERAL]
-            bits, depth = 0, max((each for _, each in known), default=0)
-            for each, _ in known:
-                bits |= each
-            depth += self.sorts[number] in (Sort.KERNEL, Sort.REDUCTION)
+            states = [state_of.get(tensor, (0, 0)) for tensor in operator.operands if tensor != LITERAL]
+            bits, depth = 0, max((placement for _, placement in states), default=0)
+            for placement, _ in states:
+                bits |= placement
+            depth += self.forms[number] in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
             waits.append(bits)
             depths.append(depth)
-            if self.sorts[number] is None:  # every tensor by itself
+            if self.forms[number] is None:  # every tensor by itself
                 pairs = zip(operator.operands, operator.results, strict=True)
-                made.update((result, made.get(operand, (0, 0))) for operand, result in pairs)
+                state_of.update((result, state_of.get(operand, (0, 0))) for operand, result in pairs)
             else:
-                made.update(dict.fromkeys(operator.results, (bits | 1 << number, depth)))
+                state_of.update(dict.fromkeys(operator.results, (bits | 1 << number, depth)))
         return waits, depths
 
     def depends(self, operator: int, on: int) -> bool:
         """Whether an operator is computed from what another one makes."""
         return bool(self._waits[operator] >> on & 1)
 
-    def before(self, operator: int, copies: Callable[[int, int], int]) -> Before:
+    def before(self, operator: int, copies: Callable[[int, int], int]) -> Predecessors:
         """What has surely happened when an operator runs.
 
         Args:
@@ -163,20 +164,20 @@ class Order:
         slack: dict[int, int] = {}
         reach: dict[int, int] = {}
         for number in range(operator, -1, -1):
-            if self.sorts[number] is None:
+            if self.forms[number] is None:
                 pairs = zip(self.operands[number], self.graph.operators[number].results, strict=True)
                 for tensor, result in pairs:
                     if result in slack and tensor != LITERAL:
                         slack[tensor] = max(slack.get(tensor, 0), slack[result])
             elif number == operator or self.depends(operator, number):
-                kernels = self.sorts[number] in (Sort.KERNEL, Sort.REDUCTION)
+                kernels = self.forms[number] in (CompiledForm.KERNEL, CompiledForm.REDUCTION)
                 results = self.graph.operators[number].results
                 reach[number] = kernels + max((slack.get(tensor, 0) for tensor in results), default=0)
                 for place, tensor in enumerate(self.operands[number]):
                     if tensor != LITERAL:
                         slack[tensor] = max(slack.get(tensor, 0), reach[number] + copies(number, place))
-        slack.update((each.tensor, self._depths[operator]) for each in self.graph.inputs)
-        return Before(operator, slack, reach)
+        slack.update((argument.tensor, self._depths[operator]) for argument in self.graph.inputs)
+        return Predecessors(operator, slack, reach)
 
     def depth(self, operator: int) -> int:
         """The number of kernels of the longest chain that ends with an operator."""

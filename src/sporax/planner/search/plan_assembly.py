@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, Operator, OperatorGraph
 from sporax.ir.placement import Placement
-from sporax.ir.plan import OperatorPlan, Plan, Settlement
+from sporax.ir.plan import OperatorPlan, Plan, Resharding
 from sporax.planner.rules import Rule, nothing_cut, placements
-from sporax.planner.search.decisions import Bundles
+from sporax.planner.search.decisions import Decisions
 from sporax.planner.search.operator_rules import is_identity, rule_of
 from sporax.planner.search.problem import Problem
 
@@ -30,8 +30,10 @@ def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
 
     return Plan(
         mesh,
-        tuple(Placement.replicated(graph.tensors[each.tensor].num_dims) for each in graph.inputs),
-        tuple(Placement.replicated(0 if each == LITERAL else graph.tensors[each].num_dims) for each in graph.outputs),
+        tuple(Placement.replicated(graph.tensors[argument.tensor].num_dims) for argument in graph.inputs),
+        tuple(
+            Placement.replicated(0 if output == LITERAL else graph.tensors[output].num_dims) for output in graph.outputs
+        ),
         tuple(map(planned, graph.operators)),
         notes=tuple(dict.fromkeys(_notes(graph, map(rule_of, graph.operators)))),
         graph=graph.fingerprint(),
@@ -42,8 +44,8 @@ class _Assembler:
     def __init__(self, problem: Problem, chosen: Sequence[int]) -> None:
         self.problem, self.chosen = problem, chosen
         self.graph = problem.graph
-        self.bundles: Bundles = problem.bundles
-        self.lies: dict[int, Placement] = {}
+        self.decisions: Decisions = problem.decisions
+        self.tensor_placements: dict[int, Placement] = {}
         """Where readers find each tensor, by origin."""
         self.made: dict[int, Placement] = {}
         """Where each tensor lies when an operator has made it."""
@@ -54,10 +56,10 @@ class _Assembler:
     def run(self) -> Plan:
         problem, graph = self.problem, self.graph
         for number, (choices, candidate) in enumerate(zip(problem.choices, self.chosen, strict=True)):
-            relay = self.bundles.nodes[number].is_relay
-            for tensor, where in choices.lies.items():
-                here = self.bundles.node_of[tensor] == number
-                target = self.relayed if relay else self.lies if here else self.made
+            relay = self.decisions.nodes[number].is_relay
+            for tensor, where in choices.tensor_placements.items():
+                here = self.decisions.node_of[tensor] == number
+                target = self.relayed if relay else self.tensor_placements if here else self.made
                 target[tensor] = where[candidate]
             for operator, step in zip(choices.operators, choices.steps[candidate], strict=True):
                 bodies = tuple(whole_plan(body, problem.mesh) for body in graph.operators[operator].bodies)
@@ -66,7 +68,7 @@ class _Assembler:
             self._identity(operator) if is_identity(operator) else self.steps[number]
             for number, operator in enumerate(graph.operators)
         )
-        inputs = tuple(self.lies[each.tensor] for each in graph.inputs)
+        inputs = tuple(self.tensor_placements[argument.tensor] for argument in graph.inputs)
         replaced = dict(graph.aliases)
         outputs = tuple(
             inputs[replaced[position]] if position in replaced else self._complete(tensor)
@@ -77,59 +79,65 @@ class _Assembler:
             inputs,
             outputs,
             operators,
-            self._settled(),
+            self._reshardings(),
             tuple(dict.fromkeys(_notes(graph, map(problem.rule, range(len(graph.operators)))))),
             problem.options.alltoall,
             graph.fingerprint(),
         )
 
     def _place(self, tensor: int) -> Placement:
-        return Placement(()) if tensor == LITERAL else self.lies[self.bundles.origin[tensor]]
+        return Placement(()) if tensor == LITERAL else self.tensor_placements[self.decisions.origin[tensor]]
 
     def _complete(self, tensor: int) -> Placement:
         return self._place(tensor).complete()
 
     def _identity(self, operator: Operator) -> OperatorPlan:
         """Results that are tensors of their own lie as given, all others as their operands."""
-        where = tuple(self._place(each) for each in operator.results)
+        where = tuple(self._place(result) for result in operator.results)
         return OperatorPlan(nothing_cut(rule_of(operator)), where, where)
 
-    def _settled(self) -> dict[int, Settlement]:
+    def _reshardings(self) -> dict[int, Resharding]:
         """Tensors that several read somewhere else than they are made are brought there once; so are given ones."""
         num_readers: dict[int, int] = {}
         for tensors in (*(operator.operands for operator in self.graph.operators), self.graph.outputs):
             for tensor in tensors:
                 num_readers[tensor] = num_readers.get(tensor, 0) + 1
-        found = {}
-        for tensor, made in self.made.items():
-            where, given = self.lies[tensor], tensor in self.problem.options.fixed
-            if made != where and (given or num_readers.get(tensor, 0) > 1):
-                found[tensor] = Settlement(where, "given" if given else "read there by several")
-        found.update((tensor, where) for tensor, where in self._on_the_way() if tensor not in found)
-        return found
+        reshardings = {}
+        for tensor, source in self.made.items():
+            where, given = self.tensor_placements[tensor], tensor in self.problem.options.fixed
+            if source != where and (given or num_readers.get(tensor, 0) > 1):
+                reshardings[tensor] = Resharding(where, "given" if given else "read there by several")
+        reshardings.update((tensor, where) for tensor, where in self._on_the_way() if tensor not in reshardings)
+        return reshardings
 
-    def _on_the_way(self) -> Iterator[tuple[int, Settlement]]:
+    def _on_the_way(self) -> Iterator[tuple[int, Resharding]]:
         """What is relayed to a place from where some bring it further; whoever reads it there brings it there in time."""
         for tensor, where in self.relayed.items():
-            lies = self.lies[tensor]
-            readers = [each for each in self.bundles.readers[tensor] if each in self.bundles.heavy]
-            wanted = {place for each in readers for place in self._wanted(each, tensor)}
-            if where != lies and not lies.partial and not wanted <= {where, lies}:
-                yield self._read_by(readers, tensor), Settlement(where, "read there by several")
+            tensor_placements = self.tensor_placements[tensor]
+            readers = [reader for reader in self.decisions.readers[tensor] if reader in self.decisions.heavy]
+            wanted = {place for reader in readers for place in self._wanted(reader, tensor)}
+            if (
+                where != tensor_placements
+                and not tensor_placements.partial
+                and not wanted <= {where, tensor_placements}
+            ):
+                yield self._read_by(readers, tensor), Resharding(where, "read there by several")
 
     def _read_by(self, readers: Sequence[int], tensor: int) -> int:
         """What readers of a tensor read: what identities make of it, if that is the same for all of them."""
         names = {
             operand
-            for each in readers
-            for operand, origin in zip(self.graph.operators[each].operands, self.bundles.operands(each), strict=True)
+            for reader in readers
+            for operand, origin in zip(
+                self.graph.operators[reader].operands, self.decisions.operands(reader), strict=True
+            )
             if origin == tensor
         }
         return names.pop() if len(names) == 1 else tensor
 
     def _wanted(self, reader: int, tensor: int) -> Iterator[Placement]:
         """Where an operator reads a tensor."""
-        for operand, where in zip(self.bundles.operands(reader), self.steps[reader].operands, strict=True):
+        for operand, where in zip(self.decisions.operands(reader), self.steps[reader].operands, strict=True):
             if operand == tensor:
                 yield where
 

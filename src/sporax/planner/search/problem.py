@@ -1,6 +1,7 @@
-"""The search problem of a graph: decisions with candidates, and what pairs of candidates cost.
+"""The search problem of a graph: decisions with candidates, costs of candidates, and costs of pairs of candidates.
 
-Every search works on a `Problem`. Costs are nanoseconds inside, because the solver's tolerance is absolute.
+Every search works on a `Problem`. Its costs are nanoseconds (or weighted bytes), because the tolerance of the solver is
+absolute.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import SECONDS, unit_of
 from sporax.planner.rules import Assignment, Rule
 from sporax.planner.search.candidates import Base, Catalogue, Choices
-from sporax.planner.search.decisions import Bundles, find_bundles
+from sporax.planner.search.decisions import Decisions, find_decisions
 from sporax.planner.search.operator_rules import is_identity
-from sporax.planner.search.resharding_cost import Floats, Mover
+from sporax.planner.search.resharding_cost import Floats, ReshardingCosts
 from sporax.planner.search.search_space import Units, check_units, natural_units, restricted
 from sporax.planner.solver import CostGraph
 
@@ -79,22 +80,22 @@ class Problem:
     graph: OperatorGraph
     mesh: DeviceMatrix
     options: SearchOptions
-    bundles: Bundles
+    decisions: Decisions
     choices: tuple[Choices, ...]
     costs: tuple[Floats, ...]
     edges: tuple[tuple[int, int, Floats], ...]
     catalogue: Catalogue
     scale: float = NANOSECONDS
-    remembered: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     plans: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __str__(self) -> str:
-        count = sum(len(each) for each in self.costs)
+        count = sum(len(costs_of) for costs_of in self.costs)
         return f"Problem({len(self.costs)} decisions, {count} candidates, {len(self.edges)} edges)"
 
     def seconds(self, chosen: Sequence[int]) -> float:
         """Cost of one candidate per decision."""
-        total = sum(float(costs[each]) for costs, each in zip(self.costs, chosen, strict=True))
+        total = sum(float(costs[entry]) for costs, entry in zip(self.costs, chosen, strict=True))
         total += sum(float(table[chosen[first], chosen[second]]) for first, second, table in self.edges)
         return total / self.scale
 
@@ -108,8 +109,8 @@ class Problem:
 
     def cost_graph(self) -> CostGraph:
         """The problem for the solver, without memory."""
-        usages = [[0] * len(each) for each in self.costs]
-        costs = [each.tolist() for each in self.costs]
+        usages = [[0] * len(costs_of) for costs_of in self.costs]
+        costs = [costs_of.tolist() for costs_of in self.costs]
         return CostGraph.build(costs, usages, [(0, 0)] * len(costs), self.edges, None, "plan")
 
     def with_costs(self, costs: Sequence[Floats]) -> Problem:
@@ -122,7 +123,7 @@ class Problem:
 
     def bases(self, chosen: Sequence[int]) -> list[Base]:
         """What a choice decides, for a search that goes on from there."""
-        return [each.base(candidate) for each, candidate in zip(self.choices, chosen, strict=True)]
+        return [choice.base(candidate) for choice, candidate in zip(self.choices, chosen, strict=True)]
 
 
 class ProblemBuilder:
@@ -151,15 +152,18 @@ class ProblemBuilder:
         check_units(options.units, mesh)
         check_fixed(graph, mesh, options.fixed)
         self.graph, self.mesh, self.options = graph, mesh, options
-        self.bundles = find_bundles(graph, options.fixed)
+        self.decisions = find_decisions(graph, options.fixed)
         self.scale = NANOSECONDS if unit_of(model) == SECONDS else 1.0
         self.units = options.units or natural_units(mesh, model.links)
         hurry = len(mesh.device_axes) > MANY_AXES if hurry is None else hurry
-        careful = Mover(mesh, model.links, options.alltoall)
-        self._careful, self._mover = careful, Mover(mesh, model.links, options.alltoall, True) if hurry else careful
+        careful = ReshardingCosts(mesh, model.links, options.alltoall)
+        self._careful, self._mover = (
+            careful,
+            ReshardingCosts(mesh, model.links, options.alltoall, True) if hurry else careful,
+        )
         self._tables: dict[Hashable, tuple[Sequence[Placement], Sequence[Placement], Floats]] = {}
         self.catalogue = Catalogue(
-            self.bundles.kinds,
+            self.decisions.kinds,
             mesh,
             model,
             self._mover,
@@ -177,26 +181,26 @@ class ProblemBuilder:
         """The problem that hands out `units` (all, unless said) on top of what was decided before."""
         return self._build(self.units if units is None else units, self._mover, bases)
 
-    def _build(self, units: Units, mover: Mover, bases: Sequence[Base] | None) -> Problem:
-        self.catalogue.hand_out(units, mover)
+    def _build(self, units: Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None) -> Problem:
+        self.catalogue.use_units(units, resharding_costs)
         self._tables.clear()
         choices: list[Choices] = []
-        for number, node in enumerate(self.bundles.nodes):
+        for number, node in enumerate(self.decisions.nodes):
             base = bases[number] if bases is not None else None
             if node.is_bundle:
-                made = self._made(number, choices)
+                root_placements = self._made(number, choices)
                 given = None if node.is_relay else self._given(node.root, units, base)
-                choices.append(self.catalogue.bundle(self.bundles, number, made, given, base))
+                choices.append(self.catalogue.bundle(self.decisions, number, root_placements, given, base))
             else:
                 given_cut = self.options.cuts.get(node.producer)
-                choices.append(self.catalogue.heavy(self.bundles, node.producer, base, given_cut))
-        costs = [each.seconds * self.scale for each in choices]
+                choices.append(self.catalogue.heavy(self.decisions, node.producer, base, given_cut))
+        costs = [choice.seconds * self.scale for choice in choices]
         edges = [*self._arrivals(choices), *self._reads(choices), *self._results(choices, costs)]
         return Problem(
             self.graph,
             self.mesh,
             self.options,
-            self.bundles,
+            self.decisions,
             tuple(choices),
             tuple(costs),
             tuple(edges),
@@ -207,35 +211,35 @@ class ProblemBuilder:
     def _given(self, tensor: int, units: Units, base: Base) -> Placement | None:
         """Where a tensor must lie, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
-        known = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
-        later = {*itertools.chain(*self.units)} - known
+        handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
+        later = {*itertools.chain(*self.units)} - handed_out
         return None if where is None else restricted(where, frozenset(self.mesh.device_axes) - later)
 
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root lies when it is made, and the tensor by its number there."""
-        node = self.bundles.nodes[number]
+        node = self.decisions.nodes[number]
         if node.is_relay:
-            return self.bundles.node_of[node.root], node.root
+            return self.decisions.node_of[node.root], node.root
         if node.producer < 0:
             return None
         operator = self.graph.operators[node.producer]
         if is_identity(operator):
             operand = operator.operands[operator.results.index(node.root)]
-            origin = LITERAL if operand == LITERAL else self.bundles.origin[operand]
-            return None if origin == LITERAL else (self.bundles.node_of[origin], origin)
-        return self.bundles.home_of(node.producer), node.root
+            origin = LITERAL if operand == LITERAL else self.decisions.origin[operand]
+            return None if origin == LITERAL else (self.decisions.node_of[origin], origin)
+        return self.decisions.decision_of(node.producer), node.root
 
     def _made(self, number: int, choices: list[Choices]) -> tuple[Placement, ...]:
         source = self._source(number)
-        return () if source is None else choices[source[0]].lies[source[1]]
+        return () if source is None else choices[source[0]].tensor_placements[source[1]]
 
     def _arrivals(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
         """From where tensors are made to where their bundles have them."""
         edges = []
-        for number, node in enumerate(self.bundles.nodes):
+        for number, node in enumerate(self.decisions.nodes):
             source = self._source(number) if node.is_bundle else None
             if source is not None:
-                where = choices[source[0]].lies[source[1]]
+                where = choices[source[0]].tensor_placements[source[1]]
                 table = self._table(node.root, where, choices[number].placements)
                 if self.options.follow and node.followers:
                     table = np.where(_same_cuts(where, choices[number].placements), table, np.inf)
@@ -245,12 +249,12 @@ class ProblemBuilder:
     def _reads(self, choices: list[Choices]) -> list[tuple[int, int, Floats]]:
         """From where tensors lie to where other decisions want them."""
         edges = []
-        for number, each in enumerate(choices):
-            for tensor, wanted in each.wants:
-                source = self.bundles.node_of[tensor]
-                if not self.bundles.nodes[number].is_bundle:
-                    source = self.bundles.relays.get(tensor, source)
-                edges.append((source, number, self._table(tensor, choices[source].lies[tensor], wanted)))
+        for number, choice in enumerate(choices):
+            for tensor, wanted in choice.wants:
+                source = self.decisions.node_of[tensor]
+                if not self.decisions.nodes[number].is_bundle:
+                    source = self.decisions.relays.get(tensor, source)
+                edges.append((source, number, self._table(tensor, choices[source].tensor_placements[tensor], wanted)))
         return edges
 
     def _results(self, choices: list[Choices], costs: list[Floats]) -> list[tuple[int, int, Floats]]:
@@ -260,11 +264,11 @@ class ProblemBuilder:
         for position, tensor in enumerate(self.graph.outputs):
             if tensor == LITERAL:
                 continue
-            origin = self.bundles.origin[tensor]
-            source = self.bundles.node_of[origin]
-            where = choices[source].lies[origin]
+            origin = self.decisions.origin[tensor]
+            source = self.decisions.node_of[origin]
+            where = choices[source].tensor_placements[origin]
             if position in replaced:
-                target = self.bundles.node_of[self.graph.inputs[replaced[position]].tensor]
+                target = self.decisions.node_of[self.graph.inputs[replaced[position]].tensor]
                 table = self._table(origin, where, choices[target].placements)
                 if source == target:
                     costs[source] = costs[source] + table.diagonal()
@@ -272,24 +276,27 @@ class ProblemBuilder:
                     edges.append((source, target, table))
             else:
                 spec = self.graph.tensors[origin]
-                sharing = self.bundles.sharing[origin]
-                moves = [self.catalogue.mover.seconds(spec, each, each.complete(), sharing) for each in where]
+                sharing = self.decisions.sharing[origin]
+                moves = [
+                    self.catalogue.resharding_costs.seconds(spec, placement, placement.complete(), sharing)
+                    for placement in where
+                ]
                 costs[source] = costs[source] + np.array(moves) * self._weight(origin)
         return edges
 
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
-        spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.bundles.sharing[tensor]
+        spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.decisions.sharing[tensor]
         key = (spec, id(sources), id(targets), weight, sharing)
         if key not in self._tables:
-            table = self.catalogue.mover.table(spec, sources, targets, sharing) * weight
+            table = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
             self._tables[key] = (sources, targets, table)  # which must stay, so that their ids do
         return self._tables[key][-1]
 
     def _weight(self, tensor: int) -> float:
         """Of transfers of a tensor, with the unit."""
-        late = tensor in self.bundles.late_tensors
-        rounds = self.bundles.rounds[tensor]
+        late = tensor in self.decisions.late_tensors
+        rounds = self.decisions.rounds[tensor]
         return self.scale * rounds * (self.catalogue.model.late_communication if late else 1.0)
 
 

@@ -1,14 +1,19 @@
-"""The fast search: mesh axis by mesh axis over the whole graph.
+"""The fast search: one mesh axis after another over the whole graph.
 
-For every axis, from the outermost to the innermost, each decision extends what it has by that axis at one place or none, so
-there are only a handful of candidates at a time. Double recursion (Wang et al., Euro-Par 2021) works this way, with halves and
-a constant for every disagreement, heaviest operators first; here axes have any size, disagreements cost what the moves cost,
-and messages between the decisions take the place of an order (`deciding`); layers that repeat are decided alike (`tying`).
-What is decided first weighs on the rest, so two orders are tried: axis by axis, and all axes in one round, those of one kind of
-link together.
+Problem: a good plan in seconds, without a proof.
 
-Where the best of these plans does not fit the memory, every round may take what the rounds to come can still make fit by cutting
-it (unless the problem is large); and all axes are handed out at once as well, as the other searches do.
+Method: for every axis, from the outermost to the innermost, each decision extends its sharding by that axis at one
+dimension or at none, so there are only a few candidates at a time. Message passing (`message_passing`) decides each
+round, and repeated layers are tied (`block_tying`). Early rounds influence later ones, so two orders are tried: axis by
+axis, and all axes in one round.
+
+If the best plan does not fit the memory, each round may use the memory that later rounds can still save (unless the
+problem is large), and all axes are also decided at once, as in the other searches.
+
+Reference: the double recursive algorithm, H. Wang et al., "Efficient and systematic partitioning of large and deep
+neural networks for parallelization", Euro-Par 2021. It halves tensors with a constant cost per conflict, heaviest
+operators first. Here axes have any size, conflicts cost what the resharding costs, and messages replace the order of
+the operators.
 """
 
 from __future__ import annotations
@@ -24,9 +29,9 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import OperatorGraph
 from sporax.planner.cost.model import CostModel
-from sporax.planner.search.block_tying import choose_alike
+from sporax.planner.search.block_tying import choose_tied
 from sporax.planner.search.candidates import Base
-from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.local_search import MeasuredPlan, measured
 from sporax.planner.search.loop_bodies import inside_loops
 from sporax.planner.search.memory_heuristic import cheapest
 from sporax.planner.search.memory_limit import fit, is_large
@@ -65,19 +70,23 @@ def recursive(
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
     free = replace(options, memory_bytes=None)
     builder = ProblemBuilder(graph, mesh, model, free, hurry=True)
-    sketches = [_run(builder, order) for order in orders]
-    least = min(each.seconds for each in sketches)
-    attempts = [_finished(builder, each) for each in sketches if each.seconds <= (1 + _WORTH) * least]
+    order_results = [_run(builder, order) for order in orders]
+    least = min(order_result.seconds for order_result in order_results)
+    attempts = [
+        _finished(builder, order_result)
+        for order_result in order_results
+        if order_result.seconds <= (1 + _WORTH) * least
+    ]
     best = min(attempts, key=_cost)
     if not _fits(best, options.memory_bytes):
         builder = ProblemBuilder(graph, mesh, model, options, hurry=True)
         tight = [] if is_large(best.final) else [_run(builder, order) for order in orders]
-        sketches += tight
-        attempts += [_finished(builder, each) for each in tight]
-        known = any(_fits(each, options.memory_bytes) for each in attempts)
-        with suppress(*([SporaxRuntimeError] if known else [])):
-            attempts.append(_at_once(graph, mesh, model, options))
-        best = min((each for each in attempts if _fits(each, options.memory_bytes)), key=_cost)
+        order_results += tight
+        attempts += [_finished(builder, entry) for entry in tight]
+        fits = any(_fits(attempt, options.memory_bytes) for attempt in attempts)
+        with suppress(*([SporaxRuntimeError] if fits else [])):
+            attempts.append(_all_axes_at_once(graph, mesh, model, options))
+        best = min((attempt for attempt in attempts if _fits(attempt, options.memory_bytes)), key=_cost)
     final = best.final
     return SearchResult(
         _measured(final).plan if options.memory_bytes is not None else plan_of(final, [0] * len(final.costs)),
@@ -86,11 +95,15 @@ def recursive(
         None,
         False,
         time.monotonic() - start,
-        {**final.statistics(), "candidates": sum(each.candidates for each in sketches), "orders": len(orders)},
+        {
+            **final.statistics(),
+            "candidates": sum(order_result.candidates for order_result in order_results),
+            "orders": len(orders),
+        },
     )
 
 
-class _Sketch(NamedTuple):
+class _OrderResult(NamedTuple):
     """What one order of rounds decided.
 
     Attributes:
@@ -104,7 +117,7 @@ class _Sketch(NamedTuple):
     candidates: int
 
 
-class _Attempt(NamedTuple):
+class _FinishedOrder(NamedTuple):
     """What one order of rounds led to.
 
     Attributes:
@@ -116,38 +129,40 @@ class _Attempt(NamedTuple):
     candidates: int
 
 
-def _cost(attempt: _Attempt) -> float:
+def _cost(attempt: _FinishedOrder) -> float:
     return attempt.final.seconds([0] * len(attempt.final.costs))
 
 
-def _fits(attempt: _Attempt, limit: int | None) -> bool:
+def _fits(attempt: _FinishedOrder, limit: int | None) -> bool:
     return limit is None or _measured(attempt.final).peak_bytes <= limit
 
 
-def _measured(final: Problem) -> Fitted:
+def _measured(final: Problem) -> MeasuredPlan:
     """The plan and its memory, remembered with the problem."""
-    if "measured" not in final.remembered:
-        final.remembered["measured"] = measured(final, [0] * len(final.costs))
-    known: Fitted = final.remembered["measured"]
-    return known
+    if "measured" not in final.cache:
+        final.cache["measured"] = measured(final, [0] * len(final.costs))
+    cached: MeasuredPlan = final.cache["measured"]
+    return cached
 
 
-def _at_once(graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions) -> _Attempt:
+def _all_axes_at_once(
+    graph: OperatorGraph, mesh: DeviceMatrix, model: CostModel, options: SearchOptions
+) -> _FinishedOrder:
     """All axes in one round."""
     builder = ProblemBuilder(graph, mesh, model, options)
     problem = builder.build()
-    return _Attempt(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
+    return _FinishedOrder(builder.priced(problem.bases(cheapest(problem, []))), sum(map(len, problem.costs)))
 
 
 def _orders(mesh: DeviceMatrix, model: CostModel) -> list[Order]:
     """Orders of rounds to try: axis by axis (a few at a time where there are many), and all axes in one round, in two runs."""
     axes = [axis for axis in mesh.device_axes if mesh.shape[axis] > 1]
-    together = -(-len(axes) // _ROUNDS) or 1
-    single = tuple((tuple(axes[start : start + together]),) for start in range(0, len(axes), together))
+    num_axes = -(-len(axes) // _ROUNDS) or 1
+    single = tuple((tuple(axes[start : start + num_axes]),) for start in range(0, len(axes), num_axes))
     return list(dict.fromkeys([single, (natural_units(mesh, model.links),)]))
 
 
-def _run(builder: ProblemBuilder, order: Order) -> _Sketch:
+def _run(builder: ProblemBuilder, order: Order) -> _OrderResult:
     """Round after round."""
     bases: list[Base] | None = None
     candidates, seconds = 0, 0.0
@@ -159,17 +174,17 @@ def _run(builder: ProblemBuilder, order: Order) -> _Sketch:
         chosen = _choose(problem, to_come)
         bases, seconds = problem.bases(chosen), problem.seconds(chosen)
         candidates += sum(map(len, problem.costs))
-    return _Sketch(bases, seconds, candidates)
+    return _OrderResult(bases, seconds, candidates)
 
 
-def _finished(builder: ProblemBuilder, sketch: _Sketch) -> _Attempt:
-    return _Attempt(builder.priced(sketch.bases), sketch.candidates)
+def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedOrder:
+    return _FinishedOrder(builder.priced(order_result.bases), order_result.candidates)
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:
     """The choice of one round; what is too large may still be cut by the devices `to_come`."""
     limit = problem.options.memory_bytes
-    chosen = choose_alike(problem)
+    chosen = choose_tied(problem)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:
         return chosen
     fitted = fit(problem, limit * to_come, choose_within)

@@ -1,9 +1,11 @@
-"""Blocks of decisions that repeat: the layers of a deep network, found without knowing what a layer is.
+"""Repeated blocks of decisions: the layers of a deep network, found without knowing what a layer is.
 
-In a network of sixty layers many kinds of decisions occur sixty times. One of these kinds is picked: its members are the middles
-of blocks, and every other decision belongs to the block whose middle is the fewest edges away. Where blocks in a row turn out to
-have the same decisions and the same edges, among each other and to what lies around them, what holds for one of them holds for
-all. That is checked edge by edge, so a poor choice of middles costs time and nothing else.
+Problem: use the repetition of layers without annotations.
+
+Method: in a network of sixty layers many kinds of decisions occur sixty times. Pick one such kind; its members are the
+centres of blocks, and every other decision belongs to the nearest centre, counted in edges. Consecutive blocks with the
+same decisions and the same edges, to each other and to their surroundings, are equal. This is checked edge by edge, so
+a poor choice of centres costs time and never correctness.
 """
 
 from __future__ import annotations
@@ -173,8 +175,8 @@ class _Row:
             if here != there:
                 seen[there].append((place[first], place[second], there - here, content))
         return [
-            (tuple(kind_of[node] for node in members), tuple(sorted(each)))
-            for members, each in zip(self.members, seen, strict=True)
+            (tuple(kind_of[node] for node in members), tuple(sorted(entry)))
+            for members, entry in zip(self.members, seen, strict=True)
         ]
 
     def found(self) -> Repeats:

@@ -1,13 +1,15 @@
-"""What it costs to bring a tensor from one placement to another, asked a hundred thousand times.
+"""The time to bring a tensor from one placement to another, computed a hundred thousand times per search.
 
-`sporax.planner.communication.resharding` searches for the cheapest way. `Mover` first goes one straight way: it slices
-as early as it
-can, brings axes directly where they are wanted, and gathers only what stands in the way. Where that is a single move it is the
-cheapest. For all other pairs the search is asked, unless the caller is in a hurry.
+Problem: `planner.communication.resharding` searches for the cheapest sequence of moves, which is too slow for every
+pair of candidates.
 
-Tensors of all shapes ask the same few questions. A straight way is a list of moves that depends on nothing but the two
-placements, and of these only on dimensions that are cut before or after; how many bytes there are changes its price alone. The
-search looks at the dimensions' sizes, too, as far as devices can cut them. So ways and answers are remembered by that.
+Method: `ReshardingCosts` first builds a direct route: slice as early as possible, move axes directly to their target,
+gather only what is in the way. A direct route of one move is the cheapest. For longer ones the full search runs, unless
+the caller asked for speed (`hurry`).
+
+Caching: a direct route depends only on the two placements, and only on dimensions that are sharded before or after. The
+number of bytes changes its cost and not its moves. The full search also depends on the sizes of the dimensions, as far
+as devices can shard them. Routes and answers are cached by these keys.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _Pair = tuple[Placement, Placement]
 """Where a tensor is, and where it shall be."""
 
 
-class Mover:
+class ReshardingCosts:
     """Remembers costs of moves on one mesh.
 
     Args:
@@ -43,15 +45,15 @@ class Mover:
 
     def __init__(self, mesh: DeviceMatrix, links: LinkCosts, alltoall: bool = True, hurry: bool = False) -> None:
         self.mesh, self.links, self.alltoall, self.hurry = mesh, links, alltoall, hurry
-        self._pairs: dict[_Pair, _Way] = {}
-        self._ways: dict[_Pair, _Way] = {}
-        self._found: dict[tuple[tuple[int, ...], int, _Way, LinkCosts], float] = {}
+        self._pairs: dict[_Pair, _Route] = {}
+        self._routes: dict[_Pair, _Route] = {}
+        self._found: dict[tuple[tuple[int, ...], int, _Route, LinkCosts], float] = {}
         self._tables: dict[tuple[TensorSpec, int, tuple[Placement, ...], tuple[Placement, ...]], Floats] = {}
         self._shared: dict[int, LinkCosts] = {}
 
     def seconds(self, spec: TensorSpec, source: Placement, target: Placement, sharing: int = 1) -> float:
         """Time of the cheapest way, or in a hurry of the straight one, of one of `sharing` tensors that share starts."""
-        return self._price(spec, spec.num_bytes, source, target, self._links(sharing))
+        return self._seconds_of(spec, spec.num_bytes, source, target, self._links(sharing))
 
     def table(
         self, spec: TensorSpec, sources: Sequence[Placement], targets: Sequence[Placement], sharing: int = 1
@@ -63,7 +65,7 @@ class Mover:
         key = (spec, links.sharing, rows, columns)
         if key not in self._tables:
             size = spec.num_bytes
-            self._tables[key] = np.array([[self._price(spec, size, a, b, links) for b in columns] for a in rows])
+            self._tables[key] = np.array([[self._seconds_of(spec, size, a, b, links) for b in columns] for a in rows])
         return self._tables[key][np.ix_(row_of, column_of)]
 
     def _links(self, sharing: int) -> LinkCosts:
@@ -71,27 +73,29 @@ class Mover:
             self._shared[sharing] = self.links.shared_by(sharing)
         return self._shared[sharing]
 
-    def _price(self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement, links: LinkCosts) -> float:
-        way = self._pairs.get((source, target))
-        if way is None:
-            way = self._pairs[source, target] = self._way(*_essential(source, target))
-        if self.hurry or len(way.moves) <= 1:
-            return way.seconds(num_bytes, links)
-        return self._search(spec, source, target, way, links)
+    def _seconds_of(
+        self, spec: TensorSpec, num_bytes: int, source: Placement, target: Placement, links: LinkCosts
+    ) -> float:
+        route = self._pairs.get((source, target))
+        if route is None:
+            route = self._pairs[source, target] = self._direct_route(*_essential(source, target))
+        if self.hurry or len(route.moves) <= 1:
+            return route.seconds(num_bytes, links)
+        return self._search(spec, source, target, route, links)
 
-    def _way(self, source: Placement, target: Placement) -> _Way:
+    def _direct_route(self, source: Placement, target: Placement) -> _Route:
         """The straight way; in a hurry, there may be a cheaper one with a permute at the end that brings axes in order."""
-        way = self._ways.get((source, target))
-        if way is None:
-            turned: tuple[_Way, ...] = ()
+        route = self._routes.get((source, target))
+        if route is None:
+            turned: tuple[_Route, ...] = ()
             between = _in_other_order(source, target)
             if self.hurry and self.alltoall and between not in (source, target):
-                turned = self._way(source, between), self._way(between, target)
-            moves = _Walk(self.mesh, self.alltoall, source, target).moves
-            way = self._ways[source, target] = _Way(source, target, moves, turned)
-        return way
+                turned = self._direct_route(source, between), self._direct_route(between, target)
+            moves = _DirectRoute(self.mesh, self.alltoall, source, target).moves
+            route = self._routes[source, target] = _Route(source, target, moves, turned)
+        return route
 
-    def _search(self, spec: TensorSpec, source: Placement, target: Placement, way: _Way, links: LinkCosts) -> float:
+    def _search(self, spec: TensorSpec, source: Placement, target: Placement, route: _Route, links: LinkCosts) -> float:
         """Time of the cheapest way of the same tensor without what does not matter: dimensions that are never cut are one."""
         devices = self.mesh.num_devices
         dims = [
@@ -100,13 +104,15 @@ class Mover:
             if old or new
         ]
         shape = tuple(size for _, _, size in sorted(dims))
-        question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, way, links)
-        found = self._found.get(question)
-        if found is None:
-            ends = (Placement((*each.dims, ()), each.partial, each.reduction) for each in (way.source, way.target))
-            found = redistribute(*question[:2], *ends, self.mesh, self.alltoall, links).seconds
-            self._found[question] = found
-        return found
+        question = ((*shape, math.prod(spec.shape) // math.prod(shape)), spec.itemsize, route, links)
+        seconds = self._found.get(question)
+        if seconds is None:
+            ends = (
+                Placement((*entry.dims, ()), entry.partial, entry.reduction) for entry in (route.source, route.target)
+            )
+            seconds = redistribute(*question[:2], *ends, self.mesh, self.alltoall, links).seconds
+            self._found[question] = seconds
+        return seconds
 
 
 class _Move(NamedTuple):
@@ -119,28 +125,28 @@ class _Move(NamedTuple):
     sizes: tuple[int, ...] = ()
 
 
-class _Way:
+class _Route:
     """A straight way between two placements, and perhaps another one by way of a third; prices are remembered."""
 
-    def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Way]) -> None:
+    def __init__(self, source: Placement, target: Placement, moves: Sequence[_Move], turned: Sequence[_Route]) -> None:
         self.source, self.target, self.moves, self.turned = source, target, moves, turned
         self._known: dict[tuple[int, int], float] = {}
 
     def seconds(self, num_bytes: int, links: LinkCosts) -> float:
         """Time for a tensor of so many bytes."""
         key = num_bytes, links.sharing
-        known = self._known.get(key)
-        if known is None:
-            known = 0.0
+        cached = self._known.get(key)
+        if cached is None:
+            cached = 0.0
             for kind, slices, reduction, axes, sizes in self.moves:
-                known += links.seconds(kind, reduction, axes, sizes, num_bytes // slices)
+                cached += links.seconds(kind, reduction, axes, sizes, num_bytes // slices)
             if self.turned:
-                known = min(known, sum(way.seconds(num_bytes, links) for way in self.turned))
-            self._known[key] = known
-        return known
+                cached = min(cached, sum(route.seconds(num_bytes, links) for route in self.turned))
+            self._known[key] = cached
+        return cached
 
 
-class _Walk:
+class _DirectRoute:
     """Walks one straight way: the present cuts, the parts that are left to combine, and the moves so far."""
 
     def __init__(self, mesh: DeviceMatrix, alltoall: bool, source: Placement, target: Placement) -> None:
@@ -276,5 +282,5 @@ def _common(first: Axes, second: Axes) -> int:
 def _distinct(placements: Sequence[Placement]) -> tuple[tuple[Placement, ...], list[int]]:
     """The different ones, and for each of `placements` its place among them."""
     seen: dict[Placement, int] = {}
-    places = [seen.setdefault(each, len(seen)) for each in placements]
+    places = [seen.setdefault(placement, len(seen)) for placement in placements]
     return tuple(seen), places

@@ -1,34 +1,34 @@
-"""What tensors take under a memory limit when they lie where their bundles have them until the end."""
+"""Memory of tensors for a solver, first model: tensors keep the placement of their bundle until their last reader."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory.peak import lives
+from sporax.planner.memory.peak import live_ranges
 from sporax.planner.search.problem import Problem
-from sporax.planner.search.transient_memory import Piece
+from sporax.planner.search.transient_memory import TickSpan
 
-Usage = Sequence[Mapping[Piece, Sequence[int]]]
+Usage = Sequence[Mapping[TickSpan, Sequence[int]]]
 
 
-def usage(problem: Problem) -> Usage:
+def resident_usage(problem: Problem) -> Usage:
     """For every decision, when its tensors are there and how many bytes they take, per candidate."""
-    if "usage" not in problem.remembered:
-        problem.remembered["usage"] = _usage(problem)
-    known: Usage = problem.remembered["usage"]
-    return known
+    if "usage" not in problem.cache:
+        problem.cache["usage"] = _resident_usage(problem)
+    cached: Usage = problem.cache["usage"]
+    return cached
 
 
-def _usage(problem: Problem) -> Usage:
-    graph, bundles = problem.graph, problem.bundles
-    found: list[dict[Piece, list[int]]] = [{} for _ in problem.choices]
-    for life in lives(graph):
-        origin = bundles.origin[life.tensor]
-        node = bundles.node_of[origin]
-        where = problem.choices[node].lies[origin]
-        sizes = [local_bytes(graph.tensors[origin], each, problem.mesh) for each in where]
+def _resident_usage(problem: Problem) -> Usage:
+    graph, decisions = problem.graph, problem.decisions
+    usage: list[dict[TickSpan, list[int]]] = [{} for _ in problem.choices]
+    for life in live_ranges(graph):
+        origin = decisions.origin[life.tensor]
+        node = decisions.node_of[origin]
+        where = problem.choices[node].tensor_placements[origin]
+        sizes = [local_bytes(graph.tensors[origin], placement, problem.mesh) for placement in where]
         piece = (life.begin + 1, life.end + 2)
-        before = found[node].get(piece, [0] * len(sizes))
-        found[node][piece] = [a + b for a, b in zip(before, sizes, strict=True)]
-    return found
+        before = usage[node].get(piece, [0] * len(sizes))
+        usage[node][piece] = [a + b for a, b in zip(before, sizes, strict=True)]
+    return usage

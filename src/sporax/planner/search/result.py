@@ -1,4 +1,4 @@
-"""What a search hands back."""
+"""The result of a search."""
 
 from __future__ import annotations
 

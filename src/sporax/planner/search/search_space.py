@@ -1,7 +1,7 @@
-"""What there is to choose from: cuts of an operator, placements of a tensor.
+"""The search space: shardings of an operator and placements of a tensor.
 
-Mesh axes are handed out in *units*: runs of axes that go to one factor together. A step of the recursive search extends
-what is decided (`base`) by one unit; the other searches hand out all units at once.
+Mesh axes are assigned in *units*, runs of axes that go to one factor together. A round of the recursive search extends
+the decided sharding (`base`) by one unit; the other searches assign all units at once.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def placements_of(
             yield placement
 
 
-def in_parts(placements: Iterable[Placement], units: Units) -> Iterator[Placement]:
+def with_partial_sums(placements: Iterable[Placement], units: Units) -> Iterator[Placement]:
     """The same placements, and those with parts of a sum along units that they do not use."""
-    for each in placements:
-        free = [unit for unit in units if each.used.isdisjoint(unit)]
+    for placement in placements:
+        free = [unit for unit in units if placement.used.isdisjoint(unit)]
         for count in range(len(free) + 1):
             for chosen in itertools.combinations(free, count):
-                yield Placement(each.dims, (*each.partial, *itertools.chain(*chosen)), each.reduction)
+                yield Placement(placement.dims, (*placement.partial, *itertools.chain(*chosen)), placement.reduction)
 
 
 def restricted(placement: Placement, axes: frozenset[int]) -> Placement:

@@ -1,11 +1,15 @@
-"""Sharding propagation: from a few decisions outwards, each newly reached one beside those that are there.
+"""Sharding propagation: start from a few decided operators and extend to their neighbours.
 
-Seeds are what the user has given. Without any, or if all that is given is where inputs lie, several seedings are tried and the
-best plan is kept: data cut by batch, and the cuts of the heaviest operators (MindSpore has a single seeding, and then the same
-plan for tall and for narrow networks).
-Afterwards decisions are looked at once more, one by one, until none wants to change. What spreads sees only its neighbours, so
-messages over the whole graph (`deciding`) are one more attempt. Where the plan does not fit into the
-memory, all is done once more with careful prices of moves; plans that do not fit are left out, and that attempt prices memory.
+Problem: a plan from few user strategies, as MindSpore's mode `sharding_propagation` does it.
+
+Method: seeds are the placements and strategies of the user. Without seeds, or if only inputs have placements, several
+automatic seeds are tried and the best plan is kept: data sharded by batch, and the shardings of the heaviest operators
+(MindSpore has one automatic seed, and so the same plan for tall and for narrow networks). Every newly reached decision
+takes its cheapest candidate given its neighbours. Then decisions are improved one by one until none changes. Message
+passing over the whole graph is one more attempt. If the plan does not fit the memory, the search runs again with exact
+resharding costs and Lagrangian prices on memory.
+
+Reference: Y. Xu et al., "GSPMD: general and scalable parallelization for ML computation graphs", arXiv:2105.04663.
 """
 
 from __future__ import annotations
@@ -22,10 +26,10 @@ from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
-from sporax.planner.search.local_search import Fitted, measured
+from sporax.planner.search.local_search import MeasuredPlan, measured
 from sporax.planner.search.loop_bodies import inside_loops
 from sporax.planner.search.memory_heuristic import cheapest
-from sporax.planner.search.message_passing import Improver
+from sporax.planner.search.message_passing import CoordinateDescent
 from sporax.planner.search.problem import Problem, ProblemBuilder, SearchOptions
 from sporax.planner.search.result import SearchResult
 
@@ -56,34 +60,34 @@ def propagation(
     start = time.monotonic()
     options = options or SearchOptions()
     limit = options.memory_bytes
-    found = _planned(ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), hurry=True))
-    if limit is not None and found.plan.peak_bytes > limit:
-        found = _planned(ProblemBuilder(graph, mesh, model, options))
+    result = _search_from_seeds(ProblemBuilder(graph, mesh, model, replace(options, memory_bytes=None), hurry=True))
+    if limit is not None and result.plan.peak_bytes > limit:
+        result = _search_from_seeds(ProblemBuilder(graph, mesh, model, options))
     return SearchResult(
-        found.plan.plan, "propagation", found.seconds, None, False, time.monotonic() - start, found.statistics
+        result.plan.plan, "propagation", result.seconds, None, False, time.monotonic() - start, result.statistics
     )
 
 
-class _Planned(NamedTuple):
+class _MeasuredResult(NamedTuple):
     """The best plan of all seedings: it and its memory, its cost, and what is told about the search."""
 
-    plan: Fitted
+    plan: MeasuredPlan
     seconds: float
     statistics: dict[str, int | float | str]
 
 
-def _planned(builder: ProblemBuilder) -> _Planned:
+def _search_from_seeds(builder: ProblemBuilder) -> _MeasuredResult:
     problem = builder.build()
-    improver = Improver(problem)
+    descent = CoordinateDescent(problem)
     given = _given(problem)
-    plans = [_spread(improver, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
+    plans = [_spread(descent, seeding, frozenset(given)) for seeding in _seedings(problem, given)]
     final = builder.priced(problem.bases(cheapest(problem, plans)))
-    found = measured(final, [0] * len(final.costs))
-    statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": found.peak_bytes}
-    return _Planned(found, final.seconds(found.chosen), statistics)
+    plan = measured(final, [0] * len(final.costs))
+    statistics = {**problem.statistics(), "seedings": len(plans), "peak_bytes": plan.peak_bytes}
+    return _MeasuredResult(plan, final.seconds(plan.chosen), statistics)
 
 
-def _spread(improver: Improver, seeding: Seeding, kept: frozenset[int]) -> list[int]:
+def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) -> list[int]:
     """One candidate per decision: from the seeds to neighbours of neighbours, and again from what nobody reached.
 
     Args:
@@ -91,7 +95,7 @@ def _spread(improver: Improver, seeding: Seeding, kept: frozenset[int]) -> list[
         seeding: where to begin.
         kept: seeds that are the user's and stay.
     """
-    chosen = [-1] * len(improver.costs)
+    chosen = [-1] * len(descent.costs)
     for node, candidate in seeding.items():
         chosen[node] = candidate
     reached = dict.fromkeys(seeding)
@@ -101,17 +105,17 @@ def _spread(improver: Improver, seeding: Seeding, kept: frozenset[int]) -> list[
         while waiting:
             node = waiting.popleft()
             if chosen[node] < 0:
-                chosen[node] = int(improver.prices(node, chosen).argmin())
-            fresh = dict.fromkeys(other for other, _ in improver.links[node] if other not in reached)
+                chosen[node] = int(descent.candidate_costs(node, chosen).argmin())
+            fresh = dict.fromkeys(other for other, _ in descent.links[node] if other not in reached)
             waiting.extend(fresh)
             reached.update(fresh)
-    improver.improve(chosen, kept)
+    descent.improve(chosen, kept)
     return chosen
 
 
 def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
     """Where to begin: what is given; automatic seeds besides if it says no more than where inputs lie."""
-    arguments = {each.tensor for each in problem.graph.inputs}
+    arguments = {argument.tensor for argument in problem.graph.inputs}
     if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
         yield from ({**seeding, **given} for seeding in _automatic(problem))
     else:
@@ -120,7 +124,7 @@ def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
 
 def _given(problem: Problem) -> Seeding:
     """Decisions on tensors whose placement is given; they have one candidate."""
-    nodes = problem.bundles.nodes
+    nodes = problem.decisions.nodes
     fixed = problem.options.fixed
     return {number: 0 for number, node in enumerate(nodes) if node.root in fixed and not node.is_relay}
 
@@ -145,10 +149,10 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
 def _by_batch(problem: Problem) -> Seeding:
     """Data cut along its first dimension as far as it goes."""
     seeding: Seeding = {}
-    for each in problem.graph.inputs:
-        if each.role is not Role.DATA or not problem.graph.tensors[each.tensor].num_dims:
+    for argument in problem.graph.inputs:
+        if argument.role is not Role.DATA or not problem.graph.tensors[argument.tensor].num_dims:
             continue
-        number = problem.bundles.node_of[each.tensor]
+        number = problem.decisions.node_of[argument.tensor]
         cuts = [
             len(where.dims[0]) if where.used == {*where.dims[0]} else -1 for where in problem.choices[number].placements
         ]
@@ -160,9 +164,9 @@ def heaviest_first(problem: Problem) -> list[int]:
     """Decisions of heavy operators by their arithmetic."""
 
     def flops(number: int) -> float:
-        producer = problem.bundles.nodes[number].producer
+        producer = problem.decisions.nodes[number].producer
         rule = problem.rule(producer)
         return problem.graph.operators[producer].times * local_flops(rule, nothing_cut(rule), problem.mesh)
 
-    heavy = [number for number, node in enumerate(problem.bundles.nodes) if not node.is_bundle]
+    heavy = [number for number, node in enumerate(problem.decisions.nodes) if not node.is_bundle]
     return sorted(heavy, key=lambda number: -flops(number))

@@ -1,7 +1,8 @@
-"""What tensors take under a memory limit when they are brought to their readers as soon as they are made.
+"""Memory of tensors for a solver, second model: tensors are resharded to their readers as soon as they are produced.
 
-A tensor lies where it is made while that runs, then where its bundle has it as long as somebody reads it there, and from then on
-where a relay, or the only heavy operator that reads it, wants it. Arguments and results stay where they are.
+A tensor has the placement of its producer while that runs, then the placement of its bundle until its last reader
+there, and from then on the placement that a relay or its only heavy reader needs. Arguments and results keep their
+placement.
 """
 
 from __future__ import annotations
@@ -11,41 +12,41 @@ from collections.abc import Mapping, Sequence
 from sporax.ir.graph import LITERAL
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import local_bytes
-from sporax.planner.memory.peak import lives
+from sporax.planner.memory.peak import live_ranges
 from sporax.planner.search.problem import Problem
 
-Piece = tuple[int, int]
+TickSpan = tuple[int, int]
 """First tick at which something is there, and the one after the last; operator n runs in ticks 2n + 1 and 2n + 2."""
 
 
-def brought(problem: Problem) -> Sequence[Mapping[Piece, Sequence[int]]]:
+def transient_usage(problem: Problem) -> Sequence[Mapping[TickSpan, Sequence[int]]]:
     """For every decision, when its tensors are there and how many bytes they take, per candidate."""
-    if "brought" not in problem.remembered:
-        problem.remembered["brought"] = _Teller(problem).run()
-    known: Sequence[Mapping[Piece, Sequence[int]]] = problem.remembered["brought"]
-    return known
+    if "brought" not in problem.cache:
+        problem.cache["brought"] = _TransientMemory(problem).run()
+    cached: Sequence[Mapping[TickSpan, Sequence[int]]] = problem.cache["brought"]
+    return cached
 
 
-class _Teller:
+class _TransientMemory:
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.graph, self.bundles = problem, problem.graph, problem.bundles
-        self.pieces: tuple[dict[Piece, list[int]], ...] = tuple({} for _ in problem.choices)
-        self.spans: dict[int, Piece] = {}
+        self.problem, self.graph, self.decisions = problem, problem.graph, problem.decisions
+        self.pieces: tuple[dict[TickSpan, list[int]], ...] = tuple({} for _ in problem.choices)
+        self.spans: dict[int, TickSpan] = {}
         """For every tensor that is written out, its first tick and its last."""
-        for life in lives(self.graph):
-            tensor = self.bundles.origin[life.tensor]
+        for life in live_ranges(self.graph):
+            tensor = self.decisions.origin[life.tensor]
             begin, end = self.spans.get(tensor, (life.begin + 1, life.end + 1))
             self.spans[tensor] = min(begin, life.begin + 1), max(end, life.end + 1)
-        self.kept = {self.bundles.origin[each] for each in self.graph.outputs if each != LITERAL}
-        self.kept |= {each.tensor for each in self.graph.inputs}
+        self.kept = {self.decisions.origin[output] for output in self.graph.outputs if output != LITERAL}
+        self.kept |= {argument.tensor for argument in self.graph.inputs}
         self.times = self._times()
 
-    def run(self) -> tuple[dict[Piece, list[int]], ...]:
+    def run(self) -> tuple[dict[TickSpan, list[int]], ...]:
         for tensor, (begin, end) in self.spans.items():
-            home = self.bundles.node_of[tensor]
-            if self.bundles.nodes[home].root == tensor:
-                begin = self._made(tensor, home, begin)
-            self._held(tensor, home, begin, end)
+            decision = self.decisions.node_of[tensor]
+            if self.decisions.nodes[decision].root == tensor:
+                begin = self._while_produced(tensor, decision, begin)
+            self._add_lifetime(tensor, decision, begin, end)
         return self.pieces
 
     def _times(self) -> list[int]:
@@ -53,44 +54,48 @@ class _Teller:
         times = [0] * len(self.graph.operators)
         for number in reversed(range(len(times))):
             operator = self.graph.operators[number]
-            readers = [each for tensor in operator.results for each in self.bundles.readers.get(tensor, ())]
-            written = [self.spans[tensor][0] for tensor in operator.results if tensor in self.spans]
-            times[number] = max(written or [times[each] for each in readers], default=0)
+            readers = [reader for tensor in operator.results for reader in self.decisions.readers.get(tensor, ())]
+            first_ticks = [self.spans[tensor][0] for tensor in operator.results if tensor in self.spans]
+            times[number] = max(first_ticks or [times[reader] for reader in readers], default=0)
         return times
 
-    def _made(self, tensor: int, home: int, begin: int) -> int:
+    def _while_produced(self, tensor: int, decision: int, begin: int) -> int:
         """What a heavy operator makes is there as it is made, and then where it shall lie: from when on."""
-        producer = self.bundles.nodes[home].producer
-        maker = self.bundles.heavy.get(producer)
-        if maker is None or tensor not in self.problem.choices[maker].lies:
+        producer = self.decisions.nodes[decision].producer
+        maker = self.decisions.heavy.get(producer)
+        if maker is None or tensor not in self.problem.choices[maker].tensor_placements:
             return begin
-        places = self.problem.choices[maker].lies[tensor]
-        self._lies(maker, tensor, places, (begin, begin + 1))
+        places = self.problem.choices[maker].tensor_placements[tensor]
+        self._add(maker, tensor, places, (begin, begin + 1))
         return begin + 1
 
-    def _held(self, tensor: int, home: int, begin: int, end: int) -> None:
+    def _add_lifetime(self, tensor: int, decision: int, begin: int, end: int) -> None:
         """A tensor is where its bundle has it until it is last read there, and where it is brought to until the end."""
-        heavy = [each for each in self.bundles.readers.get(tensor, ()) if each in self.bundles.heavy]
-        direct = [self.times[each] for each in self.bundles.readers.get(tensor, ()) if each not in self.bundles.heavy]
-        places = self.problem.choices[home].lies[tensor]
-        reader = self.bundles.relays.get(tensor, self.bundles.heavy[heavy[0]] if len(heavy) == 1 else None)
+        heavy = [reader for reader in self.decisions.readers.get(tensor, ()) if reader in self.decisions.heavy]
+        direct = [
+            self.times[reader]
+            for reader in self.decisions.readers.get(tensor, ())
+            if reader not in self.decisions.heavy
+        ]
+        places = self.problem.choices[decision].tensor_placements[tensor]
+        reader = self.decisions.relays.get(tensor, self.decisions.heavy[heavy[0]] if len(heavy) == 1 else None)
         if reader is None:
-            self._lies(home, tensor, places, (begin, end + 1))
+            self._add(decision, tensor, places, (begin, end + 1))
             return
         stays = end if tensor in self.kept else min(max(direct, default=begin), end)
-        last = min(max(self.times[each] for each in heavy), end)
-        wanted = self._wanted(reader, tensor)
-        self._lies(home, tensor, places, (begin, stays + 1))
-        self._lies(reader, tensor, wanted, (stays + 1, last + 1))
+        last = min(max(self.times[entry] for entry in heavy), end)
+        wanted = self._required_placements(reader, tensor)
+        self._add(decision, tensor, places, (begin, stays + 1))
+        self._add(reader, tensor, wanted, (stays + 1, last + 1))
 
-    def _wanted(self, reader: int, tensor: int) -> Sequence[Placement]:
+    def _required_placements(self, reader: int, tensor: int) -> Sequence[Placement]:
         """Where a relay or a heavy operator has a tensor, per candidate."""
         choices = self.problem.choices[reader]
-        if self.bundles.nodes[reader].is_relay:
-            return choices.lies[tensor]
-        return next(wanted for each, wanted in choices.wants if each == tensor)
+        if self.decisions.nodes[reader].is_relay:
+            return choices.tensor_placements[tensor]
+        return next(wanted for want, wanted in choices.wants if want == tensor)
 
-    def _lies(self, node: int, tensor: int, places: Sequence[Placement], span: Piece) -> None:
+    def _add(self, node: int, tensor: int, places: Sequence[Placement], span: TickSpan) -> None:
         """A tensor is at one of these places."""
         if span[1] > span[0]:
             spec = self.graph.tensors[tensor]

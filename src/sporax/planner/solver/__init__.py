@@ -1,10 +1,11 @@
 """The solver of cost graphs: one strategy per node, least total cost, within a memory limit at every time.
 
-The story, file by file: `graph` is the problem and `reader` its files; `evaluate` is the independent checker;
-`timeline`, `network` and `reduce` make the problem smaller without losing its optimum; `milp` and `exact` solve what is
-small; `core`, `dual` and `prices` bound what is large; `descent`, `neighbourhood` and `search` find good choices for
-it; `roles`, `worker` and `team` run these side by side; `solution` ties it together and `command` is ``sporax solve``.
-`synthetic` makes look-alikes of real graphs for tests and benchmarks.
+The problem is `graph`, its files are read by `reader`, and `checker` measures a choice independently. `timeline`,
+`network` and `reductions` make the problem smaller without losing its optimum. `integer_program`, `exact`,
+`label_elimination` and `label_rounds` solve small problems. `core`, `trws` and `lagrangian` bound large ones;
+`coordinate_descent`, `neighborhood` and `large_neighborhood_search` find good choices for them. `roles`, `worker` and
+`team` run these in parallel processes; `solution` combines everything and `command` is ``sporax solve``. `synthetic`
+makes graphs that resemble real ones, for tests and benchmarks.
 """
 
 from sporax.planner.solver.checker import Evaluation, evaluate

@@ -80,9 +80,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(graph: CostGraph, path: str, max_bytes: int) -> dict[str, Any]:
     """What choices from a file cost, and whether they are allowed and fit; the cost of what is not allowed is null."""
-    found = evaluate(graph, read_choices(path, max_bytes))
-    cost = _number(found.cost) if math.isfinite(found.cost) else None
-    return {"cost": cost, "peak": found.peak, "limit": graph.limit, "fits": found.feasible}
+    evaluation = evaluate(graph, read_choices(path, max_bytes))
+    cost = _number(evaluation.cost) if math.isfinite(evaluation.cost) else None
+    return {"cost": cost, "peak": evaluation.peak, "limit": graph.limit, "fits": evaluation.feasible}
 
 
 def as_record(solution: Solution) -> dict[str, Any]:

@@ -127,9 +127,9 @@ def peaks(excess: Floats, most: int = 10, apart: float = 0.005) -> Ints:
     """Rows of greatest positive `excess`, greedily, with a stretch of `apart` x rows around each left out."""
     left = excess.copy()
     width = max(1, int(len(left) * apart))
-    found: list[int] = []
-    while len(found) < most and left.max(initial=0.0) > 0:
+    rows: list[int] = []
+    while len(rows) < most and left.max(initial=0.0) > 0:
         row = int(left.argmax())
-        found.append(row)
+        rows.append(row)
         left[max(0, row - width) : row + width + 1] = 0
-    return np.array(found, dtype=np.int64)
+    return np.array(rows, dtype=np.int64)

@@ -107,8 +107,8 @@ class CostGraph:
     @classmethod
     def unlimited(cls, node_costs: Sequence[Floats], edges: Iterable[tuple[int, int, Floats]], name: str) -> CostGraph:
         """A graph in which memory plays no part."""
-        costs = [each.tolist() for each in node_costs]
-        return cls.build(costs, [[0] * len(each) for each in costs], [(0, 0)] * len(costs), edges, None, name)
+        costs = [node_cost.tolist() for node_cost in node_costs]
+        return cls.build(costs, [[0] * len(costs_of) for costs_of in costs], [(0, 0)] * len(costs), edges, None, name)
 
     @property
     def num_nodes(self) -> int:
@@ -155,7 +155,7 @@ def _intern_tables(
     edges: Iterable[tuple[int, int, Sequence[float] | Floats]], sizes: Ints, costs: Floats, offsets: Ints, name: str
 ) -> tuple[Ints, Ints, tuple[Floats, ...]]:
     """Stores equal tables once; adds tables on a single node to that node's costs (in place)."""
-    known: dict[tuple[int, bytes], int] = {}
+    index_of: dict[tuple[int, bytes], int] = {}
     tables: list[Floats] = []
     pairs: list[tuple[int, int]] = []
     indices: list[int] = []
@@ -176,15 +176,15 @@ def _intern_tables(
             costs[offsets[first] : offsets[first + 1]] += flat.reshape(rows, columns).diagonal()
             continue
         key = (rows, flat.tobytes())
-        if key not in known:
+        if key not in index_of:
             wrong = np.isnan(flat) | np.isneginf(flat)
             if wrong.any():
                 entry = int(np.flatnonzero(wrong)[0])
                 raise SporaxValueError(
                     f"For '{name}', the table of edge {number} must hold numbers above -inf, but entry {entry} is {flat[entry]}."
                 )
-            known[key] = len(tables)
+            index_of[key] = len(tables)
             tables.append(np.where(flat >= INFINITE_COST, np.inf, flat).reshape(rows, columns))
         pairs.append((first, second))
-        indices.append(known[key])
+        indices.append(index_of[key])
     return np.array(pairs, np.int64).reshape(-1, 2), np.array(indices, np.int64), tuple(tables)

@@ -138,7 +138,7 @@ class Elimination:
     def most(self) -> float:
         """A cutoff that leaves every choice that costs less than infinity."""
         slacks = [*self.nodes, *(table for _, _, table in self.edges)]
-        return float(sum(each[np.isfinite(each)].max(initial=0.0) for each in slacks))
+        return float(sum(slack[np.isfinite(slack)].max(initial=0.0) for slack in slacks))
 
     def run(self, cutoff: float, allowance: Allowance) -> Ints | None:
         """The cheapest choice of those that fit and cost no more than `cutoff` above the bound, where there is one; otherwise
@@ -224,7 +224,7 @@ class _Run:
     def _expected(self, node: int) -> float:
         """How many labels there would be when a node is taken out, if tables knew nothing of each other."""
         tables = self.tables[node].values()
-        scope = {each for table in tables for each in table.scope}
+        scope = {node for table in tables for node in table.scope}
         shares = (len(table) / self._entries(table.scope) for table in tables)
         return self._entries(scope) * math.prod(shares)
 
@@ -240,9 +240,9 @@ class _Run:
             nearest = min(waiting, key=lambda number: self._growth(waiting[number], scope))
             joined = self._joined(joined, waiting.pop(nearest))
         for number, table in [first, *others]:
-            for each in table.scope:
-                del self.tables[each][number]
-        table = self._thinned(joined, tuple(each for each in joined.scope if each != node))
+            for other_node in table.scope:
+                del self.tables[other_node][number]
+        table = self._thinned(joined, tuple(other_node for other_node in joined.scope if other_node != node))
         place = joined.scope.index(node)
         kept, choices = table.choices[:, place], np.delete(table.choices, place, axis=1)
         self.trail.append(_Bucket(node, kept, table.came))
@@ -355,14 +355,14 @@ def undominated(entries: Ints, costs: Floats, loads: Ints) -> Ints:
         kept = np.flatnonzero(np.append(True, falling[1:] < least[:-1]))
         return order[kept]
     left = np.arange(len(order))
-    found = []
+    chunks = []
     while len(left):
         begins = _begins(entries[left])
         cheapest = left[begins]  # of every entry: nothing that is left is better
-        found.append(cheapest)
+        chunks.append(cheapest)
         below = loads[cheapest][np.cumsum(begins) - 1]
         left = left[(loads[left] < below).any(axis=1)]
-    return order[np.sort(np.concatenate(found))] if found else order
+    return order[np.sort(np.concatenate(chunks))] if chunks else order
 
 
 def _begins(entries: Ints) -> Booleans:

@@ -155,5 +155,5 @@ def _better(one: Answer, other: Answer, core: Core) -> Answer:
     """What two answers say together, the second one being whole if it is finished."""
     if other.finished or one.positions is None:
         return Answer(other.positions, max(one.bound, other.bound), other.finished, other.infeasible)
-    positions = min((each for each in (one.positions, other.positions) if each is not None), key=core.cost)
+    positions = min((position for position in (one.positions, other.positions) if position is not None), key=core.cost)
     return Answer(positions, max(one.bound, other.bound), False)

@@ -152,20 +152,20 @@ class Reducer:
 
     def gain(self, table: Floats) -> Floats | None:
         """[p, q] least of table[p, y] - table[q, y] over y possible with p: what changing p to q surely saves."""
-        known = self._gains.get(id(table))
-        if known is None:
+        gains = self._gains.get(id(table))
+        if gains is None:
             rows, columns = table.shape
             if rows * rows * columns > _DOMINANCE_WORK:
                 return None
             forbidden = ~np.isfinite(table)
             minuend, subtrahend = np.where(forbidden, 2 * _HUGE, table).T, np.where(forbidden, _HUGE, table).T
-            known = np.empty((rows, rows))
+            gains = np.empty((rows, rows))
             step = max(_AT_ONCE // table.size, 1)
             for p in range(0, rows, step):
-                known[p : p + step] = np.minimum.reduce(minuend[:, p : p + step, None] - subtrahend[:, None])
-            self._gains[id(table)] = known
+                gains[p : p + step] = np.minimum.reduce(minuend[:, p : p + step, None] - subtrahend[:, None])
+            self._gains[id(table)] = gains
             self._held.append(table)
-        return known
+        return gains
 
     def _fix(self, node: int) -> None:
         network = self.network
@@ -203,16 +203,16 @@ class Reducer:
 
     def _minimise(self, first: Floats, second: Floats, costs: Floats) -> tuple[Floats, Floats]:
         key = (id(first), id(second), costs.tobytes())
-        known = self._minimised.get(key)
-        if known is None:
+        tables = self._minimised.get(key)
+        if tables is None:
             left = first.T + costs
             table = np.empty((left.shape[0], second.shape[1]))
             for row, line in enumerate(left):
                 table[row] = (line[:, None] + second).min(axis=0)
             joined = self.network.intern(table)
-            known = self._minimised[key] = (joined, self.network.intern(joined.T))
+            tables = self._minimised[key] = (joined, self.network.intern(joined.T))
             self._held += [first, second]
-        return known
+        return tables
 
     def _absorb(self, node: int) -> None:
         """Joins `node` to a neighbour that determines it, if there is one."""

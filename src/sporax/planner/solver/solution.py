@@ -105,8 +105,8 @@ def solve(
     core, infeasible = _reduced(graph, deadline + _GRACE_SECONDS)
     board = Board(lambda *news: None)
     if progress is not None:
-        told = progress
-        board.post = lambda *news: told(time.monotonic() - start, board.cost, board.bound)
+        report = progress
+        board.post = lambda *news: report(time.monotonic() - start, board.cost, board.bound)
     method = "reduction"
     if not infeasible:
         method, infeasible = _run(core, board, deadline, threads, seed, rounds, gap)

@@ -142,13 +142,13 @@ class MessagePassing:
         What is left of all nodes' costs and of all tables, each at its least, adds up to the sweep's second bound. Every strategy
         must be possible.
         """
-        found = {}
+        shares = {}
         for visit in self._steps[1]:
             incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
             kept = self.marginals[visit.node] * visit.weight
             for place, (other, _) in enumerate(self.core.links[visit.node]):
-                found[visit.node, other] = incoming[place] - kept if other < visit.node else incoming[place]
-        return found
+                shares[visit.node, other] = incoming[place] - kept if other < visit.node else incoming[place]
+        return shares
 
     def decode(self, costs: Floats, backward: bool = False) -> Ints:
         """A choice that fits, built node by node: decided neighbours count with their tables, others by their messages."""

@@ -1,0 +1,103 @@
+"""The part of an optimizer that parameter servers do: which Parameters, by which rule, and the exchange of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.common.parameter import Parameter
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.runtime import parameter_server, state
+
+if TYPE_CHECKING:
+    from sporax.nn.optim._optimizer import Optimizer
+
+
+class ServedParameters:
+    """Parameters of one optimizer that servers keep.
+
+    Args:
+        optimizer: whose rule the servers follow; complete.
+        session: this worker's.
+
+    Raises:
+        SporaxRuntimeError: an optimizer, or a setting of it, that servers do not offer.
+    """
+
+    def __init__(self, optimizer: Optimizer, session: parameter_server.Session) -> None:
+        self._session = session
+        self.dense = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is None]
+        self.tables = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is not None]
+        self.indices = frozenset((*self.dense, *self.tables))
+        kinds: list[tuple[int, float]] = []
+        for index in (*self.dense, *self.tables):
+            kind = _kind(optimizer, index)
+            if kind not in kinds:
+                kinds.append(kind)
+        self._rates = [rate for rate, _ in kinds]
+        specs = [_spec(optimizer, decay) for _, decay in kinds]
+        parameters = [optimizer.parameters[index] for index in self.dense]
+        self._parameters = parameters
+        self._table_parameters = [optimizer.parameters[index] for index in self.tables]
+        groups = [kinds.index(_kind(optimizer, index)) for index in self.dense]
+        caches = [
+            (_cache_of(optimizer.parameters[index]), specs[kinds.index(_kind(optimizer, index))])
+            for index in self.tables
+        ]
+        values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
+        names = [parameter.name for parameter in parameters]
+        self._part = session.attach(names, values, groups, specs, [(cache, spec) for cache, spec in caches if cache])
+        for parameter, value in zip(parameters, session.values(self._part), strict=True):
+            state.write(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
+
+    def step(self, gradients: Sequence[jax.Array], rates: Sequence[jax.Array]) -> None:
+        """Exchange gradients for values, as part of the running program."""
+        wanted = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
+        by_group = jnp.stack([jnp.asarray(rates[rate], jnp.float32).reshape(()) for rate in self._rates])
+        *values, number = parameter_server.exchange_in_program(self._session, self._part, by_group, wanted)
+        for parameter, value in zip(self._parameters, values, strict=True):
+            state.write(parameter, value.astype(parameter.dtype.np_dtype))
+        for parameter in self._table_parameters:  # the next lookup reads this, so it comes after the exchange
+            state.write(parameter, parameter.array.at[0, 0].set(number.astype(parameter.dtype.np_dtype)))
+
+
+def served(optimizer: Optimizer) -> ServedParameters | None:
+    """What of an optimizer is done by servers; None without such Parameters."""
+    if not any(parameter.is_param_ps for parameter in optimizer.parameters):
+        return None
+    session = parameter_server.session()
+    if session is None:
+        raise SporaxRuntimeError(
+            f"For '{type(optimizer).__name__}', some parameters are marked by 'set_param_ps', but this process is not a "
+            "worker of a job with parameter servers: call init() after set_ps_context(enable_ps=True)."
+        )
+    return ServedParameters(optimizer, session)
+
+
+def _cache_of(parameter: Parameter) -> parameter_server.RowCache | None:
+    """The rows that are looked up on servers; None for a Parameter that is served as a whole."""
+    cache = parameter.server_rows if parameter.cache_enable or parameter.init_in_server else None
+    if cache is not None:
+        cache.name = parameter.name
+    return cache
+
+
+def _kind(optimizer: Optimizer, index: int) -> tuple[int, float]:
+    """Which learning rate a Parameter has, and its weight decay."""
+    name, setting = type(optimizer).__name__, optimizer.settings[index]
+    if not isinstance(setting.decay, float):
+        raise SporaxRuntimeError(f"For '{name}', servers need a 'weight_decay' that is a number, but got a schedule.")
+    if setting.centralize:
+        raise SporaxRuntimeError(f"For '{name}', 'grad_centralization' is not offered for parameters on servers.")
+    return setting.rate, setting.decay
+
+
+def _spec(optimizer: Optimizer, decay: float) -> Any:
+    from sporax.ps.messages import OptimizerSpec
+
+    rule, constants = optimizer.server_rule()
+    return OptimizerSpec(rule, constants, decay, float(np.float32(1.0 / optimizer.loss_scale)))

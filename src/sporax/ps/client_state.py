@@ -1,0 +1,220 @@
+"""What a worker's connection does, without sockets or clocks: requests go to the leader of their slot until answered.
+
+A request is sent again when its slot moves, when the server misses pushes before it, and when no answer came for a while.
+Sending again is harmless: pushes carry (rank, start of the worker, number) or, in synchronous mode, (rank, clock).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sporax.ps.messages import (
+    Accepted,
+    Acked,
+    Holders,
+    Message,
+    Moved,
+    Pulled,
+    Refused,
+    Resend,
+    ServerAddress,
+    View,
+)
+from sporax.ps.wire import Frame
+
+_FIRST_WAIT_SECONDS = 1.0
+_LONGEST_WAIT_SECONDS = 8.0
+_MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A new request.
+
+    Attributes:
+        request: its number.
+        slot: where it goes.
+        make: the message for an epoch.
+        frames: that follow the message.
+        seq: number of a push among those of the slot, 0 for other requests.
+    """
+
+    request: int
+    slot: int
+    make: Callable[[int], Message]
+    frames: tuple[Frame, ...] = ()
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A server answered."""
+
+    message: Message
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewView:
+    """The scheduler told the present map."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Some time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send to a server."""
+
+    server: ServerAddress
+    message: Message
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskView:
+    """Ask the scheduler for the map."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request has its answer."""
+
+    request: int
+    message: Message
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A request cannot be served."""
+
+    request: int
+    reason: str
+
+
+Event = Submit | Answered | NewView | Tick
+Action = Send | AskView | Done | Failed
+
+
+@dataclass(slots=True)
+class _Open:
+    """A request without its answer."""
+
+    submit: Submit
+    sent_to: ServerAddress | None = None
+    again_at: float = 0.0
+    wait: float = _FIRST_WAIT_SECONDS
+    since: float = field(default=0.0)
+
+
+class ClientState:
+    """The open requests of one worker.
+
+    Args:
+        timeout: seconds after which a request without an answer fails.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.view: View | None = None
+        self.open: dict[int, _Open] = {}
+        self.num_resent = 0
+        self._servers: dict[int, ServerAddress] = {}
+        self._now = 0.0
+        self._actions: list[Action] = []
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; gives what is to be done about it."""
+        self._now = now
+        self._actions = []
+        match event:
+            case Submit():
+                self.open[event.request] = _Open(event, since=now)
+                self._send(self.open[event.request])
+            case Answered(message, frames):
+                self._answered(message, frames)
+            case NewView(view):
+                self._new_view(view)
+            case Tick():
+                self._tick()
+        return self._actions
+
+    def next_time(self) -> float | None:
+        """When the next request is to be sent again."""
+        return min((entry.again_at for entry in self.open.values()), default=None)
+
+    def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
+        entry = self.open.get(getattr(message, "request", -1))
+        if entry is None:
+            return  # an answer to something that was sent twice
+        match message:
+            case Acked() | Pulled():
+                del self.open[message.request]
+                self._actions.append(Done(message.request, message, frames))
+            case Refused():
+                del self.open[message.request]
+                self._actions.append(Failed(message.request, message.reason))
+            case Accepted():
+                entry.wait = _LONGEST_WAIT_SECONDS
+                entry.again_at = self._now + entry.wait
+            case Moved():
+                entry.again_at = self._now + _MOVED_WAIT_SECONDS
+                if self.view is None or message.epoch > self.view.epoch:
+                    self._actions.append(AskView())
+            case Resend():
+                for other in self.open.values():
+                    if other.submit.slot == message.slot and other.submit.seq >= message.expected:
+                        self._send(other)
+
+    def _new_view(self, view: View) -> None:
+        if self.view is not None and view.epoch < self.view.epoch:
+            return
+        self.view = view
+        self._servers = {server.index: server for server in view.servers}
+        for entry in self.open.values():
+            if self._leader(entry.submit.slot) != entry.sent_to:
+                entry.wait = _FIRST_WAIT_SECONDS
+                self._send(entry)
+
+    def _leader(self, slot: int) -> ServerAddress | None:
+        if self.view is None or slot >= len(self.view.slots):
+            return None
+        holders: Holders = self.view.slots[slot]
+        return self._servers.get(holders.primary)
+
+    def _send(self, entry: _Open) -> None:
+        leader = self._leader(entry.submit.slot)
+        self.num_resent += entry.sent_to is not None
+        entry.again_at = self._now + entry.wait
+        entry.wait = min(2 * entry.wait, _LONGEST_WAIT_SECONDS)
+        if leader is None or self.view is None:
+            self._actions.append(AskView())
+            return
+        entry.sent_to = leader
+        self._actions.append(Send(leader, entry.submit.make(self.view.epoch), entry.submit.frames))
+
+    def _tick(self) -> None:
+        asked = False
+        for request, entry in list(self.open.items()):
+            if self._now - entry.since > self.timeout:
+                del self.open[request]
+                where = f"slot {entry.submit.slot} (server {entry.sent_to.index if entry.sent_to else 'unknown'})"
+                self._actions.append(Failed(request, f"{where} gave no answer for {self.timeout:.0f} s"))
+            elif self._now >= entry.again_at:
+                self._send(entry)
+                asked = True
+        if asked:
+            self._actions.append(AskView())
+
+    def validate_state(self) -> None:
+        """Check what must always hold; for tests."""
+        for request, entry in self.open.items():
+            assert request == entry.submit.request
+            assert entry.sent_to is None or self.view is not None

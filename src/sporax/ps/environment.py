@@ -1,0 +1,144 @@
+"""Settings of a parameter-server process in its environment: MindSpore's variables and ours.
+
+=====================  =====================================================================================
+variable               meaning
+=====================  =====================================================================================
+MS_ROLE                MS_SCHED, MS_PSERVER (or MS_SERVER), MS_WORKER
+MS_SCHED_HOST, _PORT   where the scheduler is; the parameter server listens on the port after it
+MS_SERVER_NUM          servers at the start
+MS_WORKER_NUM          workers at the start
+MS_NODE_ID             name of this process over restarts
+MS_RECOVERY_PATH       directory of the scheduler's journal and of the logs (with MS_ENABLE_RECOVERY=1)
+MS_NODE_TIMEOUT        seconds of silence after which a process gives up (default 600)
+MS_RECEIVE_MSG_TIMEOUT seconds to wait for an answer (default 600)
+MS_WORKER_IP           address of this machine for others
+MS_PS_INDEX            number of this server
+MS_PS_STALENESS        0 synchronous (default), k bounded, -1 unbounded
+MS_PS_DURABILITY       memory, process, disk or replica (default: replica with two servers or more, else process)
+MS_PS_SLOTS            virtual slots (default 16)
+MS_PS_LEASE            seconds a silent server keeps its slots (default 10)
+MS_PS_SNAPSHOT_BYTES   log size after which snapshots are taken
+MS_PS_METRICS_PORT     port of the Prometheus page
+MS_PS_KEYS             directory of keys, see `security`
+=====================  =====================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sporax.ir.errors import SporaxValueError
+from sporax.launch.options import DURABILITIES
+from sporax.ps.messages import Options
+
+ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}
+
+
+@dataclass(frozen=True, slots=True)
+class PsEnvironment:
+    """What the environment says.
+
+    Attributes:
+        role: ``scheduler``, ``server``, ``worker`` or "".
+        host, port: of the parameter server's scheduler.
+        worker_num, server_num: at the start.
+        node: name of this process over restarts.
+        index: wanted number of this server, -1 for any.
+        own_host: how others reach this machine.
+        recovery_path: where state survives, "" for a temporary directory.
+        node_timeout, receive_timeout: seconds.
+        metrics_port: 0 for no page.
+        options: settings of the job.
+    """
+
+    role: str
+    host: str
+    port: int
+    worker_num: int
+    server_num: int
+    node: str
+    index: int
+    own_host: str
+    recovery_path: str
+    node_timeout: float
+    receive_timeout: float
+    metrics_port: int
+    options: Options
+
+    @property
+    def scheduler(self) -> str:
+        """Address of the scheduler."""
+        return f"{self.host}:{self.port}"
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] = os.environ) -> PsEnvironment:
+        """Read the variables.
+
+        Raises:
+            SporaxValueError: a value that is not allowed.
+        """
+        servers = _whole(environ, "MS_SERVER_NUM", 0)
+        durability = environ.get("MS_PS_DURABILITY", "") or ("replica" if servers > 1 else "process")
+        if durability not in DURABILITIES:
+            raise _wrong("MS_PS_DURABILITY", f"one of {DURABILITIES}", durability)
+        host = environ.get("MS_SCHED_HOST", "") or "127.0.0.1"
+        host = "127.0.0.1" if host == "localhost" else host
+        lease = _number(environ, "MS_PS_LEASE", 10.0)
+        recovers = environ.get("MS_ENABLE_RECOVERY") == "1" or "MS_PS_RECOVERY" in environ
+        return cls(
+            role=ROLES.get(environ.get("MS_ROLE", ""), ""),
+            host=host,
+            port=_whole(environ, "MS_SCHED_PORT", 8118) + 1,
+            worker_num=_whole(environ, "MS_WORKER_NUM", 1),
+            server_num=servers,
+            node=environ.get("MS_NODE_ID", "") or uuid.uuid4().hex,
+            index=_whole(environ, "MS_PS_INDEX", -1),
+            own_host=environ.get("MS_WORKER_IP", "") or _own_host(host),
+            recovery_path=environ.get("MS_RECOVERY_PATH", "") if recovers else "",
+            node_timeout=_number(environ, "MS_NODE_TIMEOUT", 600.0),
+            receive_timeout=_number(environ, "MS_RECEIVE_MSG_TIMEOUT", 600.0),
+            metrics_port=_whole(environ, "MS_PS_METRICS_PORT", 0),
+            options=Options(
+                staleness=_whole(environ, "MS_PS_STALENESS", 0),
+                durability=durability,
+                num_slots=_whole(environ, "MS_PS_SLOTS", 16),
+                lease_seconds=lease,
+                heartbeat_seconds=min(0.5, lease / 5),
+                snapshot_bytes=_whole(environ, "MS_PS_SNAPSHOT_BYTES", 256 << 20),
+            ),
+        )
+
+
+def _own_host(scheduler: str) -> str:
+    """The address of this machine that the scheduler's machine can reach."""
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((scheduler, 1))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise _wrong(name, "a whole number", text) from None
+
+
+def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name, "")
+    try:
+        return float(text) if text else default
+    except ValueError:
+        raise _wrong(name, "a number", text) from None
+
+
+def _wrong(name: str, allowed: str, value: str) -> SporaxValueError:
+    return SporaxValueError(f"For 'sporax.ps', {name} must be {allowed}, but got '{value}'.")

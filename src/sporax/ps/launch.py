@@ -1,0 +1,126 @@
+"""`sporax run --server_num=S --worker_num=W script.py`: scheduler, servers and workers of one machine under one launcher.
+
+A server, the scheduler or a worker that is killed is started again alone; a worker's own error ends the job with its last
+lines. The ranks' rendezvous for collectives between workers lives in the launcher, so it survives the scheduler.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from sporax.ir.errors import SporaxError, SporaxValueError
+from sporax.launch.environment import RankEnvironment
+from sporax.launch.logs import LogTail, last_lines
+from sporax.launch.options import LaunchOptions
+from sporax.launch.scheduler import serve_cluster
+from sporax.ps.local import LocalCluster, free_port
+from sporax.ps.security import keys_for
+
+_PAUSE_SECONDS = 0.02
+_QUOTED_LINES = 20
+
+
+def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> int:
+    """Run a job with parameter servers on this machine; gives its exit code.
+
+    Raises:
+        SporaxValueError: flags of the launcher that do not go together with servers.
+    """
+    if not options.is_one_node or options.dry_run is not None or not options.join:
+        raise SporaxValueError(
+            "For 'sporax run', --server_num starts a job on one machine and waits for it. For several machines start the "
+            "processes yourself: MS_ROLE=MS_SCHED, MS_PSERVER or MS_WORKER, with MS_SCHED_HOST and MS_SCHED_PORT."
+        )
+    workers = options.worker_num or 1
+    log_dir = Path(options.log_dir or ".")
+    host = options.master_addr
+    variables = {
+        **environ,
+        "MS_SCHED_HOST": host,
+        "MS_SCHED_PORT": str(options.master_port or free_port()),
+        "MS_WORKER_NUM": str(workers),
+        "MS_SERVER_NUM": str(options.server_num),
+        **({"MS_PS_STALENESS": str(options.staleness)} if options.staleness is not None else {}),
+        **({"MS_PS_DURABILITY": options.durability} if options.durability else {}),
+    }
+    serve_ranks(variables)
+    directory = Path(environ.get("MS_RECOVERY_PATH", "") or tempfile.mkdtemp(prefix="sporax-ps-"))
+    cluster = LocalCluster(
+        variables,
+        directory,
+        servers=options.server_num,
+        workers=workers,
+        worker=options.target,
+        log_dir=log_dir,
+        max_restarts=options.max_restarts,
+        keys=keys_for(host, variables),
+    )
+    print(
+        f"sporax run: {options.server_num} servers and {workers} workers of `{options.target}`, scheduler at "
+        f"{cluster.address}, logs in {log_dir}",
+        file=sys.stderr,
+        flush=True,
+    )
+    return _watch(cluster, log_dir)
+
+
+def serve_ranks(variables: Mapping[str, str]) -> None:
+    """Let workers that exchange data with each other meet, in a thread; in other jobs nobody comes."""
+    place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
+
+    def serve() -> None:
+        with suppress(SporaxError, OSError):  # the ranks tell their users what was wrong
+            serve_cluster(place, log=lambda _: None)
+
+    threading.Thread(target=serve, name="sporax-rendezvous", daemon=True).start()
+
+
+def _watch(cluster: LocalCluster, log_dir: Path) -> int:
+    """Show the workers' output until the job is over; gives the exit code."""
+    tails: dict[int, LogTail] = {}
+    signals: list[int] = []
+    before = {number: signal.signal(number, lambda got, _: signals.append(got)) for number in _STOP_SIGNALS}
+    try:
+        running = True
+        while running and not signals:
+            running = cluster.step()
+            _show(cluster, log_dir, tails)
+            time.sleep(_PAUSE_SECONDS)
+    finally:
+        cluster.close()
+        _show(cluster, log_dir, tails)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if signals:
+        return 128 + signals[0]
+    if cluster.failure:
+        print(f"sporax run: {cluster.failure}", file=sys.stderr)
+        for child in cluster.children.values():
+            if child.log is not None and f"{child.role} {child.index} " in cluster.failure:
+                print(f"last lines of {child.log}:", file=sys.stderr)
+                for line in last_lines(str(child.log), _QUOTED_LINES):
+                    print(f"  | {line}", file=sys.stderr)
+    return 1 if cluster.failure else 0
+
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _show(cluster: LocalCluster, log_dir: Path, tails: dict[int, LogTail]) -> None:
+    """Print what workers have written since the last call."""
+    ranks = [index for role, index in cluster.children if role == "worker"]
+    for rank in ranks:
+        path = log_dir / f"worker_{rank}.log"
+        if rank not in tails and path.exists():
+            tails[rank] = LogTail(str(path), f"[{rank}] " if len(ranks) > 1 else "")
+        if rank in tails:
+            for line in tails[rank].new_lines():
+                print(line, flush=True)

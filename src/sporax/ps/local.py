@@ -1,0 +1,347 @@
+"""A whole parameter server on this machine: scheduler and servers as processes that are started again when they end.
+
+The launcher, the tests and the benchmarks use it. Who ends is told to the scheduler at once, so that nobody waits for a
+lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.launch.rank import rank_command
+from sporax.launch.target import Target
+from sporax.ps.messages import AnyMessage, Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
+from sporax.ps.security import Keys
+from sporax.ps.transport import Transport, receive, send
+from sporax.ps.wire import WireError, decode
+
+_POLL_SECONDS = 0.02
+_ASK_SECONDS = 0.25
+_QUIET_SECONDS = 5.0
+_LONGEST_BACKOFF = 2.0
+
+
+@dataclass(slots=True)
+class Child:
+    """One supervised process."""
+
+    role: str
+    index: int
+    node: str
+    environ: dict[str, str]
+    log: Path | None = None
+    process: subprocess.Popen[bytes] | None = None
+    starts: int = 0
+    start_at: float = 0.0
+    started: float = 0.0
+    held: int = -1
+    exit_code: int | None = None
+
+
+class Asker:
+    """One-off questions to a scheduler, from anywhere.
+
+    Args:
+        address: ``host:port``.
+        keys: of the job.
+    """
+
+    def __init__(self, address: str, keys: Keys | None = None) -> None:
+        self._transport = Transport(keys)
+        self._socket = self._transport.connect(f"tcp://{address}", b"asker-" + uuid.uuid4().bytes)
+
+    def ask(self, question: Any, kind: type[Any], seconds: float) -> Any:
+        """The answer of a kind, None when none came in time."""
+        ends = time.monotonic() + seconds
+        send(self._socket, question)
+        while (left := ends - time.monotonic()) > 0:
+            self._socket.poll(min(left, 0.2) * 1000)
+            while (parts := receive(self._socket)) is not None:
+                try:
+                    message: AnyMessage = decode(parts)[0]  # type: ignore[assignment]
+                except WireError:
+                    continue
+                if isinstance(message, kind):
+                    return message
+        return None
+
+    def tell(self, message: Any) -> None:
+        """Send without an answer."""
+        send(self._socket, message)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+
+class LocalCluster:
+    """Scheduler, servers and (optionally) workers of one machine, kept running.
+
+    Args:
+        environ: variables of the job; MS_SCHED_PORT and the numbers must be there.
+        directory: journal and logs of the job.
+        worker: what workers run, None when they are started elsewhere.
+        log_dir: where outputs go, None for nowhere.
+        servers, workers: numbers at the start.
+        max_restarts: of one process, before the job fails.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        directory: Path,
+        *,
+        servers: int,
+        workers: int = 0,
+        worker: Target | None = None,
+        log_dir: Path | None = None,
+        max_restarts: int = 100,
+        keys: Keys | None = None,
+    ) -> None:
+        self.directory = directory
+        self._environ = {**environ, "MS_RECOVERY_PATH": str(directory), "MS_PS_RECOVERY": "1"}
+        self._environ |= {
+            "MS_SERVER_NUM": str(servers),
+            "MS_WORKER_NUM": str(workers or environ.get("MS_WORKER_NUM", "1")),
+        }
+        self._log_dir = log_dir
+        self._worker = worker
+        self._max_restarts = max_restarts
+        self._job = uuid.uuid4().hex[:8]
+        self._address = f"{environ.get('MS_SCHED_HOST', '127.0.0.1')}:{int(environ['MS_SCHED_PORT']) + 1}"
+        self._asker = Asker(self._address, keys)
+        self.children: dict[tuple[str, int], Child] = {}
+        self.wanted: Wanted | None = None
+        self.failure = ""
+        self._asked = 0.0
+        self._over_since: float | None = None
+        self._add("scheduler", 0)
+        for index in range(servers):
+            self._add("server", index)
+        for rank in range(workers):
+            self._add("worker", rank)
+
+    @property
+    def address(self) -> str:
+        """Of the scheduler."""
+        return self._address
+
+    def _add(self, role: str, index: int) -> None:
+        node = f"{self._job}-{role}-{index}"
+        names = {"scheduler": "MS_SCHED", "server": "MS_PSERVER", "worker": "MS_WORKER"}
+        variables = {**self._environ, "MS_ROLE": names[role], "MS_NODE_ID": node}
+        if role == "server":
+            variables["MS_PS_INDEX"] = str(index)
+        if role == "worker":
+            variables["RANK_ID"] = str(index)
+        log = self._log_dir / f"{role}_{index}.log" if self._log_dir is not None else None
+        if log is not None:
+            log.unlink(missing_ok=True)
+        self.children[(role, index)] = Child(role, index, node, variables, log)
+
+    def step(self) -> bool:
+        """Start what should run, notice what has ended; gives whether the job still runs."""
+        now = time.monotonic()
+        for child in list(self.children.values()):
+            self._look_after(child, now)
+        if now >= self._asked:
+            self._asked = now + _ASK_SECONDS
+            self._follow(self._asker.ask(GetWanted(), Wanted, 0.05))
+        return not self.failure and any(child.exit_code is None for child in self.children.values())
+
+    def run(self) -> int:
+        """Run until the job is over; gives the exit code."""
+        while self.step():
+            time.sleep(_POLL_SECONDS)
+        return 1 if self.failure else 0
+
+    def _look_after(self, child: Child, now: float) -> None:
+        if child.exit_code is not None:
+            return
+        if child.process is None:
+            if now >= child.start_at:
+                self._start(child, now)
+            return
+        status = child.process.poll()
+        if status is None:
+            return
+        child.process = None
+        os.close(child.held)
+        if child.role == "server":
+            self._asker.tell(Exited(child.role, child.node))
+        if status == 0 or self._is_retired(child):
+            child.exit_code = 0
+        elif child.role == "scheduler" and self.wanted is not None and self.wanted.error:
+            self._fail(self.wanted.error)
+        elif child.starts > self._max_restarts or (
+            status > 0 and now - child.started < _QUIET_SECONDS and child.starts > 3
+        ):
+            self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
+        elif status > 0 and child.role in ("worker", "scheduler"):
+            self._fail(f"{child.role} {child.index} ended with exit code {status}")
+        else:
+            child.start_at = now + min(0.05 * (2 ** max(0, child.starts - 4)), _LONGEST_BACKOFF)
+
+    def _is_retired(self, child: Child) -> bool:
+        if self.wanted is None:
+            return False
+        over = child.role == "server" and self.wanted.finished
+        return over or child.node in self.wanted.retired
+
+    def _start(self, child: Child, now: float) -> None:
+        child.starts += 1
+        child.started = now
+        output: int | IO[bytes] = subprocess.DEVNULL
+        if child.log is not None:
+            child.log.parent.mkdir(parents=True, exist_ok=True)
+            output = open(child.log, "ab")  # noqa: SIM115 (closed below)
+        # However this process ends, the kernel closes its end of the pipe, and that ends the child (launch.rank).
+        watched, child.held = os.pipe()
+        child.process = subprocess.Popen(
+            self._command(child, watched),
+            env=child.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=[watched],
+        )
+        os.close(watched)
+        if not isinstance(output, int):
+            output.close()
+
+    def _command(self, child: Child, watched: int) -> list[str]:
+        if child.role == "worker":
+            assert self._worker is not None
+            return rank_command(self._worker, watched, None)
+        return [sys.executable, "-m", "sporax.ps.main", child.role, str(watched)]
+
+    def _follow(self, wanted: Wanted | None) -> None:
+        """Start what `sporax ps scale` has asked for."""
+        if wanted is None:
+            return
+        self.wanted = wanted
+        if wanted.error:
+            self._fail(wanted.error)
+        if wanted.finished:
+            return
+        for role, count in (("server", wanted.servers), ("worker", wanted.workers if self._worker else 0)):
+            for index in range(count):
+                child = self.children.get((role, index))
+                if child is None:
+                    self._add(role, index)
+                elif child.exit_code is not None and child.node in wanted.retired:
+                    generation = child.node
+                    self._add(role, index)
+                    self.children[(role, index)].node = generation + "+"
+                    self.children[(role, index)].environ["MS_NODE_ID"] = generation + "+"
+
+    def _fail(self, reason: str) -> None:
+        self.failure = self.failure or reason
+
+    # ---------------------------------------------------------------------------------------------------- for commands
+
+    def kill(self, role: str, index: int, signum: int = signal.SIGKILL) -> int:
+        """Send a signal to a process (tests); gives its id, 0 when it is not running."""
+        process = self.children[(role, index)].process
+        if process is None:
+            return 0
+        os.kill(process.pid, signum)
+        return process.pid
+
+    def status(self) -> StatusIs | None:
+        """State of the job."""
+        answer: StatusIs | None = self._asker.ask(GetStatus(), StatusIs, 1.0)
+        return answer
+
+    def scale(self, workers: int = -1, servers: int = -1) -> None:
+        """Change the numbers of processes."""
+        self._follow(self._asker.ask(Scale(workers, servers), Wanted, 2.0))
+
+    def close(self) -> None:
+        """End everything that still runs."""
+        for child in self.children.values():
+            if child.process is not None and child.process.poll() is None:
+                with_group = child.process.pid
+                for signum in (signal.SIGCONT, signal.SIGKILL):
+                    try:
+                        os.killpg(with_group, signum)
+                    except ProcessLookupError:
+                        break
+                child.process.wait()
+            if child.process is not None:
+                os.close(child.held)
+                child.process = None
+        self._asker.close()
+
+
+@dataclass(slots=True)
+class BackgroundCluster:
+    """A `LocalCluster` that a thread looks after, as a context manager (tests, benchmarks, examples)."""
+
+    cluster: LocalCluster
+    _thread: threading.Thread | None = None
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> BackgroundCluster:
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            with self.lock:
+                if not self.cluster.step():
+                    return
+            time.sleep(_POLL_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        assert self._thread is not None
+        self._thread.join(10)
+        self.cluster.close()
+        if self.cluster.failure:
+            raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but {self.cluster.failure}.")
+
+
+def free_port() -> int:
+    """A port p such that p and p + 1 are free now."""
+    import socket
+
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+def background(servers: int, workers: int, directory: Path | None = None, **variables: str) -> BackgroundCluster:
+    """A cluster without workers of its own, on free ports of this machine.
+
+    Args:
+        servers, workers: numbers the scheduler expects.
+        directory: of journal and logs; a new temporary one by default.
+        variables: of the environment, e.g. ``MS_PS_STALENESS="-1"``.
+    """
+    environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(free_port()), **variables}
+    environ["MS_WORKER_NUM"] = str(workers)
+    directory = directory or Path(tempfile.mkdtemp(prefix="sporax-ps-"))
+    cluster = LocalCluster(environ, directory, servers=servers, log_dir=directory / "output")
+    return BackgroundCluster(cluster)

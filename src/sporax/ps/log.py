@@ -1,0 +1,181 @@
+"""Write-ahead log and snapshots of one server's slots, in one directory.
+
+``log-00000007`` holds records one after another, each with length and CRC-32; ``slot-0003`` holds the newest snapshot of a
+slot. A new log file is begun when one is long enough; then every slot is written again and the old files are deleted.
+Recovery reads the snapshots and replays the log: records a snapshot already has, and records of epochs before it (which
+another server has overruled), are passed over. A torn tail is cut off.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.messages import Record, SlotImage
+from sporax.ps.slot import SlotState
+from sporax.ps.wire import Frame, Message, WireError, decode, encode
+
+_RECORD = struct.Struct("<4sIIQ")  # magic, CRC of the lengths and the first frame, number of frames, bytes of all
+_MAGIC = b"SPXL"
+_LENGTH = struct.Struct("<Q")
+_MAX_RECORD = 16 << 30
+
+
+def pack(message: Message, frames: Sequence[Frame]) -> list[Frame]:
+    """A message as a record of a log: a prefix, the lengths of the frames, then the frames."""
+    parts = encode(message, frames)
+    lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
+    checksum = zlib.crc32(lengths)
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return [_RECORD.pack(_MAGIC, checksum, len(parts), sum(map(len, parts))) + lengths, *parts]
+
+
+def read_records(path: Path) -> Iterator[tuple[Message, list[Frame], int]]:
+    """Messages of a log with the offset of their end; stops before the first that is torn or damaged."""
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while True:
+            prefix = file.read(_RECORD.size)
+            if len(prefix) < _RECORD.size:
+                return
+            magic, checksum, count, body = _RECORD.unpack(prefix)
+            if magic != _MAGIC or file.tell() + 8 * count + body > size or not 0 < count <= 0x10000:
+                return
+            lengths = file.read(8 * count)
+            data = file.read(body)
+            if zlib.crc32(data, zlib.crc32(lengths)) != checksum:
+                return
+            frames: list[Frame] = []
+            start, view = 0, memoryview(data)
+            for (length,) in _LENGTH.iter_unpack(lengths):
+                frames.append(view[start : start + length])
+                start += length
+            try:
+                message, rest = decode(frames)
+            except WireError:
+                return
+            yield message, rest, file.tell()
+
+
+class SlotLog:
+    """The log of a server.
+
+    Args:
+        directory: made when missing; locked against a second process.
+        sync: write through to the disk in `flush`.
+
+    Raises:
+        SporaxRuntimeError: another process uses the directory.
+    """
+
+    def __init__(self, directory: Path, *, sync: bool) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._sync = sync
+        self._lock = open(directory / "lock", "wb")  # noqa: SIM115 (held as long as the log)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', the directory '{directory}' must belong to one server, but another one uses it."
+            ) from error
+        self._file: int | None = None
+        self._number = max([int(path.name[4:]) for path in self._files()], default=0)
+        self.num_bytes = 0
+
+    def recover(self, staleness: int) -> dict[int, SlotState]:
+        """The slots as the snapshots and the log have them; cuts off a torn tail."""
+        states: dict[int, SlotState] = {}
+        for path in sorted(self.directory.glob("slot-????")):
+            for message, frames, _ in read_records(path):
+                if isinstance(message, SlotImage):
+                    states[message.slot] = SlotState.from_image(message, frames, staleness)
+        floor = {slot: state.epoch for slot, state in states.items()}
+        for path in self._files():
+            end = 0
+            for message, frames, end in read_records(path):  # noqa: B007 (the last end is where the file is cut)
+                if isinstance(message, Record):
+                    state = states.setdefault(message.slot, SlotState(message.slot, staleness))
+                    if message.lsn == state.lsn + 1 and message.epoch >= floor.get(message.slot, 0):
+                        state.apply(message, frames)
+            if end < path.stat().st_size:
+                os.truncate(path, end)
+            self.num_bytes += end
+        return states
+
+    def append(self, message: Message, frames: Sequence[Frame]) -> None:
+        """Write a record; it survives the end of this process from now on, and power loss after `flush`."""
+        if self._file is None:
+            self._open()
+        assert self._file is not None
+        self.num_bytes += write_all(self._file, pack(message, frames))
+
+    def flush(self) -> None:
+        """Write through to the disk, if that was asked for."""
+        if self._sync and self._file is not None:
+            os.fdatasync(self._file)
+
+    def begin_file(self) -> None:
+        """Begin a new log file; the old ones go with `delete_old` once all slots have been written again."""
+        self.flush()
+        self._close()
+        self._number += 1
+        self.num_bytes = 0
+        self._open()
+
+    def write_slot(self, state: SlotState) -> None:
+        """Replace the snapshot of a slot, atomically."""
+        image, frames = state.image()
+        path = self.directory / f"slot-{state.slot:04d}"
+        temporary = path.with_suffix(".new")
+        with open(temporary, "wb") as file:
+            write_all(file.fileno(), pack(image, frames))
+            if self._sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+    def drop_slot(self, slot: int) -> None:
+        """Forget the snapshot of a slot that another server has now."""
+        (self.directory / f"slot-{slot:04d}").unlink(missing_ok=True)
+
+    def delete_old(self) -> None:
+        """Delete all log files but the present one."""
+        for path in self._files():
+            if int(path.name[4:]) < self._number:
+                path.unlink()
+
+    def close(self) -> None:
+        """Close everything."""
+        self._close()
+        self._lock.close()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.directory.glob("log-????????"))
+
+    def _open(self) -> None:
+        path = self.directory / f"log-{self._number:08d}"
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def write_all(file: int, parts: Sequence[Frame]) -> int:
+    """Write parts one after another; gives the number of bytes."""
+    total = sum(map(len, parts))
+    queue = [memoryview(part) for part in parts if len(part)]
+    while queue:
+        done = os.writev(file, queue[:512])
+        while queue and done >= len(queue[0]):
+            done -= len(queue.pop(0))
+        if done:
+            queue[0] = queue[0][done:]
+    return total

@@ -1,0 +1,69 @@
+"""`python -m sporax.ps.main scheduler|server PIPE`: one process of the parameter server, set up by the environment.
+
+No JAX and no user script is imported, so a process is up in a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from sporax.ir.errors import SporaxError
+from sporax.launch.rank import end_with_launcher
+from sporax.ps.environment import PsEnvironment
+from sporax.ps.security import keys_for
+
+
+def main(role: str, environ: Mapping[str, str] = os.environ) -> int:
+    """Run one role until the job ends; gives the exit code."""
+    place = PsEnvironment.read(environ)
+    try:
+        if role == "scheduler":
+            run_scheduler(place, environ)
+        else:
+            run_server(place, environ)
+    except SporaxError as error:
+        print(f"sporax ps {role}: {error}", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def run_scheduler(place: PsEnvironment, environ: Mapping[str, str]) -> None:
+    """Be the scheduler."""
+    from sporax.ps.scheduler import Scheduler
+
+    journal = None
+    if place.recovery_path:
+        Path(place.recovery_path).mkdir(parents=True, exist_ok=True)
+        journal = Path(place.recovery_path) / f"scheduler-{place.port}.journal"
+    keys = keys_for(place.host, environ)
+    address = f"{'*' if keys is not None else place.host}:{place.port}"
+    Scheduler(address, place.options, place.worker_num, place.server_num, journal, keys).run()
+
+
+def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
+    """Be a server."""
+    from sporax.ps.server import Server
+
+    directory = Path(place.recovery_path or tempfile.gettempdir()) / "sporax-ps"
+    server = Server(
+        place.scheduler,
+        directory,
+        host=place.own_host,
+        node=place.node,
+        index=place.index,
+        keys=keys_for(place.host, environ),
+        silent_seconds=place.node_timeout,
+        metrics_port=place.metrics_port,
+    )
+    server.run()
+
+
+if __name__ == "__main__":
+    end_with_launcher(int(sys.argv[2]), inherit=False)
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,473 @@
+"""What processes of a parameter-server job say to each other: one frozen struct per kind of message.
+
+Arrays never travel inside a struct; they follow it as raw frames, see `wire`. Requests of workers carry a number that
+the reply repeats. `epoch` is the version of the slot map: whoever meets another epoch than its own refuses or asks.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Root of all messages."""
+
+
+# ------------------------------------------------------------------------------------------------------ shared values
+
+
+class OptimizerSpec(msgspec.Struct, frozen=True, array_like=True):
+    """An update rule and its constants.
+
+    Attributes:
+        rule: a name in `update.RULES`.
+        constants: numbers the rule needs.
+        decay: L2 weight decay added to the gradient.
+        scale: the gradient is multiplied by this before anything else (1 / loss scale).
+    """
+
+    rule: str
+    constants: dict[str, float] = {}
+    decay: float = 0.0
+    scale: float = 1.0
+
+
+class VariableSpec(msgspec.Struct, frozen=True, array_like=True):
+    """What a slot keeps under one key.
+
+    Attributes:
+        key: number of the variable, the same in all workers.
+        name: for messages to people.
+        size: values of a dense segment; 0 for an embedding table.
+        width: values of a row; 0 for a dense segment.
+        optimizer: how it moves.
+        seed, sigma, distribution: initial rows of a table: ``normal``, ``uniform``, ``zeros`` or ``constant`` (sigma).
+        admit_count: updates an id must ask for before it gets a row; 0 or 1 at once.
+        admit_probability: share of ids that may get a row.
+        max_rows: rows per slot above which the least recently updated are evicted; 0 for no limit.
+        ttl: updates of the slot after which an unused row is evicted; 0 for never.
+    """
+
+    key: int
+    name: str
+    size: int
+    width: int
+    optimizer: OptimizerSpec
+    seed: int = 0
+    sigma: float = 0.01
+    distribution: str = "normal"
+    admit_count: int = 0
+    admit_probability: float = 1.0
+    max_rows: int = 0
+    ttl: int = 0
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """Values of one variable in a message: one frame (chunked) of floats, before it one of row ids for tables.
+
+    Attributes:
+        key: the variable.
+        rate: learning rate of this update; 0 in pulls.
+        rows: number of rows, -1 for a dense segment.
+        values: number of floats that follow; 0 in requests of pulls.
+    """
+
+    key: int
+    rate: float
+    rows: int
+    values: int
+
+
+class Source(msgspec.Struct, frozen=True, array_like=True):
+    """Which push an update came from: the push id, the clock and the sample lease (-1 for none)."""
+
+    rank: int
+    incarnation: int
+    seq: int
+    clock: int
+    lease: int = -1
+
+
+class Holders(msgspec.Struct, frozen=True, array_like=True):
+    """Servers of one slot; -1 for none.
+
+    Attributes:
+        primary, backup: indices of servers.
+        synced: whether the backup holds every acknowledged update.
+        since: epoch in which the backup became the backup.
+    """
+
+    primary: int
+    backup: int = -1
+    synced: bool = False
+    since: int = 0
+
+
+class ServerAddress(msgspec.Struct, frozen=True, array_like=True):
+    """Where a server listens, and which start of it this is."""
+
+    index: int
+    incarnation: int
+    host: str
+    tcp: str
+    ipc: str
+
+
+class Members(msgspec.Struct, frozen=True, array_like=True):
+    """Ranks whose gradients are combined from a clock on."""
+
+    clock: int
+    ranks: list[int]
+
+
+class Options(msgspec.Struct, frozen=True, array_like=True):
+    """Settings of the whole job, given out by the scheduler.
+
+    Attributes:
+        staleness: 0 synchronous, k bounded, -1 unbounded.
+        durability: ``memory``, ``process``, ``disk`` or ``replica``.
+        num_slots: virtual slots.
+        lease_seconds: how long a primary may serve after its last heartbeat was answered.
+        heartbeat_seconds: pause between heartbeats.
+        snapshot_bytes: log size after which snapshots are taken and the log is truncated.
+    """
+
+    staleness: int = 0
+    durability: str = "replica"
+    num_slots: int = 16
+    lease_seconds: float = 10.0
+    heartbeat_seconds: float = 0.5
+    snapshot_bytes: int = 256 << 20
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """A change of members is being agreed on: no slot may go beyond `clock` until the next view.
+
+    Attributes:
+        change: number of the change.
+        clock: where the new members begin.
+        strict: values of that clock must not have been given out yet.
+    """
+
+    change: int
+    clock: int
+    strict: bool
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A server's answer to a hold: whether its slots stop there, and the highest clock among them."""
+
+    change: int
+    held: bool
+    clock: int
+
+
+class View(msgspec.Struct, frozen=True, array_like=True):
+    """Membership and slot map of one epoch."""
+
+    epoch: int
+    servers: list[ServerAddress]
+    slots: list[Holders]
+    members: list[Members]
+    hold: Hold | None = None
+
+
+# ------------------------------------------------------------------------------------------------- worker and server
+
+
+class Init(Message, tag=1):
+    """Create variables where they do not exist; dense values follow as frames, one entry per dense variable."""
+
+    request: int
+    slot: int
+    epoch: int
+    variables: list[VariableSpec]
+    entries: list[Entry]
+
+
+class Push(Message, tag=2):
+    """Gradients of one step for one slot; `weight` counts samples."""
+
+    request: int
+    slot: int
+    epoch: int
+    source: Source
+    weight: float
+    entries: list[Entry]
+
+
+class Pull(Message, tag=3):
+    """Ask for values as of a clock; -1 for whatever there is. Frames: row ids of the tables."""
+
+    request: int
+    slot: int
+    epoch: int
+    rank: int
+    clock: int
+    entries: list[Entry]
+
+
+class Acked(Message, tag=4):
+    """The push or init is durable; `clock` is how far the slot is."""
+
+    request: int
+    slot: int
+    clock: int
+
+
+class Accepted(Message, tag=5):
+    """A synchronous push waits for the other workers; it need not be sent again unless the slot moves."""
+
+    request: int
+    slot: int
+
+
+class Pulled(Message, tag=6):
+    """Values, and the membership in force at their clock."""
+
+    request: int
+    slot: int
+    clock: int
+    ranks: list[int]
+    entries: list[Entry]
+
+
+class Moved(Message, tag=7):
+    """Not the primary of the slot (any more); ask for the map of at least this epoch."""
+
+    request: int
+    slot: int
+    epoch: int
+
+
+class Resend(Message, tag=8):
+    """Pushes are missing: send again from this number on."""
+
+    request: int
+    slot: int
+    expected: int
+
+
+class Refused(Message, tag=9):
+    """The request cannot be served, now or later."""
+
+    request: int
+    slot: int
+    reason: str
+
+
+# ------------------------------------------------------------------------------------------------- server and server
+
+
+class Record(Message, tag=20):
+    """One change of one slot: what is logged, replicated and replayed. Frames: the entries' arrays.
+
+    Attributes:
+        slot, lsn, epoch: which slot, the position in its history, and the epoch it was written in.
+        variables: created, with the entries as first values; else the entries are gradients.
+        sources: pushes contained.
+        members: replaces the membership schedule when not None.
+    """
+
+    slot: int
+    lsn: int
+    epoch: int
+    variables: list[VariableSpec]
+    sources: list[Source]
+    entries: list[Entry]
+    members: list[Members] | None = None
+
+
+class Replicated(Message, tag=21):
+    """The backup has everything up to `lsn`."""
+
+    slot: int
+    epoch: int
+    lsn: int
+
+
+class SlotImage(Message, tag=22):
+    """The whole state of a slot, for snapshots and moves. Frames: arrays in the order of `variables`."""
+
+    slot: int
+    lsn: int
+    epoch: int
+    clock: int
+    clocks: dict[int, int]
+    last: dict[int, tuple[int, int]]
+    leases: list[tuple[int, int]]
+    members: list[Members]
+    variables: list[VariableSpec]
+    frames_of: list[int]
+    scalars: list[dict[str, float]]
+
+
+class NeedImage(Message, tag=23):
+    """The backup missed records: send the whole state."""
+
+    slot: int
+    epoch: int
+
+
+# -------------------------------------------------------------------------------------------------- with the scheduler
+
+
+class Register(Message, tag=40):
+    """A process wants to take part. `index` is the wanted rank or server number, -1 for any."""
+
+    role: str
+    node: str
+    index: int
+    host: str = ""
+    tcp: str = ""
+    ipc: str = ""
+
+
+class Welcome(Message, tag=41):
+    """The place a process got."""
+
+    node: str
+    index: int
+    incarnation: int
+    job: str
+    options: Options
+
+
+class Ready(Message, tag=42):
+    """A server has recovered what it could: slot -> log position."""
+
+    index: int
+    incarnation: int
+    inventory: dict[int, int]
+
+
+class Heartbeat(Message, tag=43):
+    """Alive. `sent` comes back in the reply; the rest is for `sporax ps status` and for decisions."""
+
+    role: str
+    index: int
+    incarnation: int
+    sent: float
+    epoch: int
+    clocks: dict[int, int] = {}
+    lsns: dict[int, int] = {}
+    gauges: dict[str, float] = {}
+    held: Held | None = None
+
+
+class HeartbeatReply(Message, tag=44):
+    """The lease is renewed from `sent` on; `view` when the sender's epoch is old."""
+
+    sent: float
+    epoch: int
+    view: View | None = None
+    unknown: bool = False
+
+
+class GetView(Message, tag=45):
+    """Ask for the slot map."""
+
+
+class ViewIs(Message, tag=46):
+    """The slot map."""
+
+    view: View
+
+
+class SlotSynced(Message, tag=47):
+    """The primary tells that its backup holds everything."""
+
+    slot: int
+    epoch: int
+    backup: int
+
+
+class Exited(Message, tag=51):
+    """The supervisor saw a process end."""
+
+    role: str
+    node: str
+
+
+class Leave(Message, tag=52):
+    """A worker wants to leave at the next boundary; or it has finished (`done`) and pushes nothing from `clock` on."""
+
+    rank: int
+    incarnation: int
+    clock: int
+    done: bool
+
+
+class Scale(Message, tag=53):
+    """Wanted numbers of workers and servers; -1 leaves one as it is."""
+
+    workers: int
+    servers: int
+
+
+class Wanted(Message, tag=54):
+    """What the supervisor should have running."""
+
+    workers: int
+    servers: int
+    retired: list[str]
+    finished: bool
+    error: str
+
+
+class GetStatus(Message, tag=55):
+    """Ask for the state of the job."""
+
+
+class StatusIs(Message, tag=56):
+    """State of the job as JSON."""
+
+    text: str
+
+
+class LeaseSamples(Message, tag=57):
+    """Ask for a range of samples."""
+
+    request: int
+    rank: int
+    incarnation: int
+    total: int
+    size: int
+
+
+class SampleRange(Message, tag=58):
+    """Samples `start` to `stop` under a lease number; lease -1: wait; -2: all samples are done."""
+
+    request: int
+    lease: int
+    start: int
+    stop: int
+
+
+class SamplesDone(Message, tag=59):
+    """All slots have acknowledged the push of this lease."""
+
+    rank: int
+    lease: int
+
+
+class Initialised(Message, tag=60):
+    """Variables exist in all slots: from now on a slot without state is a lost slot."""
+
+
+class GetWanted(Message, tag=61):
+    """The supervisor asks what should run."""
+
+
+class Stop(Message, tag=62):
+    """The job is over, or this process is no longer needed."""
+
+    reason: str
+
+
+AnyMessage = (
+    Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
+    | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
+    | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
+    | Initialised | GetWanted | Stop
+)  # fmt: skip

@@ -1,0 +1,122 @@
+"""The scheduler process: one socket, one journal file, `scheduler_state` in between."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.messages import Options, Stop
+from sporax.ps.scheduler_state import Action, End, Journal, Keep, SchedulerState
+from sporax.ps.security import Keys
+from sporax.ps.server_state import Received, Reply, Tick
+from sporax.ps.transport import Transport, receive, send
+from sporax.ps.wire import WireError, decode
+
+_TICK_SECONDS = 0.1
+_FAREWELL_SECONDS = 0.6
+
+
+class Scheduler:
+    """Runs until all workers have finished or the job has failed.
+
+    Args:
+        address: where to listen, ``host:port``.
+        options: settings of the job.
+        worker_num, server_num: first numbers.
+        journal_path: file that survives this process; an existing one is continued. None keeps nothing.
+        keys: of the job.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        options: Options,
+        worker_num: int,
+        server_num: int,
+        journal_path: Path | None = None,
+        keys: Keys | None = None,
+    ) -> None:
+        self._journal_path = journal_path
+        journal = self._read() or Journal(uuid.uuid4().hex[:12], worker_num, server_num)
+        self._transport = Transport(keys)
+        self._router = self._transport.listen([f"tcp://{address}"])
+        self.state = SchedulerState(options, journal, time.monotonic())
+        self.bad_messages = 0
+        self._ended: End | None = None
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Serve.
+
+        Raises:
+            SporaxRuntimeError: the job cannot go on.
+        """
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        ends_at: float | None = None
+        next_tick = 0.0
+        try:
+            while not stop() and (ends_at is None or time.monotonic() < ends_at):
+                poller.poll(_TICK_SECONDS * 1000)
+                while (parts := receive(self._router)) is not None:
+                    self._take(bytes(parts[0]), parts[1:])
+                now = time.monotonic()
+                if now >= next_tick:
+                    next_tick = now + _TICK_SECONDS
+                    self._do(self.state.handle(Tick(), now))
+                    if self._ended is not None:
+                        self._say_goodbye(self._ended.reason)
+                if self._ended is not None and ends_at is None:
+                    self._say_goodbye(self._ended.reason)
+                    ends_at = now + _FAREWELL_SECONDS
+        finally:
+            self._transport.close()
+        if self._ended is not None and self._journal_path is not None and not self.state.journal.error:
+            self._journal_path.unlink(missing_ok=True)
+        if self.state.journal.error:
+            raise SporaxRuntimeError(self.state.journal.error)
+
+    def _take(self, sender: bytes, parts: list[bytes | memoryview]) -> None:
+        try:
+            message, frames = decode(parts, max_body_bytes=0)
+        except WireError:
+            self.bad_messages += 1
+            return
+        self._do(self.state.handle(Received(sender, message, tuple(frames)), time.monotonic()))
+
+    def _do(self, actions: list[Action]) -> None:
+        if any(isinstance(action, Keep) for action in actions):
+            self._write()
+        for action in actions:
+            match action:
+                case Reply(to, message):
+                    send(self._router, message, to=to)
+                case End():
+                    self._ended = self._ended or action
+
+    def _say_goodbye(self, reason: str) -> None:
+        for peer in [*self.state.servers.values(), *self.state.workers.values()]:
+            if peer.sender:
+                send(self._router, Stop(reason), to=peer.sender)
+
+    def _read(self) -> Journal | None:
+        if self._journal_path is None or not self._journal_path.exists():
+            return None
+        return msgspec.msgpack.decode(self._journal_path.read_bytes(), type=Journal)
+
+    def _write(self) -> None:
+        """Replace the journal, through to the disk."""
+        if self._journal_path is None:
+            return
+        temporary = self._journal_path.with_suffix(".new")
+        with open(temporary, "wb") as file:
+            file.write(msgspec.msgpack.encode(self.state.journal))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self._journal_path)

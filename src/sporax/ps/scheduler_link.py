@@ -1,0 +1,175 @@
+"""A worker's connection to the scheduler: a thread that registers, beats, and keeps the newest view.
+
+The training thread may be busy for minutes (compiling); the scheduler must hear from the worker all the same. Questions
+to the scheduler (sample leases, leaving) pass through a queue to this thread, as sockets belong to one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import uuid
+from typing import Any
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.messages import (
+    GetView,
+    Heartbeat,
+    HeartbeatReply,
+    Initialised,
+    Message,
+    Register,
+    SampleRange,
+    Stop,
+    View,
+    ViewIs,
+    Welcome,
+)
+from sporax.ps.security import Keys
+from sporax.ps.transport import Transport, receive, send
+from sporax.ps.wire import WireError, decode
+
+_REGISTER_SECONDS = 0.5
+_POLL_SECONDS = 0.02
+
+
+class SchedulerLink:
+    """Registers a worker; the thread runs until `close`.
+
+    Args:
+        address: of the scheduler, ``host:port``.
+        node: name of this process over restarts.
+        rank: wanted rank, -1 for any.
+        keys: of the job.
+        timeout: seconds to wait for the cluster.
+
+    Raises:
+        SporaxRuntimeError: the cluster did not come up in time.
+    """
+
+    def __init__(self, address: str, *, node: str, rank: int, keys: Keys | None, timeout: float) -> None:
+        self.view: View | None = None
+        self.welcome: Welcome | None = None
+        self.stopped = ""
+        self.clocks: dict[int, int] = {}
+        self.gauges: dict[str, float] = {}
+        self._address, self._node, self._rank, self._keys = address, node, rank, keys
+        self._outgoing: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._ranges: queue.SimpleQueue[SampleRange] = queue.SimpleQueue()
+        self._left = threading.Event()
+        self._joined = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="sporax-ps-heartbeat", daemon=True)
+        self._thread.start()
+        if not self._joined.wait(timeout) or self.welcome is None:
+            self.close()
+            reason = self.stopped or f"it gave no answer for {timeout:.0f} s, or too few servers came"
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', the scheduler at {address} must make this process a worker, but {reason}."
+            )
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank."""
+        assert self.welcome is not None
+        return self.welcome.index
+
+    @property
+    def incarnation(self) -> int:
+        """Which start of this rank this is."""
+        assert self.welcome is not None
+        return self.welcome.incarnation
+
+    def tell(self, message: Message) -> None:
+        """Send something to the scheduler."""
+        self._outgoing.put(message)
+
+    def ask_view(self) -> None:
+        """Ask for the newest view."""
+        self._outgoing.put(GetView())
+
+    def ask_samples(self, message: Message, wait_seconds: float) -> SampleRange | None:
+        """Ask for a range of samples."""
+        self._outgoing.put(message)
+        try:
+            return self._ranges.get(timeout=wait_seconds)
+        except queue.Empty:
+            return None
+
+    def leave(self, message: Message, wait_seconds: float) -> None:
+        """Tell that this worker leaves, until the scheduler has noted it."""
+        ends = time.monotonic() + wait_seconds
+        while time.monotonic() < ends and not self._left.is_set():
+            self._outgoing.put(message)
+            self._left.wait(0.5)
+
+    def initialised(self) -> None:
+        """Tell that all slots have their variables."""
+        self._outgoing.put(Initialised())
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closing = True
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        transport = Transport(self._keys)
+        scheduler = transport.connect(f"tcp://{self._address}", b"worker-" + uuid.uuid4().bytes)
+        next_beat = 0.0
+        try:
+            while not self._closing:
+                scheduler.poll(_POLL_SECONDS * 1000)
+                while (parts := receive(scheduler)) is not None:
+                    self._take(parts)
+                while not self._outgoing.empty():
+                    send(scheduler, self._outgoing.get())
+                now = time.monotonic()
+                if now < next_beat:
+                    continue
+                if self.welcome is None:
+                    send(scheduler, Register("worker", self._node, self._rank))
+                    next_beat = now + _REGISTER_SECONDS
+                else:
+                    epoch = self.view.epoch if self.view is not None else 0
+                    gauges = {"pid": float(os.getpid()), **self.gauges}
+                    send(
+                        scheduler,
+                        Heartbeat("worker", self.rank, self.incarnation, now, epoch, dict(self.clocks), {}, gauges),
+                    )
+                    next_beat = now + self.welcome.options.heartbeat_seconds
+            while not self._outgoing.empty():
+                send(scheduler, self._outgoing.get())
+        finally:
+            transport.close()
+
+    def _take(self, parts: list[Any]) -> None:
+        try:
+            message, _ = decode(parts)
+        except WireError:
+            return
+        match message:
+            case Welcome():
+                self.welcome = self.welcome or message
+            case ViewIs(view):
+                self._take_view(view)
+            case HeartbeatReply():
+                if message.view is not None:
+                    self._take_view(message.view)
+                if message.unknown:
+                    self.stopped = "this worker has been replaced by another process"
+            case SampleRange():
+                self._ranges.put(message)
+            case Stop(reason):
+                if reason == "left":
+                    self._left.set()
+                elif reason != "noted":
+                    self.stopped = reason
+                    self._joined.set()
+
+    def _take_view(self, view: View) -> None:
+        if self.view is None or view.epoch >= self.view.epoch:
+            self.view = view
+        if self.welcome is not None and view.slots:
+            self._joined.set()

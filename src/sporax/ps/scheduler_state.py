@@ -1,0 +1,598 @@
+"""What the scheduler does, without sockets, files or clocks: membership, the slot map, and changes of both.
+
+Every change of the map or of the members makes a new epoch, which is journalled before anybody hears of it. A server that
+stops answering loses its slots after its lease has ended, or at once when its supervisor saw it end. In synchronous mode
+members change at a clock that no slot has reached: the scheduler announces a hold, servers stop there, the next view
+names the new members and lets them go on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sporax.ps import placement
+from sporax.ps.messages import (
+    Exited,
+    GetStatus,
+    GetView,
+    GetWanted,
+    Heartbeat,
+    HeartbeatReply,
+    Hold,
+    Holders,
+    Initialised,
+    LeaseSamples,
+    Leave,
+    Members,
+    Message,
+    Options,
+    Ready,
+    Register,
+    SampleRange,
+    SamplesDone,
+    Scale,
+    ServerAddress,
+    SlotSynced,
+    StatusIs,
+    Stop,
+    View,
+    ViewIs,
+    Wanted,
+    Welcome,
+)
+from sporax.ps.server_state import Received, Reply, Tick
+from sporax.ps.slot import LeaseSet
+
+_MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
+
+
+class Journal(msgspec.Struct):
+    """What must survive the scheduler's own end.
+
+    Attributes:
+        job: a name that tells this job's files from others'.
+        worker_num, server_num: wanted numbers.
+        epoch, slots, members: of the newest view.
+        servers, server_nodes: newest start of every server, and who it was.
+        workers: rank -> (node, incarnation, whether it has ended well).
+        initialised: variables exist in all slots.
+        draining: servers that shall become empty.
+        retired: nodes that have left for good.
+        lease_size, lease_total: samples per lease and in all.
+        leases_done: ranges of lease numbers.
+        error: why the job cannot go on.
+    """
+
+    job: str
+    worker_num: int
+    server_num: int
+    epoch: int = 0
+    slots: list[Holders] = []
+    members: list[Members] = []
+    servers: dict[int, ServerAddress] = {}
+    server_nodes: dict[int, str] = {}
+    workers: dict[int, tuple[str, int, bool]] = {}
+    initialised: bool = False
+    draining: list[int] = []
+    retired: list[str] = []
+    lease_size: int = 0
+    lease_total: int = 0
+    leases_done: list[tuple[int, int]] = []
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Write the journal before the actions that follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The job is over: tell everybody, then end."""
+
+    reason: str
+
+
+Action = Reply | Keep | End
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is remembered of a process only as long as the scheduler runs."""
+
+    seen: float
+    sender: bytes = b""
+    live: bool = True
+    clocks: dict[int, int] = field(default_factory=dict)
+    lsns: dict[int, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    epoch: int = 0
+
+
+class SchedulerState:
+    """The scheduler of one job.
+
+    Args:
+        options: settings of the job.
+        journal: of this job, new or read back.
+        now: present time; processes in the journal get a full lease from here.
+    """
+
+    def __init__(self, options: Options, journal: Journal, now: float) -> None:
+        self.options = options
+        self.journal = journal
+        self.servers: dict[int, _Peer] = {
+            index: _Peer(now) for index in journal.servers if journal.server_nodes[index] not in journal.retired
+        }
+        self.workers: dict[int, _Peer] = {rank: _Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
+        self.hold: Hold | None = None
+        self.finished = False
+        self.note = ""
+        self._starting: dict[int, ServerAddress] = {}
+        self._starting_nodes: dict[int, str] = {}
+        self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
+        self._change: list[int] | None = None
+        self._margin = 1
+        self._changes = 0
+        self._leases: dict[int, tuple[int, int]] = {}
+        self._lease_queue: list[int] = []
+        self._lease_next = 0
+        self._now = now
+        self._actions: list[Action] = []
+
+    @property
+    def view(self) -> View:
+        """The newest view."""
+        journal = self.journal
+        servers = [journal.servers[index] for index in sorted(self.servers) if index in journal.servers]
+        return View(journal.epoch, servers, journal.slots, journal.members, self.hold)
+
+    def handle(self, event: Received | Tick, now: float) -> list[Action]:
+        """Take one event; gives what is to be done about it."""
+        self._now = now
+        self._actions = []
+        if isinstance(event, Tick):
+            self._tick()
+        else:
+            handler = _HANDLERS.get(type(event.message))
+            if handler is not None:
+                handler(self, event.sender, event.message)
+        return self._actions
+
+    # -------------------------------------------------------------------------------------------------------- joining
+
+    def _register(self, sender: bytes, message: Register) -> None:
+        if message.role == "server":
+            self._register_server(sender, message)
+        elif message.role == "worker":
+            self._register_worker(sender, message)
+
+    def _register_server(self, sender: bytes, message: Register) -> None:
+        journal = self.journal
+        nodes = {**journal.server_nodes, **self._starting_nodes}
+        index = message.index
+        if index < 0:
+            index = next((at for at, node in nodes.items() if node == message.node), -1)
+        if index < 0:
+            free = (at for at in range(len(nodes) + 1) if at not in nodes or self._is_gone(at))
+            index = next(free)
+        starting = self._starting.get(index)
+        if starting is not None and self._starting_nodes[index] == message.node and starting.tcp == message.tcp:
+            incarnation = starting.incarnation  # it asks again because our answer was lost
+        else:
+            incarnation = self._incarnations.get(index, 0) + 1
+            if index in self.servers and self.servers[index].live and index in journal.servers:
+                self._lose_server(index)
+        self._incarnations[index] = incarnation
+        self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc)
+        self._starting_nodes[index] = message.node
+        self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self.options))
+
+    def _is_gone(self, index: int) -> bool:
+        return index not in self._starting and (index not in self.servers or not self.servers[index].live)
+
+    def _ready(self, sender: bytes, message: Ready) -> None:
+        journal, index = self.journal, message.index
+        address = self._starting.get(index)
+        if address is None or address.incarnation != message.incarnation:
+            if index in self.servers and journal.servers[index].incarnation == message.incarnation:
+                self._reply(sender, ViewIs(self.view))
+            return
+        del self._starting[index]
+        journal.server_nodes[index] = self._starting_nodes.pop(index)
+        journal.servers[index] = address
+        self.servers[index] = _Peer(self._now, sender)
+        lost = [
+            slot
+            for slot, holders in enumerate(journal.slots)
+            if journal.initialised and holders.primary == index and message.inventory.get(slot, 0) == 0
+        ]
+        if lost:
+            self._fail(
+                f"For 'sporax.ps', slots {lost} must be on server {index}, but it has come back without them: all copies "
+                f"of acknowledged updates are lost (durability '{self.options.durability}'). Start again from the last "
+                "complete checkpoint."
+            )
+        if not journal.slots and len(self._live()) >= journal.server_num:
+            journal.slots = placement.first_map(self.options.num_slots, self._live(), self._with_backup)
+            journal.members = [Members(0, list(range(journal.worker_num)))]
+            self._new_epoch(journal.slots)
+        elif journal.slots:
+            self._rebalance()
+
+    def _register_worker(self, sender: bytes, message: Register) -> None:
+        journal = self.journal
+        rank = message.index
+        if rank < 0:
+            rank = next((at for at, entry in journal.workers.items() if entry[0] == message.node and not entry[2]), -1)
+        if rank < 0:
+            rank = next(at for at in range(len(journal.workers) + 1) if self._rank_is_free(at))
+        node, incarnation, _ = journal.workers.get(rank, ("", 0, False))
+        if node != message.node or rank not in self.workers or self.workers[rank].sender != sender:
+            incarnation += 1
+        journal.workers[rank] = (message.node, incarnation, False)
+        self.workers[rank] = _Peer(self._now, sender)
+        for lease, (holder, start) in list(self._leases.items()):
+            if holder == rank and start < incarnation:
+                del self._leases[lease]
+                self._lease_queue.append(lease)
+        self._actions.append(Keep())
+        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self.options))
+        if journal.slots:
+            self._reply(sender, ViewIs(self.view))
+            self._begin_change()
+
+    def _rank_is_free(self, rank: int) -> bool:
+        return rank not in self.journal.workers or rank not in self.workers or not self.workers[rank].live
+
+    # -------------------------------------------------------------------------------------------------------- leaving
+
+    def _exited(self, sender: bytes, message: Exited) -> None:
+        if message.role == "server":
+            for index, node in self.journal.server_nodes.items():
+                if node == message.node and index in self.servers and self.servers[index].live:
+                    self._lose_server(index)
+
+    def _lose_server(self, index: int) -> None:
+        self.servers[index].live = False
+        if self.journal.slots:
+            self._abort_change()
+            after = placement.after_loss(self.journal.slots, index)
+            self._rebalance(after)
+
+    def _leave(self, sender: bytes, message: Leave) -> None:
+        journal = self.journal
+        entry = journal.workers.get(message.rank)
+        if entry is None or entry[1] != message.incarnation:
+            return
+        if not entry[2]:
+            journal.workers[message.rank] = (entry[0], entry[1], True)
+            self.workers.pop(message.rank, None)
+            journal.members = without(journal.members, message.rank, message.clock)
+            if journal.slots:
+                self._new_epoch(journal.slots)
+            self._actions.append(Keep())
+        self._reply(sender, Stop("left"))
+        self._check_finished()
+
+    def _check_finished(self) -> None:
+        journal = self.journal
+        waited = range(min(journal.worker_num, 1)) if journal.worker_num else ()
+        ended = all(entry[2] for entry in journal.workers.values())
+        enough = len(journal.workers) >= journal.worker_num and all(rank in journal.workers for rank in waited)
+        if not self.finished and journal.workers and ended and enough:
+            self.finished = True
+            self._actions.append(End("all workers have finished"))
+
+    def _fail(self, reason: str) -> None:
+        self.journal.error = reason
+        self._actions += [Keep(), End(reason)]
+
+    # ------------------------------------------------------------------------------------------------------ the map
+
+    @property
+    def _with_backup(self) -> bool:
+        return self.options.durability == "replica"
+
+    def _live(self) -> list[int]:
+        return [index for index, peer in self.servers.items() if peer.live and index in self.journal.servers]
+
+    def _rebalance(self, slots: Sequence[Holders] | None = None) -> None:
+        """Take one step towards an even map; a new epoch when that (or `slots`) changes something."""
+        journal = self.journal
+        before = journal.slots if slots is None else list(slots)
+        after = placement.rebalanced(before, self._live(), journal.draining, self._with_backup)
+        self._new_epoch(after)
+        self._retire_empty()
+
+    def _new_epoch(self, slots: Sequence[Holders]) -> None:
+        """Publish a new view."""
+        journal = self.journal
+        journal.epoch += 1
+        journal.slots = placement.dated(journal.slots, slots, journal.epoch)
+        self._actions.append(Keep())
+        view = ViewIs(self.view)
+        for peer in [*self.servers.values(), *self.workers.values()]:
+            if peer.sender and peer.live:
+                self._reply(peer.sender, view)
+
+    def _slot_synced(self, sender: bytes, message: SlotSynced) -> None:
+        journal = self.journal
+        holders = journal.slots[message.slot] if 0 <= message.slot < len(journal.slots) else None
+        # An older epoch may speak of a backup that has begun again since.
+        if holders is None or holders.backup != message.backup or message.epoch < holders.since or holders.synced:
+            return
+        journal.slots[message.slot] = Holders(holders.primary, holders.backup, True, holders.since)
+        after = placement.rebalanced(journal.slots, self._live(), journal.draining, self._with_backup)
+        if after != journal.slots:
+            self._new_epoch(after)
+            self._retire_empty()
+        else:
+            self._new_epoch(journal.slots)
+
+    def _retire_empty(self) -> None:
+        """Let draining servers go that hold nothing any more."""
+        journal = self.journal
+        for index in list(journal.draining):
+            if any(index in (holders.primary, holders.backup) for holders in journal.slots):
+                continue
+            journal.draining.remove(index)
+            journal.retired.append(journal.server_nodes[index])
+            peer = self.servers.pop(index, None)
+            del journal.server_nodes[index], journal.servers[index]
+            self._actions.append(Keep())
+            if peer is not None and peer.sender:
+                self._reply(peer.sender, Stop("the job needs fewer servers"))
+
+    def _get_view(self, sender: bytes, message: GetView) -> None:
+        self._reply(sender, ViewIs(self.view))
+
+    # ------------------------------------------------------------------------------------------------------- members
+
+    def _wanted_ranks(self) -> list[int]:
+        """Ranks that should be members: present members that have not ended, and joined workers, without the superfluous."""
+        journal = self.journal
+        members = journal.members[-1].ranks if journal.members else []
+        ranks = {rank for rank in members if rank not in journal.workers or not journal.workers[rank][2]}
+        ranks |= {rank for rank, peer in self.workers.items() if peer.live}
+        ranks -= {rank for rank, peer in self.workers.items() if not peer.live}
+        return sorted(ranks)[: journal.worker_num] if len(ranks) > journal.worker_num else sorted(ranks)
+
+    def _begin_change(self) -> None:
+        """Begin to change the members if they are not those that are wanted."""
+        journal = self.journal
+        if self.hold is not None or not journal.slots or not journal.members:
+            return
+        wanted = self._wanted_ranks()
+        present = journal.members[-1].ranks
+        if not wanted or wanted == present:
+            return
+        if self.options.staleness != 0:
+            journal.members = [*journal.members, Members(journal.members[-1].clock, wanted)]
+            self._new_epoch(journal.slots)
+            return
+        dead = [rank for rank in present if rank in self.workers and not self.workers[rank].live]
+        clocks = [clock for index in self._live() for clock in self.servers[index].clocks.values()]
+        self._changes += 1
+        self._change = wanted
+        # A dead worker's step is left out only if no slot has made it; everything else begins at a clock not yet reached.
+        clock = min(clocks, default=0) if dead else max([*clocks, journal.members[-1].clock], default=0) + self._margin
+        self.hold = Hold(self._changes, clock, not dead)
+        for peer in self.servers.values():
+            peer.gauges.pop("held", None)
+        self._new_epoch(journal.slots)
+
+    def _held(self) -> None:
+        """End a change once all leaders have answered."""
+        assert self.hold is not None
+        leaders = {holders.primary for holders in self.journal.slots}
+        answers = [self.servers[index].gauges.get("held") if index in self.servers else None for index in leaders]
+        if any(answer is None for answer in answers):
+            return
+        hold, self.hold = self.hold, None
+        if all(answers) and self._change is not None:
+            self._margin = 1
+            kept = [members for members in self.journal.members if members.clock < hold.clock]
+            self.journal.members = [*kept, Members(hold.clock, self._change)]
+            self.note = ""
+        else:
+            self._margin = min(2 * self._margin, 1024)
+            self.note = "" if hold.strict else "waiting for a dead worker's successor: its last step is half done"
+        self._change = None
+        self._new_epoch(self.journal.slots)
+
+    def _abort_change(self) -> None:
+        self.hold, self._change = None, None
+
+    def _scale(self, sender: bytes, message: Scale) -> None:
+        journal = self.journal
+        if message.workers > 0:
+            journal.worker_num = message.workers
+            for rank, (node, _, ended) in journal.workers.items():
+                if rank >= message.workers and not ended and node not in journal.retired:
+                    journal.retired.append(node)
+            self._begin_change()
+        if message.servers > 0:
+            journal.server_num = message.servers
+            present = sorted(index for index in self._live())
+            journal.draining = present[message.servers :]
+            if journal.draining:
+                self._rebalance()
+        self._actions.append(Keep())
+        self._get_wanted(sender, GetWanted())
+
+    def _get_wanted(self, sender: bytes, message: GetWanted) -> None:
+        journal = self.journal
+        servers = journal.server_num
+        wanted = Wanted(journal.worker_num, servers, list(journal.retired), self.finished, journal.error)
+        self._reply(sender, wanted)
+
+    def _initialised(self, sender: bytes, message: Initialised) -> None:
+        if not self.journal.initialised:
+            self.journal.initialised = True
+            self._actions.append(Keep())
+
+    # ---------------------------------------------------------------------------------------------------- heartbeats
+
+    def _heartbeat(self, sender: bytes, message: Heartbeat) -> None:
+        peers = self.servers if message.role == "server" else self.workers
+        journal = self.journal
+        if message.role == "server":
+            newest = journal.servers[message.index].incarnation if message.index in journal.servers else -1
+        else:
+            newest = journal.workers[message.index][1] if message.index in journal.workers else -1
+        peer = peers.get(message.index)
+        if peer is None or newest != message.incarnation:
+            self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=message.incarnation < newest))
+            return
+        came_back = not peer.live
+        peer.seen, peer.sender, peer.live, peer.epoch = self._now, sender, True, message.epoch
+        peer.clocks, peer.lsns = message.clocks, message.lsns
+        held = peer.gauges.get("held")
+        peer.gauges = dict(message.gauges)
+        if message.held is not None and self.hold is not None and message.held.change == self.hold.change:
+            held = float(message.held.held)
+        if held is not None:
+            peer.gauges["held"] = held
+        if self.hold is not None and message.role == "server":
+            self._held()
+        if came_back and message.role == "server" and journal.slots:
+            self._rebalance()
+        if came_back and message.role == "worker":
+            self._begin_change()
+        view = self.view if message.epoch != journal.epoch else None
+        self._reply(sender, HeartbeatReply(message.sent, journal.epoch, view))
+
+    def _tick(self) -> None:
+        limit = self.options.lease_seconds + _MARGIN_SECONDS
+        for index, peer in list(self.servers.items()):
+            if peer.live and self._now - peer.seen > limit:
+                self._lose_server(index)
+        for peer in self.workers.values():
+            if peer.live and self._now - peer.seen > limit:
+                peer.live = False
+        if self.hold is None:
+            self._begin_change()
+
+    # ------------------------------------------------------------------------------------------------- samples, status
+
+    def _lease_samples(self, sender: bytes, message: LeaseSamples) -> None:
+        journal = self.journal
+        if journal.lease_size == 0:
+            journal.lease_size, journal.lease_total = message.size, message.total
+        size, total = journal.lease_size, journal.lease_total
+        done = LeaseSet(journal.leases_done)
+        held = next((lease for lease, (rank, _) in self._leases.items() if rank == message.rank), None)
+        count = -(-total // size) if size else 0
+        lease = held
+        while lease is None and self._lease_queue:
+            queued = self._lease_queue.pop(0)
+            lease = None if queued in done else queued
+        while lease is None and self._lease_next < count:
+            lease = None if self._lease_next in done else self._lease_next
+            self._lease_next += 1
+        if lease is None:
+            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, 0, 0))
+            return
+        self._leases[lease] = (message.rank, message.incarnation)
+        self._reply(sender, SampleRange(message.request, lease, lease * size, min((lease + 1) * size, total)))
+
+    def _samples_done(self, sender: bytes, message: SamplesDone) -> None:
+        self._leases.pop(message.lease, None)
+        done = LeaseSet(self.journal.leases_done)
+        if message.lease not in done:
+            done.add(message.lease)
+            self.journal.leases_done = done.ranges
+            self._actions.append(Keep())
+        self._reply(sender, Stop("noted"))
+
+    def _status(self, sender: bytes, message: GetStatus) -> None:
+        self._reply(sender, StatusIs(json.dumps(self.status())))
+
+    def status(self) -> dict[str, Any]:
+        """State of the job for people."""
+        journal = self.journal
+        return {
+            "job": journal.job,
+            "epoch": journal.epoch,
+            "staleness": self.options.staleness,
+            "durability": self.options.durability,
+            "members": journal.members[-1].ranks if journal.members else [],
+            "note": journal.error or self.note,
+            "servers": [
+                {
+                    "index": index,
+                    "live": peer.live,
+                    "primary": sum(holders.primary == index for holders in journal.slots),
+                    "backup": sum(holders.backup == index for holders in journal.slots),
+                    "synced": sum(holders.backup == index and holders.synced for holders in journal.slots),
+                    "clock": max(peer.clocks.values(), default=0),
+                    "lag": max(peer.clocks.values(), default=0) - min(peer.clocks.values(), default=0),
+                    "records": sum(peer.lsns.values()),
+                    **{name: value for name, value in peer.gauges.items() if name != "held"},
+                }
+                for index, peer in sorted(self.servers.items())
+            ],
+            "workers": [
+                {
+                    "rank": rank,
+                    "live": rank in self.workers and self.workers[rank].live,
+                    "ended": entry[2],
+                    "incarnation": entry[1],
+                    **(self.workers[rank].gauges if rank in self.workers else {}),
+                }
+                for rank, entry in sorted(journal.workers.items())
+            ],
+            "slots": [[holders.primary, holders.backup, int(holders.synced)] for holders in journal.slots],
+        }
+
+    def _reply(self, to: bytes, message: Message) -> None:
+        self._actions.append(Reply(to, message))
+
+    def validate_state(self) -> None:
+        """Check what must always hold; for tests."""
+        journal = self.journal
+        for holders in journal.slots:
+            assert holders.primary >= 0
+            assert holders.primary != holders.backup
+            assert holders.backup >= 0 or not holders.synced
+        clocks = [members.clock for members in journal.members]
+        assert clocks == sorted(clocks)
+        assert (self.hold is None) == (self._change is None)
+
+
+def without(members: list[Members], rank: int, clock: int) -> list[Members]:
+    """The schedule without a rank from a clock on."""
+    result: list[Members] = []
+    for position, entry in enumerate(members):
+        stop = members[position + 1].clock if position + 1 < len(members) else None
+        if rank not in entry.ranks or (stop is not None and stop <= clock):
+            result.append(entry)
+            continue
+        rest = [other for other in entry.ranks if other != rank]
+        if entry.clock < clock:
+            result.append(entry)
+        result.append(Members(max(entry.clock, clock), rest))
+    return result
+
+
+_HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {
+    Register: SchedulerState._register,
+    Ready: SchedulerState._ready,
+    Heartbeat: SchedulerState._heartbeat,
+    GetView: SchedulerState._get_view,
+    SlotSynced: SchedulerState._slot_synced,
+    Exited: SchedulerState._exited,
+    Leave: SchedulerState._leave,
+    Scale: SchedulerState._scale,
+    GetWanted: SchedulerState._get_wanted,
+    GetStatus: SchedulerState._status,
+    Initialised: SchedulerState._initialised,
+    LeaseSamples: SchedulerState._lease_samples,
+    SamplesDone: SchedulerState._samples_done,
+}

@@ -1,0 +1,123 @@
+"""Keys of a job: CURVE encryption and authentication of every connection (CurveZMQ, curve25519).
+
+One key pair for what listens (scheduler, servers) and one for what connects; a listener accepts the one connecting key
+alone. `sporax ps keys DIR` writes both; `MS_PS_KEYS=DIR` (or `enable_ssl` with its configuration file) makes a process
+use them. Off loopback a process refuses to start without keys unless ``MS_PS_INSECURE=1`` says so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+
+_NAMES = ("server_public", "server_secret", "client_public", "client_secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The four keys of a job, Z85 text; secrets are never printed."""
+
+    server_public: str
+    server_secret: str = field(repr=False)
+    client_public: str = ""
+    client_secret: str = field(default="", repr=False)
+
+    def listen(self, zmq_socket: Any) -> None:
+        """Make a socket accept encrypted connections only."""
+        zmq_socket.curve_server = True
+        zmq_socket.curve_publickey = self.server_public.encode()
+        zmq_socket.curve_secretkey = self.server_secret.encode()
+
+    def connect(self, zmq_socket: Any) -> None:
+        """Make a socket prove who it is and check who listens."""
+        zmq_socket.curve_serverkey = self.server_public.encode()
+        zmq_socket.curve_publickey = self.client_public.encode()
+        zmq_socket.curve_secretkey = self.client_secret.encode()
+
+
+def write_keys(directory: Path) -> None:
+    """Make new keys and write them, readable by the owner alone.
+
+    Raises:
+        SporaxValueError: there are keys already.
+    """
+    import zmq
+
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "keys.json"
+    server, client = zmq.curve_keypair(), zmq.curve_keypair()
+    text = json.dumps(dict(zip(_NAMES, (key.decode() for key in (*server, *client)), strict=True)), indent=2)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise SporaxValueError(f"For 'sporax ps keys', '{path}' must not exist yet, but it does.") from None
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_keys(directory: Path) -> Keys:
+    """The keys `write_keys` wrote.
+
+    Raises:
+        SporaxValueError: there are none, or they are not keys.
+    """
+    path = directory / "keys.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return Keys(**{name: str(values[name]) for name in _NAMES})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SporaxValueError(
+            f"For 'sporax.ps', '{path}' must be a file made by `sporax ps keys`, but got: {error!r}."
+        ) from None
+
+
+def keys_for(host: str, environ: Mapping[str, str] = os.environ) -> Keys | None:
+    """The keys a process must use, None on loopback without keys.
+
+    Raises:
+        SporaxRuntimeError: other machines can be reached and there are no keys.
+    """
+    directory = environ.get("MS_PS_KEYS", "")
+    if directory:
+        return read_keys(Path(directory))
+    if is_loopback(host) or environ.get("MS_PS_INSECURE") == "1":
+        return None
+    raise SporaxRuntimeError(
+        f"For 'sporax.ps', connections beyond this machine must be encrypted, but the scheduler is at '{host}' and "
+        "MS_PS_KEYS names no directory with keys. Make them with `sporax ps keys DIR`, copy DIR to all machines and set "
+        "MS_PS_KEYS=DIR; or set MS_PS_INSECURE=1 in a network you trust."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address is this machine's loopback."""
+    try:
+        return ipaddress.ip_address(socket.gethostbyname(host)).is_loopback
+    except (OSError, ValueError):
+        return False
+
+
+def authenticated(context: Any, keys: Keys) -> Any:
+    """Start checking the keys of those who connect to sockets of `context`; stop it with its `stop`."""
+    from zmq.auth.thread import ThreadAuthenticator
+
+    class _OneKey:
+        """Accepts the connecting key of the job."""
+
+        def callback(self, domain: str, key: bytes) -> bool:
+            import zmq.utils.z85
+
+            return zmq.utils.z85.encode(key) == keys.client_public.encode()
+
+    authenticator = ThreadAuthenticator(context)
+    authenticator.start()
+    authenticator.configure_curve_callback(domain="*", credentials_provider=_OneKey())
+    return authenticator

@@ -1,0 +1,305 @@
+"""The server process: sockets and files around `server_state`. The same object runs locally, in a Ray actor and in a pod."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from sporax.ir.errors import SporaxError, SporaxRuntimeError
+from sporax.ps.log import SlotLog
+from sporax.ps.messages import HeartbeatReply, Ready, Record, Register, Stop, ViewIs, Welcome
+from sporax.ps.metrics import MetricsPage
+from sporax.ps.security import Keys
+from sporax.ps.server_state import (
+    Action,
+    DropSlot,
+    Event,
+    Halt,
+    Received,
+    Reply,
+    ServerState,
+    Store,
+    Stored,
+    StoreSlot,
+    Tick,
+    ToScheduler,
+    ToServer,
+    server_identity,
+)
+from sporax.ps.slot import SlotState
+from sporax.ps.transport import Transport, address_of, ipc_path, receive, send
+from sporax.ps.wire import Frame, WireError, decode
+
+_REGISTER_SECONDS = 0.3
+_TICK_SECONDS = 0.1
+_FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop)
+_BATCH = 64  # messages taken before heartbeats and group commits get a turn
+
+
+class Server:
+    """One server.
+
+    Args:
+        scheduler: ``host:port``.
+        directory: where logs of jobs are kept.
+        host: how others reach this machine.
+        node: name of this process over restarts.
+        index: wanted server number, -1 for any.
+        keys: of the job.
+        silent_seconds: without a scheduler for so long, give up.
+        metrics_port: serve Prometheus metrics there; 0 for nowhere.
+    """
+
+    def __init__(
+        self,
+        scheduler: str,
+        directory: Path,
+        *,
+        host: str = "127.0.0.1",
+        node: str = "",
+        index: int = -1,
+        keys: Keys | None = None,
+        silent_seconds: float = 600.0,
+        metrics_port: int = 0,
+    ) -> None:
+        self._transport = Transport(keys)
+        self._node = node or uuid.uuid4().hex
+        self._host = host
+        self._directory = directory
+        self._index = index
+        self._silent_seconds = silent_seconds
+        ipc = ipc_path() if keys is None else ""
+        self._router = self._transport.listen(["tcp://*:*" if keys is not None else f"tcp://{host}:*"])
+        self._port = int(self._router.last_endpoint.decode().rsplit(":", 1)[1])
+        self._ipc = ipc
+        if ipc:
+            self._router.bind(f"ipc://{ipc}")
+        self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
+        self._peers: dict[tuple[int, int], Any] = {}
+        self._log: SlotLog | None = None
+        self._to_store: list[Stored] = []
+        self._to_write: list[int] = []
+        self._writing = False
+        self._halted = ""
+        self._heard = time.monotonic()
+        self._bytes_in = self._bytes_out = 0
+        self._metrics = MetricsPage(metrics_port, self._gauges) if metrics_port else None
+        self.state: ServerState | None = None
+        self.bad_messages = 0
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> str:
+        """Serve until the scheduler ends it; gives the reason.
+
+        Raises:
+            SporaxRuntimeError: no scheduler answers.
+        """
+        try:
+            self._join(stop)
+            if self.state is not None:
+                self._serve(stop)
+        finally:
+            if self._log is not None:
+                self._log.close()
+            if self._metrics is not None:
+                self._metrics.close()
+            self._transport.close()
+            if self._ipc:
+                Path(self._ipc).unlink(missing_ok=True)
+                Path(self._ipc).parent.rmdir()
+        return self._halted
+
+    def _join(self, stop: Callable[[], bool]) -> None:
+        """Get a number, read back what the log has, and tell the scheduler."""
+        hostname = socket.gethostname()
+        register = Register("server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._ipc)
+        welcome: Welcome | None = None
+        while welcome is None:
+            if stop() or self._is_silent():
+                return
+            send(self._scheduler, register)
+            self._scheduler.poll(_REGISTER_SECONDS * 1000)
+            while (parts := receive(self._scheduler)) is not None:
+                message, _ = decode(parts)
+                if isinstance(message, Stop):
+                    self._halted = message.reason
+                    return
+                if isinstance(message, Welcome):
+                    welcome = message
+        self._heard = time.monotonic()
+        options = welcome.options
+        states: dict[int, SlotState] = {}
+        if options.durability != "memory":
+            directory = self._directory / welcome.job / f"server-{welcome.index}"
+            self._log = SlotLog(directory, sync=options.durability == "disk")
+            states = self._log.recover(options.staleness)
+        self.state = ServerState(welcome.index, welcome.incarnation, options, states)
+        inventory = {slot: state.lsn for slot, state in states.items()}
+        self._ready = Ready(welcome.index, welcome.incarnation, inventory)
+        send(self._scheduler, self._ready)
+
+    def _is_silent(self) -> bool:
+        """Whether the scheduler has been silent for too long.
+
+        Raises:
+            SporaxRuntimeError: it has.
+        """
+        if time.monotonic() - self._heard > self._silent_seconds:
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', the scheduler must answer, but it was silent for {self._silent_seconds:.0f} s."
+            )
+        return False
+
+    def _serve(self, stop: Callable[[], bool]) -> None:
+        assert self.state is not None
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._scheduler, zmq.POLLIN)
+        next_tick = next_beat = 0.0
+        while not self._halted and not stop():
+            poller.poll(0 if self._to_write else _TICK_SECONDS * 1000)
+            self._take_batch()
+            self._commit()
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + _TICK_SECONDS
+                self._handle(Tick())
+                self._is_silent()
+            if now >= next_beat:
+                next_beat = now + self.state.options.heartbeat_seconds
+                if self.state.view is None:
+                    send(self._scheduler, self._ready)
+                send(self._scheduler, self.state.heartbeat(now, self._gauges()))
+            self._write_snapshots()
+
+    def _take_batch(self) -> None:
+        """Take what has come, up to a limit."""
+        while (parts := receive(self._scheduler)) is not None:
+            self._heard = time.monotonic()
+            epoch = self.state.view.epoch if self.state and self.state.view else 0
+            self._take(b"scheduler", parts)
+            assert self.state is not None
+            if self.state.view is not None and self.state.view.epoch != epoch:
+                send(self._scheduler, self.state.heartbeat(time.monotonic(), self._gauges()))
+        for _ in range(_BATCH):
+            received = receive(self._router)
+            if received is None:
+                return
+            self._bytes_in += sum(map(len, received))
+            self._take(bytes(received[0]), received[1:])
+
+    def _take(self, sender: bytes, parts: list[Frame]) -> None:
+        """Handle one message; what is malformed is counted and dropped."""
+        try:
+            message, frames = decode(parts)
+            if sender != b"scheduler" and isinstance(message, _FROM_SCHEDULER):
+                raise WireError("For 'sporax.ps', this message must come from the scheduler.")
+            self._handle(Received(sender, message, tuple(frames)))
+        except WireError:
+            self.bad_messages += 1
+
+    def _handle(self, event: Event) -> None:
+        assert self.state is not None
+        queue = list(self.state.handle(event, time.monotonic()))
+        while queue:
+            stored = self._do(queue.pop(0))
+            if stored is not None:
+                queue += self.state.handle(stored, time.monotonic())
+
+    def _do(self, action: Action) -> Stored | None:
+        """Carry out one action; gives the event that follows at once, if one does."""
+        match action:
+            case Reply(to, message, frames):
+                self._bytes_out += sum(map(len, frames))
+                send(self._router, message, frames, to)
+            case ToServer(server, message, frames):
+                send(self._peer(server), message, frames)
+            case ToScheduler(message):
+                send(self._scheduler, message)
+            case Store(record, frames):
+                return self._store(record, frames)
+            case StoreSlot(slot):
+                assert self._log is not None
+                assert self.state is not None
+                self._log.write_slot(self.state.states[slot])
+            case DropSlot(slot):
+                if self._log is not None:
+                    self._log.drop_slot(slot)
+            case Halt(reason):
+                self._halted = reason
+        return None
+
+    def _store(self, record: Record, frames: tuple[Frame, ...]) -> Stored | None:
+        assert self._log is not None
+        assert self.state is not None
+        self._log.append(record, frames)
+        stored = Stored(record.slot, record.lsn)
+        if self.state.options.durability != "disk":
+            return stored
+        self._to_store.append(stored)  # many records share one flush
+        return None
+
+    def _commit(self) -> None:
+        if self._to_store and self._log is not None:
+            self._log.flush()
+            stored, self._to_store = self._to_store, []
+            for event in stored:
+                self._handle(event)
+
+    def _peer(self, server: Any) -> Any:
+        """The connection to another server; those to its former starts are closed."""
+        key = (server.index, server.incarnation)
+        if key not in self._peers:
+            for old in [old for old in self._peers if old[0] == server.index]:
+                self._transport.drop(self._peers.pop(old))
+            assert self.state is not None
+            identity = server_identity(self.state.index, self.state.incarnation)
+            self._peers[key] = self._transport.connect(address_of(server), identity)
+        return self._peers[key]
+
+    def _write_snapshots(self) -> None:
+        """Shorten the log, one slot at a time between messages."""
+        log, state = self._log, self.state
+        if log is None or state is None:
+            return
+        if self._writing:
+            if self._to_write:
+                slot = self._to_write.pop()
+                if slot in state.states:
+                    log.write_slot(state.states[slot])
+            else:
+                log.delete_old()
+                self._writing = False
+        elif log.num_bytes > state.options.snapshot_bytes:
+            log.begin_file()
+            self._to_write, self._writing = list(state.states), True
+
+    def _gauges(self) -> dict[str, float]:
+        """Numbers for the status table and for Prometheus."""
+        state = self.state
+        values = {
+            "bytes": float(sum(slot.num_bytes for slot in state.states.values())) if state else 0.0,
+            "log_bytes": float(self._log.num_bytes) if self._log is not None else 0.0,
+            "bytes_in": float(self._bytes_in),
+            "bytes_out": float(self._bytes_out),
+            "bad_messages": float(self.bad_messages),
+            "pid": float(os.getpid()),
+            "cpu_seconds": time.process_time(),
+            "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,
+        }
+        return {**values, **{name: float(count) for name, count in state.counts.items()}} if state else values
+
+
+def run_server(*args: Any, **options: Any) -> str:
+    """Make a server and run it; a user's error becomes its message."""
+    try:
+        return Server(*args, **options).run()
+    except SporaxError as error:
+        raise SystemExit(str(error)) from None

@@ -1,0 +1,723 @@
+"""What a server does, without sockets, files or clocks: events in, actions out.
+
+A slot this server leads goes through the same steps for every change::
+
+    push -> (synchronous: wait for all ranks, combine) -> Record -> Store, replicate -> applied -> acknowledged
+
+A record is applied, acknowledged and visible only after it is as durable as the job wants. A slot this server follows
+takes records from the leader, stores and applies them, and tells so. A follower that misses something asks for the
+whole slot (`NeedImage`). Who leads is said by the scheduler's view alone; a leader with a backup also needs a lease.
+
+The design follows dask's worker state machine: typed events, typed actions, one table of handlers, `validate_state`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sporax.ps.messages import (
+    Accepted,
+    Acked,
+    Entry,
+    GetView,
+    Heartbeat,
+    HeartbeatReply,
+    Held,
+    Init,
+    Members,
+    Message,
+    Moved,
+    NeedImage,
+    Options,
+    Pull,
+    Pulled,
+    Push,
+    Record,
+    Refused,
+    Replicated,
+    Resend,
+    ServerAddress,
+    SlotImage,
+    SlotSynced,
+    Source,
+    Stop,
+    VariableSpec,
+    View,
+    ViewIs,
+)
+from sporax.ps.slot import SlotState, combined
+from sporax.ps.wire import EntryReader, Frame, WireError
+
+RESEND_SECONDS = 1.0
+IMAGE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message came. `sender` is the peer's transport address."""
+
+    sender: bytes
+    message: Message
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record is in the log, as durable as the log makes it."""
+
+    slot: int
+    lsn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Some time has passed."""
+
+
+Event = Received | Stored | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Send to the peer a message came from."""
+
+    to: bytes
+    message: Message
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToServer:
+    """Send to another server."""
+
+    server: ServerAddress
+    message: Message
+    frames: tuple[Frame, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToScheduler:
+    """Send to the scheduler."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Append to the log; a `Stored` event follows."""
+
+    record: Record
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSlot:
+    """Write a snapshot of the slot now; it replaces everything stored of it."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropSlot:
+    """Forget the stored state of a slot."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """End this process."""
+
+    reason: str
+
+
+Action = Reply | ToServer | ToScheduler | Store | StoreSlot | DropSlot | Halt
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A record on its way to durability, and who waits for it."""
+
+    record: Record
+    frames: tuple[Frame, ...]
+    stored: bool
+    since: float
+    waiting: list[tuple[bytes, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Contribution:
+    """One rank's part of a synchronous update."""
+
+    push: Push
+    frames: tuple[Frame, ...]
+    waiting: list[tuple[bytes, int]]
+
+
+@dataclass(slots=True)
+class _Lead:
+    """What a leader keeps besides the slot's state.
+
+    Attributes:
+        backup: the follower, None without one.
+        since: epoch in which it became the follower.
+        image_sent: the follower was sent the whole slot.
+        needs_backup: commits wait for the follower.
+        synced: the scheduler was told that the follower has everything.
+        backup_lsn: how far the follower is.
+    """
+
+    backup: ServerAddress | None = None
+    since: int = 0
+    image_sent: bool = False
+    needs_backup: bool = False
+    synced: bool = False
+    backup_lsn: int = -1
+    flights: deque[_Flight] = field(default_factory=deque)
+    pending: dict[int, _Contribution] = field(default_factory=dict)
+    pulls: dict[tuple[bytes, int], tuple[Pull, tuple[Frame, ...]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Follow:
+    """What a follower keeps besides the slot's state."""
+
+    leader: ServerAddress
+    since: int
+    fresh: bool = False
+    asked: float = -1e9
+    unstored: int = 0
+
+
+class ServerState:
+    """The protocol state of one server.
+
+    Args:
+        index, incarnation: what the scheduler made this process.
+        options: of the job.
+        states: slots recovered from the log.
+        stores: whether records are written to a log before they count.
+    """
+
+    def __init__(
+        self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
+    ) -> None:
+        self.index = index
+        self.incarnation = incarnation
+        self.options = options
+        self.stores = options.durability != "memory"
+        self.states = dict(states or {})
+        self.view: View | None = None
+        self.leads: dict[int, _Lead] = {}
+        self.follows: dict[int, _Follow] = {}
+        self.lease_until = -1e9
+        self.counts: Counter[str] = Counter()
+        self._wanting: dict[int, tuple[bytes, ServerAddress]] = {}
+        self._now = 0.0
+        self._actions: list[Action] = []
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """Take one event; gives what is to be done about it."""
+        self._now = now
+        self._actions = []
+        match event:
+            case Received(sender, message, frames):
+                handler = _HANDLERS.get(type(message))
+                if handler is None:
+                    self.counts["refused_messages"] += 1
+                else:
+                    handler(self, sender, message, frames)
+            case Stored(slot, lsn):
+                self._stored(slot, lsn)
+            case Tick():
+                self._tick()
+        return self._actions
+
+    # --------------------------------------------------------------------------------------------------------- workers
+
+    def _lead_of(self, sender: bytes, message: Any) -> _Lead | None:
+        """The slot's lead, if this server may serve it now; else the sender is told to look elsewhere."""
+        lead = self.leads.get(message.slot)
+        if lead is not None and (lead.backup is None or self._now < self.lease_until):
+            return lead
+        epoch = self.view.epoch if self.view is not None else 0
+        self._reply(sender, Moved(message.request, message.slot, epoch))
+        if message.epoch > epoch:
+            self._actions.append(ToScheduler(_GET_VIEW))
+        return None
+
+    def _init(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
+        lead = self._lead_of(sender, message)
+        if lead is None:
+            return
+        state = self.states[message.slot]
+        coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
+        wanted = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
+        for spec in message.variables:
+            there = state.variables.get(spec.key)
+            if there is not None and (there.spec.name, there.spec.size, there.spec.width) != (
+                spec.name,
+                spec.size,
+                spec.width,
+            ):
+                reason = f"variable {spec.key} is '{there.spec.name}' on the server, but '{spec.name}' in this worker"
+                self._reply(sender, Refused(message.request, message.slot, reason))
+                return
+        if not wanted and state.lsn > 0 and not coming:
+            self._reply(sender, Acked(message.request, message.slot, state.clock))
+        elif not wanted and coming:
+            next(iter(coming.values())).waiting.append((sender, message.request))
+        else:
+            self._check_init(message, frames)
+            members = self.view.members if self.view is not None else []
+            waiting = [(sender, message.request)]
+            self._launch(message.slot, frames, waiting, message.variables, (), message.entries, members)
+
+    def _check_init(self, message: Init, frames: tuple[Frame, ...]) -> None:
+        sizes = {spec.key: spec.size for spec in message.variables}
+        if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in message.entries):
+            raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
+        _check_frames(message.entries, frames)
+
+    def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
+        lead = self._lead_of(sender, message)
+        if lead is None:
+            return
+        state, source = self.states[message.slot], message.source
+        if state.lsn == 0:
+            self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+            return
+        state.check(message.entries, gradients=True)
+        _check_frames(message.entries, frames)
+        if self.options.staleness == 0:
+            self._push_together(sender, message, frames, lead, state)
+            return
+        incarnation, seq = self._last(lead, state, source.rank)
+        if source.incarnation < incarnation:
+            self.counts["fenced_pushes"] += 1
+            self._reply(sender, Refused(message.request, message.slot, "this worker has been replaced"))
+        elif source.incarnation == incarnation and source.seq <= seq:
+            self.counts["duplicate_pushes"] += 1
+            self._attach(sender, message.request, message.slot, lead, source)
+        elif source.seq != (seq if source.incarnation == incarnation else 0) + 1:
+            expected = (seq if source.incarnation == incarnation else 0) + 1
+            self._reply(sender, Resend(message.request, message.slot, expected))
+        else:
+            known = source.lease >= 0 and (
+                source.lease in state.leases
+                or any(source.lease == other.lease for flight in lead.flights for other in flight.record.sources)
+            )
+            entries, frames = ([], ()) if known else (message.entries, frames)
+            self.counts["repeated_leases"] += known
+            self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
+
+    def _last(self, lead: _Lead, state: SlotState, rank: int) -> tuple[int, int]:
+        """Incarnation and number of the last push of a rank, those in flight included."""
+        for flight in reversed(lead.flights):
+            for source in flight.record.sources:
+                if source.rank == rank:
+                    return source.incarnation, source.seq
+        return state.last.get(rank, (0, 0))
+
+    def _attach(self, sender: bytes, request: int, slot: int, lead: _Lead, source: Source) -> None:
+        """Answer a repeated push: now if it counts already, else together with the first."""
+        for flight in lead.flights:
+            for other in flight.record.sources:
+                if (other.rank, other.incarnation, other.seq) == (source.rank, source.incarnation, source.seq):
+                    flight.waiting.append((sender, request))
+                    return
+        self._reply(sender, Acked(request, slot, self.states[slot].clock))
+
+    def _push_together(
+        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: _Lead, state: SlotState
+    ) -> None:
+        """A synchronous push: rank and clock name it, whichever start of the worker sends it."""
+        source = message.source
+        if source.clock < state.clock:
+            self.counts["duplicate_pushes"] += 1
+            self._reply(sender, Acked(message.request, message.slot, state.clock))
+            return
+        for flight in lead.flights:
+            if any(other.clock == source.clock for other in flight.record.sources):
+                self.counts["duplicate_pushes"] += 1
+                flight.waiting.append((sender, message.request))
+                return
+        if source.clock > state.clock:
+            return  # cannot be acknowledged here: the worker has seen values this copy has not; it asks again
+        if source.rank not in state.ranks_at(source.clock):
+            reason = f"rank {source.rank} is not a member at clock {source.clock}"
+            self._reply(sender, Refused(message.request, message.slot, reason))
+            return
+        if source.rank in lead.pending:
+            self.counts["duplicate_pushes"] += 1
+            lead.pending[source.rank].waiting = [(sender, message.request)]
+        else:
+            lead.pending[source.rank] = _Contribution(message, frames, [(sender, message.request)])
+        self._reply(sender, Accepted(message.request, message.slot))
+        self._combine(message.slot)
+
+    def _combine(self, slot: int) -> None:
+        """Make the update of a clock once all its ranks have pushed."""
+        lead, state = self.leads[slot], self.states[slot]
+        ranks = state.ranks_at(state.clock)
+        hold = self.view.hold if self.view is not None else None
+        if lead.flights or not ranks or any(rank not in lead.pending for rank in ranks):
+            return
+        if hold is not None and state.clock >= hold.clock:
+            return
+        parts = [lead.pending[rank] for rank in sorted(ranks)]
+        entries, frames = combined(state, [(part.push.weight, part.push.entries, list(part.frames)) for part in parts])
+        sources = tuple(part.push.source for part in parts)
+        lead.pending = {}
+        waiting = [peer for part in parts for peer in part.waiting]
+        self._launch(slot, tuple(frames), waiting, [], sources, entries, None)
+
+    def _pull(self, sender: bytes, message: Pull, frames: tuple[Frame, ...]) -> None:
+        lead = self._lead_of(sender, message)
+        if lead is None:
+            return
+        _check_frames(message.entries, frames)
+        lead.pulls[(sender, message.request)] = (message, frames)
+        self._answer_pulls(message.slot)
+
+    def _answer_pulls(self, slot: int) -> None:
+        """Answer the pulls whose clock has come."""
+        lead, state = self.leads[slot], self.states[slot]
+        for peer, (pull, frames) in list(lead.pulls.items()):
+            if not self._may_read(state, pull):
+                continue
+            del lead.pulls[peer]
+            try:
+                state.check(pull.entries, gradients=False)
+            except WireError as error:
+                self._reply(peer[0], Refused(pull.request, slot, error.message))
+                continue
+            entries, values = state.read(pull.entries, list(frames), pull.clock)
+            clock = pull.clock if self.options.staleness == 0 and 0 <= pull.clock == state.clock - 1 else state.clock
+            if self.options.staleness != 0:
+                clock = state.clocks.get(pull.rank, 0)
+            last = state.members[-1].ranks if state.members else []
+            ranks = state.ranks_at(max(clock, 0)) if self.options.staleness == 0 else last
+            self._reply(peer[0], Pulled(pull.request, slot, clock, ranks, entries), tuple(values))
+
+    def _may_read(self, state: SlotState, pull: Pull) -> bool:
+        if any(entry.key not in state.variables for entry in pull.entries) or state.lsn == 0:
+            return False
+        if pull.clock < 0 or self.options.staleness < 0:
+            return True
+        if self.options.staleness == 0:
+            hold = self.view.hold if self.view is not None else None
+            return state.clock >= pull.clock and (hold is None or pull.clock < hold.clock)
+        ranks = state.members[-1].ranks if state.members else []
+        slowest = min((state.clocks.get(rank, 0) for rank in ranks), default=pull.clock)
+        return slowest >= pull.clock - self.options.staleness
+
+    # --------------------------------------------------------------------------------------------------------- records
+
+    def _launch(
+        self,
+        slot: int,
+        frames: tuple[Frame, ...],
+        waiting: list[tuple[bytes, int]],
+        variables: list[VariableSpec],
+        sources: tuple[Source, ...],
+        entries: list[Entry],
+        members: list[Members] | None,
+    ) -> None:
+        """Write the next record of a slot and send it where it must be before it counts."""
+        lead, state = self.leads[slot], self.states[slot]
+        epoch = self.view.epoch if self.view is not None else 0
+        record = Record(slot, state.lsn + len(lead.flights) + 1, epoch, variables, list(sources), entries, members)
+        flight = _Flight(record, frames, not self.stores, self._now, waiting)
+        lead.flights.append(flight)
+        if self.stores:
+            self._actions.append(Store(record, frames))
+        if lead.backup is not None and lead.image_sent:
+            self._actions.append(ToServer(lead.backup, record, frames))
+        self._advance(slot)
+
+    def _stored(self, slot: int, lsn: int) -> None:
+        if slot in self.leads:
+            for flight in self.leads[slot].flights:
+                if flight.record.lsn == lsn:
+                    flight.stored = True
+            self._advance(slot)
+        elif slot in self.follows:
+            follow = self.follows[slot]
+            follow.unstored = max(0, follow.unstored - 1)
+            if lsn <= self.states[slot].lsn:
+                self._confirm(slot, lsn)
+
+    def _advance(self, slot: int) -> None:
+        """Apply and acknowledge, in order, what has become durable."""
+        lead, state = self.leads[slot], self.states[slot]
+        applied = False
+        while lead.flights:
+            flight = lead.flights[0]
+            if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
+                break
+            lead.flights.popleft()
+            state.apply(flight.record, list(flight.frames))
+            applied = True
+            self.counts["records"] += 1
+            for sender, request in flight.waiting:
+                self._reply(sender, Acked(request, slot, state.clock))
+        if applied:
+            self._drop_stale(lead, state)
+            self._answer_pulls(slot)
+            if self.options.staleness == 0:
+                self._combine(slot)
+
+    def _drop_stale(self, lead: _Lead, state: SlotState) -> None:
+        """Forget contributions of ranks that are no longer members."""
+        ranks = state.ranks_at(state.clock)
+        for rank in [rank for rank in lead.pending if rank not in ranks]:
+            del lead.pending[rank]
+
+    # -------------------------------------------------------------------------------------------------- other servers
+
+    def _sender_is(self, sender: bytes, server: ServerAddress) -> bool:
+        return sender == server_identity(server.index, server.incarnation)
+
+    def _record(self, sender: bytes, message: Record, frames: tuple[Frame, ...]) -> None:
+        """A follower takes the next record of its leader."""
+        follow = self.follows.get(message.slot)
+        if follow is None or not self._sender_is(sender, follow.leader):
+            self.counts["fenced_records"] += 1
+            if self.view is None or message.epoch > self.view.epoch:
+                self._actions.append(ToScheduler(_GET_VIEW))
+            return
+        state = self.states[message.slot]
+        if not follow.fresh:
+            self._ask_image(message.slot)
+        elif message.lsn <= state.lsn:
+            if follow.unstored == 0:
+                self._confirm(message.slot, state.lsn)
+        elif message.lsn > state.lsn + 1:
+            follow.fresh = False
+            self._ask_image(message.slot)
+        else:
+            state.apply(message, list(frames))
+            if self.stores:
+                follow.unstored += 1
+                self._actions.append(Store(message, frames))
+            else:
+                self._confirm(message.slot, state.lsn)
+
+    def _confirm(self, slot: int, lsn: int) -> None:
+        epoch = self.view.epoch if self.view is not None else 0
+        self._actions.append(ToServer(self.follows[slot].leader, Replicated(slot, epoch, lsn)))
+
+    def _ask_image(self, slot: int) -> None:
+        follow = self.follows[slot]
+        if self._now - follow.asked >= IMAGE_SECONDS:
+            follow.asked = self._now
+            epoch = self.view.epoch if self.view is not None else 0
+            self._actions.append(ToServer(follow.leader, NeedImage(slot, epoch)))
+
+    def _need_image(self, sender: bytes, message: NeedImage, frames: tuple[Frame, ...]) -> None:
+        """A leader sends the whole slot to its follower, and from then on every record."""
+        lead = self.leads.get(message.slot)
+        if lead is not None and lead.backup is not None and self._sender_is(sender, lead.backup):
+            self._send_image(message.slot, lead)
+        elif self.view is None or message.epoch > self.view.epoch:
+            self._actions.append(ToScheduler(_GET_VIEW))
+
+    def _send_image(self, slot: int, lead: _Lead) -> None:
+        assert lead.backup is not None
+        image, frames = self.states[slot].image()
+        lead.image_sent, lead.backup_lsn = True, -1
+        self._actions.append(ToServer(lead.backup, image, tuple(frames)))
+        for flight in lead.flights:
+            self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+
+    def _image(self, sender: bytes, message: SlotImage, frames: tuple[Frame, ...]) -> None:
+        follow = self.follows.get(message.slot)
+        if follow is None or not self._sender_is(sender, follow.leader):
+            self.counts["fenced_records"] += 1
+            return
+        state = SlotState.from_image(message, list(frames), self.options.staleness)
+        state.epoch = self.view.epoch if self.view is not None else state.epoch
+        self.states[message.slot] = state
+        follow.fresh, follow.unstored = True, 0
+        if self.stores:
+            self._actions.append(StoreSlot(message.slot))
+        self._confirm(message.slot, state.lsn)
+
+    def _replicated(self, sender: bytes, message: Replicated, frames: tuple[Frame, ...]) -> None:
+        lead = self.leads.get(message.slot)
+        if lead is None or lead.backup is None or not self._sender_is(sender, lead.backup) or not lead.image_sent:
+            return
+        lead.needs_backup = True
+        lead.backup_lsn = max(lead.backup_lsn, message.lsn)
+        self._advance(message.slot)
+        if not lead.synced and lead.backup_lsn >= self.states[message.slot].lsn:
+            lead.synced = True
+            self._tell_synced(message.slot, lead)
+
+    def _tell_synced(self, slot: int, lead: _Lead) -> None:
+        assert self.view is not None
+        assert lead.backup is not None
+        self._actions.append(ToScheduler(SlotSynced(slot, self.view.epoch, lead.backup.index)))
+
+    # ------------------------------------------------------------------------------------------------------- scheduler
+
+    def _view_is(self, sender: bytes, message: ViewIs, frames: tuple[Frame, ...]) -> None:
+        self._install(message.view)
+
+    def _heartbeat_reply(self, sender: bytes, message: HeartbeatReply, frames: tuple[Frame, ...]) -> None:
+        if message.unknown:
+            self._actions.append(Halt("the scheduler has replaced this server"))
+            return
+        if message.view is not None:
+            self._install(message.view)
+        self.lease_until = max(self.lease_until, message.sent + self.options.lease_seconds)
+
+    def _install(self, view: View) -> None:
+        """Take over a newer view: begin and end leading and following."""
+        if self.view is not None and view.epoch <= self.view.epoch:
+            return
+        self.view = view
+        servers = {server.index: server for server in view.servers}
+        me = servers.get(self.index)
+        if me is not None and me.incarnation > self.incarnation:
+            self._actions.append(Halt("the scheduler has replaced this server"))
+            return
+        for slot, holders in enumerate(view.slots):
+            leads, follows = holders.primary == self.index, holders.backup == self.index
+            if leads:
+                self._lead(slot, servers.get(holders.backup), holders.since)
+            elif slot in self.leads:
+                self._stop_leading(slot)
+            leader = servers.get(holders.primary)
+            if follows and leader is not None:
+                self._follow(slot, leader, holders.since)
+            else:
+                self.follows.pop(slot, None)
+            if not leads and not follows and slot in self.states:
+                del self.states[slot]
+                self._actions.append(DropSlot(slot))
+        for slot in list(self.leads):
+            self._advance(slot)
+            self._answer_pulls(slot)
+            if self.options.staleness == 0:
+                self._combine(slot)
+
+    def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
+        state = self.states.setdefault(slot, SlotState(slot, self.options.staleness))
+        lead = self.leads.setdefault(slot, _Lead())
+        if (lead.backup, lead.since) != (backup, since):
+            lead.backup, lead.since, lead.backup_lsn = backup, since, -1
+            lead.image_sent = lead.needs_backup = lead.synced = False
+        assert self.view is not None
+        if (
+            state.lsn
+            and state.members != self.view.members
+            and not any(flight.record.members == self.view.members for flight in lead.flights)
+        ):
+            self._launch(slot, (), [], [], (), [], self.view.members)
+
+    def _stop_leading(self, slot: int) -> None:
+        """Forget what was not acknowledged: the workers send it to the new leader."""
+        assert self.view is not None
+        lead = self.leads.pop(slot)
+        told = [*lead.pulls, *(peer for flight in lead.flights for peer in flight.waiting)]
+        told += [peer for contribution in lead.pending.values() for peer in contribution.waiting]
+        for sender, request in told:
+            self._reply(sender, Moved(request, slot, self.view.epoch))
+
+    def _follow(self, slot: int, leader: ServerAddress, since: int) -> None:
+        self.states.setdefault(slot, SlotState(slot, self.options.staleness))
+        follow = self.follows.get(slot)
+        if follow is None or (follow.leader, follow.since) != (leader, since):
+            follow = self.follows[slot] = _Follow(leader, since)
+        if not follow.fresh:
+            self._ask_image(slot)
+
+    def _stop(self, sender: bytes, message: Stop, frames: tuple[Frame, ...]) -> None:
+        self._actions.append(Halt(message.reason))
+
+    def _tick(self) -> None:
+        """Send again what was not answered."""
+        for slot, follow in self.follows.items():
+            if not follow.fresh:
+                self._ask_image(slot)
+        for slot, lead in self.leads.items():
+            if lead.backup is None or not lead.image_sent:
+                continue
+            for flight in lead.flights:
+                if lead.backup_lsn < flight.record.lsn and self._now - flight.since >= RESEND_SECONDS:
+                    flight.since = self._now
+                    self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
+            holders = self.view.slots[slot] if self.view is not None else None
+            if lead.synced and holders is not None and not holders.synced:
+                self._tell_synced(slot, lead)
+
+    def heartbeat(self, now: float, gauges: dict[str, float]) -> Heartbeat:
+        """What to tell the scheduler now."""
+        clocks = {slot: self._clock(slot) for slot in self.leads}
+        lsns = {slot: self.states[slot].lsn for slot in self.leads}
+        epoch = self.view.epoch if self.view is not None else 0
+        held = None
+        if self.view is not None and self.view.hold is not None:
+            hold = self.view.hold
+            highest = max(clocks.values(), default=-1)
+            held = Held(hold.change, highest < hold.clock if hold.strict else highest <= hold.clock, highest)
+        return Heartbeat("server", self.index, self.incarnation, now, epoch, clocks, lsns, gauges, held)
+
+    def _clock(self, slot: int) -> int:
+        """How far a slot is, with what is on its way; in the asynchronous modes the slowest member's clock."""
+        state = self.states[slot]
+        if self.options.staleness == 0:
+            return state.clock + sum(1 for flight in self.leads[slot].flights if flight.record.sources)
+        return max(state.clocks.values(), default=0)
+
+    def _reply(self, to: bytes, message: Message, frames: tuple[Frame, ...] = ()) -> None:
+        self._actions.append(Reply(to, message, frames))
+
+    def validate_state(self) -> None:
+        """Check what must always hold; for tests."""
+        assert not set(self.leads) & set(self.follows)
+        for slot, lead in self.leads.items():
+            state = self.states[slot]
+            for position, flight in enumerate(lead.flights):
+                assert flight.record.lsn == state.lsn + 1 + position
+            assert lead.backup is not None or not (lead.needs_backup or lead.image_sent or lead.synced)
+            assert not lead.synced or lead.needs_backup
+            assert all(part.push.source.clock == state.clock for part in lead.pending.values()) or lead.flights
+        for slot, follow in self.follows.items():
+            assert slot in self.states
+            assert follow.leader.index != self.index
+
+
+def server_identity(index: int, incarnation: int) -> bytes:
+    """Transport address of a server's outgoing connections."""
+    return b"server-%d-%d" % (index, incarnation)
+
+
+def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
+    """Raise unless frames have exactly the sizes the entries tell."""
+    expected = sum(max(entry.rows, 0) * 8 + entry.values * 4 for entry in entries)
+    if any(entry.values < 0 or entry.rows < -1 for entry in entries) or expected != sum(map(len, frames)):
+        raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
+    reader = EntryReader(frames)
+    for entry in entries:
+        reader.take(entry)
+
+
+_GET_VIEW = GetView()
+_HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
+    Init: ServerState._init,
+    Push: ServerState._push,
+    Pull: ServerState._pull,
+    Record: ServerState._record,
+    Replicated: ServerState._replicated,
+    NeedImage: ServerState._need_image,
+    SlotImage: ServerState._image,
+    ViewIs: ServerState._view_is,
+    HeartbeatReply: ServerState._heartbeat_reply,
+    Stop: ServerState._stop,
+}

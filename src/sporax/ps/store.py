@@ -1,0 +1,398 @@
+"""What a worker sees of the servers: parameters and tables to initialise, push gradients to, and pull values from.
+
+One push per slot and step carries the gradients of everything the slot keeps, dense and rows together; the steps of one
+worker have clocks 0, 1, 2 ... A worker that starts again continues at the clock of the slots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.client import Client
+from sporax.ps.hashing import slots_of
+from sporax.ps.messages import (
+    Entry,
+    Init,
+    LeaseSamples,
+    Leave,
+    Message,
+    OptimizerSpec,
+    Pull,
+    Pulled,
+    Push,
+    SamplesDone,
+    Source,
+    VariableSpec,
+)
+from sporax.ps.placement import SegmentPlan, dense_layout
+from sporax.ps.scheduler_link import SchedulerLink
+from sporax.ps.security import Keys
+from sporax.ps.slot import summed_rows
+from sporax.ps.wire import Floats, Frame, Ids, chunks
+
+KEYS_PER_PART = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """One dense parameter.
+
+    Attributes:
+        name: for messages.
+        size: number of values.
+        group: number of its optimizer in `Store.declare`.
+    """
+
+    name: str
+    size: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Requests on their way."""
+
+    requests: tuple[int, ...]
+    lease: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What was declared together: the parameters of one optimizer."""
+
+    dense: tuple[Dense, ...]
+    groups: tuple[OptimizerSpec, ...]
+    segments: tuple[SegmentPlan, ...]
+    first_key: int
+
+    def of_slot(self, slot: int) -> list[SegmentPlan]:
+        """The dense segments of a slot."""
+        return [plan for plan in self.segments if plan.slot == slot]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Which of the asked rows come from which slot."""
+
+    key: int
+    slot: int
+    positions: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _PullPlan:
+    """Requests of one pull and where their answers go."""
+
+    requests: list[tuple[int, int]] = field(default_factory=list)
+    rows: dict[tuple[int, int], _Rows] = field(default_factory=dict)
+    widths: dict[int, tuple[int, int]] = field(default_factory=dict)
+    part: _Part | None = None
+
+
+class Store:
+    """The servers' values as one worker uses them.
+
+    Args:
+        scheduler: ``host:port``.
+        node: name of this process over restarts.
+        rank: wanted rank, -1 for any.
+        keys: of the job.
+        timeout: seconds to wait for the cluster, and for any answer.
+    """
+
+    def __init__(
+        self, scheduler: str, *, node: str = "", rank: int = -1, keys: Keys | None = None, timeout: float = 600.0
+    ) -> None:
+        self.link = SchedulerLink(scheduler, node=node, rank=rank, keys=keys, timeout=timeout)
+        self._client = Client(self.link, keys, timeout)
+        assert self.link.welcome is not None
+        self.options = self.link.welcome.options
+        self.rank = self.link.rank
+        self.clock = 0
+        self.members: tuple[int, ...] = ()
+        self._parts: list[_Part] = []
+        self._tables: dict[int, VariableSpec] = {}
+        self._seq = [0] * self.options.num_slots
+
+    # ------------------------------------------------------------------------------------------------------ variables
+
+    def declare(
+        self, dense: Sequence[Dense], groups: Sequence[OptimizerSpec], tables: Sequence[VariableSpec] = ()
+    ) -> int:
+        """Tell what one optimizer moves; gives the number of that part. All workers must tell the same in one order.
+
+        Args:
+            dense: dense parameters.
+            groups: optimizers of the dense parameters; their keys are ``part * KEYS_PER_PART + group``.
+            tables: embedding tables, with other keys of the same range.
+        """
+        first_key = len(self._parts) * KEYS_PER_PART
+        keys = [first_key + entry.group for entry in dense]
+        segments = dense_layout([entry.size for entry in dense], keys, self.options.num_slots)
+        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key))
+        self._tables |= {table.key: table for table in tables}
+        return len(self._parts) - 1
+
+    def initialise(self, values: Sequence[Floats] | None, *, part: int = 0) -> None:
+        """Create a part on the servers if it is not there yet; the first part then continues at their clock.
+
+        Args:
+            values: first values of the dense parameters, from the first rank; None from others, who wait for it.
+            part: number of the part.
+        """
+        if values is not None:
+            flat = [np.ascontiguousarray(value, np.float32).reshape(-1) for value in values]
+            requests = [self._submit_init(slot, self._parts[part], flat) for slot in range(self.options.num_slots)]
+            self._client.wait_all(requests)
+            self.link.initialised()
+        if part == 0:
+            self._continue()
+
+    def _submit_init(self, slot: int, part: _Part, flat: Sequence[Floats]) -> int:
+        plans = part.of_slot(slot)
+        optimizers = {plan.key: part.groups[plan.key - part.first_key] for plan in plans}
+        specs = [VariableSpec(plan.key, f"dense-{plan.key}", plan.size, 0, optimizers[plan.key]) for plan in plans]
+        last_key = part.first_key + KEYS_PER_PART
+        specs += [table for key, table in self._tables.items() if part.first_key <= key < last_key]
+        entries = [Entry(plan.key, 0.0, -1, plan.size) for plan in plans]
+        frames = [frame for plan in plans for frame in chunks(_gathered(plan, flat))]
+
+        def make(request: int, epoch: int) -> Message:
+            return Init(request, slot, epoch, specs, entries)
+
+        return self._client.submit(slot, make, frames)
+
+    def _continue(self) -> None:
+        """Find the clock at which this worker goes on: the lowest of all slots (they differ by one at most).
+
+        A worker that joins begins at the clock at which it is a member.
+        """
+        while True:
+            requests = [self._submit_pull(slot, -1, [], []) for slot in range(self.options.num_slots)]
+            answers = [message for message, _ in self._client.wait_all(requests) if isinstance(message, Pulled)]
+            self.clock = min((answer.clock for answer in answers), default=0)
+            view = self.link.view
+            if self.options.staleness != 0 or view is None:
+                return
+            begins = [entry.clock for entry in view.members if self.rank in entry.ranks and entry.clock >= self.clock]
+            present = [entry for entry in view.members if entry.clock <= self.clock]
+            if present and self.rank in present[-1].ranks:
+                return
+            if begins:
+                self.clock = min(begins)
+                return
+            time.sleep(0.02)
+
+    # ----------------------------------------------------------------------------------------------------------- push
+
+    def push(
+        self,
+        gradients: Sequence[Floats],
+        rates: Sequence[float],
+        rows: Mapping[int, tuple[Ids, Floats, float]] | None = None,
+        *,
+        weight: float = 1.0,
+        lease: int = -1,
+        part: int = 0,
+    ) -> Ticket:
+        """Send the gradients of one step; it counts once `wait` has returned.
+
+        Args:
+            gradients: of the dense parameters, in the order declared.
+            rates: learning rate of each group.
+            rows: by table: row ids, their gradients of shape (rows, width), learning rate. Repeated ids are summed here.
+            weight: share of this worker in the combined gradient, e.g. its number of samples.
+            lease: of the samples, -1 for none.
+            part: whose parameters these are.
+        """
+        owner = self._parts[part]
+        flat = [np.ascontiguousarray(gradient, np.float32).reshape(-1) for gradient in gradients]
+        by_slot = self._rows_by_slot(rows or {})
+        requests = []
+        for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
+            entries: list[Entry] = []
+            frames: list[Frame] = []
+            for plan in owner.of_slot(slot):
+                entries.append(Entry(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
+                frames += chunks(_gathered(plan, flat))
+            for key, ids, values, rate in by_slot.get(slot, ()):
+                entries.append(Entry(key, float(rate), len(ids), values.size))
+                frames += [*chunks(ids), *chunks(values)]
+            requests.append(self._submit_push(slot, entries, frames, weight, lease))
+        self.clock += 1
+        self.link.gauges["clock"] = float(self.clock)
+        return Ticket(tuple(requests), lease)
+
+    def _submit_push(self, slot: int, entries: list[Entry], frames: list[Frame], weight: float, lease: int) -> int:
+        self._seq[slot] += 1
+        source = Source(self.rank, self.link.incarnation, self._seq[slot], self.clock, lease)
+
+        def make(request: int, epoch: int) -> Message:
+            return Push(request, slot, epoch, source, weight, entries)
+
+        return self._client.submit(slot, make, frames, source.seq)
+
+    def _rows_by_slot(
+        self, rows: Mapping[int, tuple[Ids, Floats, float]]
+    ) -> dict[int, list[tuple[int, Ids, Floats, float]]]:
+        result: dict[int, list[tuple[int, Ids, Floats, float]]] = {}
+        for key, (ids, values, rate) in rows.items():
+            ids, values = summed_rows(np.ascontiguousarray(ids, np.int64), np.ascontiguousarray(values, np.float32))
+            slots = slots_of(ids, self.options.num_slots)
+            order = np.argsort(slots, kind="stable")
+            starts = np.searchsorted(slots[order], np.arange(self.options.num_slots + 1))
+            for slot in range(self.options.num_slots):
+                part = order[starts[slot] : starts[slot + 1]]
+                if len(part):
+                    result.setdefault(slot, []).append((key, ids[part], values[part], rate))
+        return result
+
+    def wait(self, ticket: Ticket) -> None:
+        """Return when every slot has acknowledged: from then on the push is not lost, whatever ends."""
+        self._client.wait_all(ticket.requests)
+        if ticket.lease >= 0:
+            self.link.tell(SamplesDone(self.rank, ticket.lease))
+
+    # ----------------------------------------------------------------------------------------------------------- pull
+
+    def start_pull(
+        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
+    ) -> _PullPlan:
+        """Ask for values as of this worker's clock; `finish_pull` gives them.
+
+        Args:
+            tables: row ids by table.
+            dense: ask for the dense parameters.
+            newest: whatever the servers have now.
+            part: whose dense parameters.
+        """
+        owner = self._parts[part] if dense else None
+        plan = _PullPlan(part=owner)
+        clock = -1 if newest else self.clock
+        wanted: dict[int, list[tuple[int, Ids]]] = {}
+        for key, ids in (tables or {}).items():
+            ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
+            slots = slots_of(ids, self.options.num_slots)
+            plan.widths[key] = (len(ids), self._tables[key].width)
+            for slot in np.unique(slots):
+                positions = np.flatnonzero(slots == slot)
+                plan.rows[(int(slot), key)] = _Rows(key, int(slot), positions)
+                wanted.setdefault(int(slot), []).append((key, ids[positions]))
+        for slot in range(self.options.num_slots):
+            entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
+            entries += [Entry(key, 0.0, len(ids), 0) for key, ids in wanted.get(slot, ())]
+            frames = [frame for _, ids in wanted.get(slot, ()) for frame in chunks(ids)]
+            if entries:
+                plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames)))
+        return plan
+
+    def _submit_pull(self, slot: int, clock: int, entries: list[Entry], frames: list[Frame]) -> int:
+        def make(request: int, epoch: int) -> Message:
+            return Pull(request, slot, epoch, self.rank, clock, entries)
+
+        return self._client.submit(slot, make, frames)
+
+    def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
+        """Values of the dense parameters (flat) and rows of the tables, in the order they were asked for."""
+        dense = [np.empty(entry.size, np.float32) for entry in plan.part.dense] if plan.part else []
+        rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
+        segments = {(segment.slot, segment.key): segment for segment in (plan.part.segments if plan.part else ())}
+        for slot, request in plan.requests:
+            message, frames = self._client.wait(request)
+            if not isinstance(message, Pulled):
+                raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
+            self.members = tuple(message.ranks)
+            parts = iter(frames)
+            for entry in message.entries:
+                if (slot, entry.key) in plan.rows:
+                    value = np.empty(entry.values, np.float32)
+                    _fill(value, parts)
+                    rows[entry.key][plan.rows[(slot, entry.key)].positions] = value.reshape(
+                        -1, plan.widths[entry.key][1]
+                    )
+                else:
+                    _scatter(segments[(slot, entry.key)], dense, entry.values, parts)
+        return dense, rows
+
+    def pull(
+        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
+    ) -> tuple[list[Floats], dict[int, Floats]]:
+        """`start_pull` and `finish_pull`."""
+        return self.finish_pull(self.start_pull(tables, dense=dense, newest=newest, part=part))
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether the job goes on without this worker from this clock on."""
+        return bool(self.members) and self.rank not in self.members
+
+    # -------------------------------------------------------------------------------------------------------- samples
+
+    def samples(self, total: int, size: int, stop: Callable[[], bool] = lambda: False) -> Iterator[tuple[int, range]]:
+        """Leases of sample ranges until all samples are done; each is applied exactly once, whoever dies.
+
+        Args:
+            total: number of samples.
+            size: samples of one lease.
+            stop: asked between leases.
+
+        Yields:
+            (lease, range of sample numbers); give the lease to `push` and wait for the ticket.
+        """
+        request = 0
+        while not stop():
+            request += 1
+            message = LeaseSamples(request, self.rank, self.link.incarnation, total, size)
+            answer = self.link.ask_samples(message, 1.0)
+            if answer is None or answer.request != request:
+                continue
+            if answer.lease == -2:
+                return
+            if answer.lease == -1:
+                time.sleep(0.05)
+                continue
+            yield answer.lease, range(answer.start, answer.stop)
+
+    # -------------------------------------------------------------------------------------------------------- the end
+
+    def close(self, *, finished: bool = True) -> None:
+        """Leave the job; `finished` is False where another process continues as this rank."""
+        if finished:
+            self.link.leave(Leave(self.rank, self.link.incarnation, self.clock, True), 5.0)
+        self.link.close()
+        self._client.close()
+
+
+def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
+    """The values of a segment, out of flat parameters."""
+    if len(plan.pieces) == 1:
+        piece = plan.pieces[0]
+        return flat[piece.index][piece.start : piece.stop]
+    return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])
+
+
+def _fill(target: Floats, frames: Iterator[Frame]) -> None:
+    """Copy frames into an array until it is full."""
+    view = memoryview(target.view(np.uint8))
+    start = 0
+    while start < len(view):
+        frame = next(frames)
+        view[start : start + len(frame)] = frame
+        start += len(frame)
+
+
+def _scatter(plan: SegmentPlan, dense: list[Floats], size: int, frames: Iterator[Frame]) -> None:
+    """Copy the frames of a segment to where its pieces belong."""
+    if len(plan.pieces) == 1:
+        piece = plan.pieces[0]
+        _fill(dense[piece.index][piece.start : piece.stop], frames)
+        return
+    value = np.empty(size, np.float32)
+    _fill(value, frames)
+    for piece in plan.pieces:
+        dense[piece.index][piece.start : piece.stop] = value[piece.offset : piece.offset + piece.stop - piece.start]
