@@ -11,6 +11,8 @@ values it finds when it is compiled (`snapshot`), and is compiled again when the
 all this a step may ask for today.
 """
 
+from typing import TYPE_CHECKING
+
 from sporax.context._global import (
     COMPATIBLE,
     GRAPH_MODE,
@@ -102,4 +104,5 @@ __all__ = [
     "world_size",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

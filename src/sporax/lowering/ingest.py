@@ -142,7 +142,12 @@ class _Reader:
         """
         for eqn in jaxpr.eqns:
             if eqn.outvars and all(_is_float0(var) for var in eqn.outvars):
-                env.update({var: Literal(np.zeros(var.aval.shape, jax.dtypes.float0), var.aval) for var in eqn.outvars})
+                env.update(
+                    {
+                        var: Literal(np.zeros(getattr(var.aval, "shape", ()), jax.dtypes.float0), var.aval)
+                        for var in eqn.outvars
+                    }
+                )
                 continue
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own

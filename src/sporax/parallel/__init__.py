@@ -7,7 +7,7 @@ hold for the whole process live in `sporax.context`. Beyond MindSpore: `plan_of`
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.context import (
     ParallelMode,
@@ -45,11 +45,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"sporax.parallel.{name}")
-    if name in _PLANS:
-        return getattr(importlib.import_module("sporax.parallel._plans"), name)
-    if name == "shard":
-        return importlib.import_module("sporax.ops").shard
-    raise missing_name(__name__, name)
+if TYPE_CHECKING:
+    from sporax.ops import shard
+    from sporax.parallel import auto_parallel, function, nn
+    from sporax.parallel._plans import plan_of, show_layout, show_plan
+else:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            return importlib.import_module(f"sporax.parallel.{name}")
+        if name in _PLANS:
+            return getattr(importlib.import_module("sporax.parallel._plans"), name)
+        if name == "shard":
+            return importlib.import_module("sporax.ops").shard
+        raise missing_name(__name__, name)

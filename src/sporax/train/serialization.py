@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax import context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
@@ -36,7 +36,8 @@ __all__ = [
     "safetensors_to_ckpt",
     "save_checkpoint",
 ]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 FORMATS = ("ckpt", "safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian

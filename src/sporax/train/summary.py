@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from sporax.train._checks import check_integer, check_text
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = ["SummaryRecord"]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 _PLUGINS = ("scalar", "image", "histogram", "tensor")
 _OF_MINDINSIGHT = ("graph", "train_lineage", "eval_lineage", "dataset_graph", "custom_lineage_data", "LANDSCAPE")
