@@ -36,7 +36,6 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from sporax.common.dtype import DType
 '''
 _ALIASES = {"Array": "Tensor", "Operand": "Tensor | float | bool | complex"}
 _SAFE = {"int", "float", "bool", "str", "None", "complex", "tuple", "list", "dict", "bytes", "object", "slice"}
@@ -94,8 +93,7 @@ def module_stub(module: ModuleType) -> str:
             definitions.append(_function(name, value, value.__globals__))
         else:
             values.append(f"{name}: {_kind(value)}")
-    if "Tensor" not in names:
-        imports.append("from sporax.common.tensor import Tensor")
+    imports += ["from sporax.common.dtype import DType as _DType", "from sporax.common.tensor import Tensor as Tensor"]
     return _HEAD + "\n".join((*sorted(set(imports)), "", *values, "", *definitions)) + "\n"
 
 
@@ -114,7 +112,7 @@ def _is_there(home: Any, name: str, value: Any) -> bool:
 
 def _kind(value: Any) -> str:
     if isinstance(value, DType):
-        return "DType"
+        return "_DType"
     if isinstance(value, tuple):
         return "tuple[Any, ...]"
     if type(value) in (int, str, float, bool):
@@ -186,6 +184,8 @@ def _spelled(annotation: Any) -> str:
 
 
 def _translated(word: str, names: dict[str, Any]) -> str:
+    if word.rpartition(".")[2] == "DType":
+        return "_DType"  # there is an operator of this name
     if word.startswith("'") or word in _KNOWN:
         return word
     if word in _SAFE:
@@ -194,8 +194,8 @@ def _translated(word: str, names: dict[str, Any]) -> str:
         return _ALIASES[word]
     if word.rpartition(".")[2] in _ALIASES or word.endswith(".Array"):
         return "Tensor"
-    if word.rpartition(".")[2] in ("Tensor", "DType"):
-        return word.rpartition(".")[2]
+    if word.endswith(".Tensor"):
+        return "Tensor"
     alias = names[word]
     if isinstance(alias, type) and not typing.get_args(alias):
         raise KeyError(word)
@@ -240,7 +240,7 @@ def tensor_stub() -> str:
         for name, value in vars(module).items()
         if isinstance(value, FunctionType) and value.__module__ == TENSOR and not name.startswith("_")
     ]
-    return _HEAD + "\n" + "\n".join((*lines, "", *functions)) + "\n"
+    return _HEAD + "from sporax.common.dtype import DType as _DType\n\n" + "\n".join((*lines, "", *functions)) + "\n"
 
 
 if __name__ == "__main__":

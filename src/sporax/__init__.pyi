@@ -4,7 +4,6 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from sporax.common.dtype import DType
 from sporax import common as common
 from sporax import communication as communication
 from sporax import context as context
@@ -26,6 +25,7 @@ from sporax.amp._scalers import LossScaleManager as LossScaleManager
 from sporax.amp._training import build_train_network as build_train_network
 from sporax.common import dtype as dtype
 from sporax.common.dtype import DType as DType
+from sporax.common.dtype import DType as _DType
 from sporax.common.dtype import dtype_to_nptype as dtype_to_nptype
 from sporax.common.dtype import dtype_to_pytype as dtype_to_pytype
 from sporax.common.dtype import pytype_to_dtype as pytype_to_dtype
@@ -131,37 +131,37 @@ LAX: int
 PYNATIVE_MODE: int
 STRICT: int
 __version__: str
-bfloat16: DType
-bool_: DType
-byte: DType
-complex128: DType
-complex64: DType
+bfloat16: _DType
+bool_: _DType
+byte: _DType
+complex128: _DType
+complex64: _DType
 complex_type: tuple[Any, ...]
-double: DType
-float16: DType
-float32: DType
-float64: DType
-float_: DType
+double: _DType
+float16: _DType
+float32: _DType
+float64: _DType
+float_: _DType
 float_type: tuple[Any, ...]
-half: DType
-int16: DType
-int32: DType
-int64: DType
-int8: DType
-int_: DType
+half: _DType
+int16: _DType
+int32: _DType
+int64: _DType
+int8: _DType
+int_: _DType
 int_type: tuple[Any, ...]
-long: DType
+long: _DType
 number_type: tuple[Any, ...]
-short: DType
-single: DType
-ubyte: DType
-uint: DType
-uint16: DType
-uint32: DType
-uint64: DType
-uint8: DType
+short: _DType
+single: _DType
+ubyte: _DType
+uint: _DType
+uint16: _DType
+uint32: _DType
+uint64: _DType
+uint8: _DType
 uint_type: tuple[Any, ...]
-ulong: DType
-ushort: DType
+ulong: _DType
+ushort: _DType
 
 def ms_function(function: Any = ..., *, capture_mode: str = ..., jit_level: str = ..., dynamic: builtins.int = ..., fullgraph: builtins.bool = ..., backend: str = ..., input_signature: Any = ..., **options: Any) -> Any: ...

@@ -4,8 +4,8 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from sporax.common.dtype import DType
-from sporax.common.tensor import Tensor
+from sporax.common.dtype import DType as _DType
+from sporax.common.tensor import Tensor as Tensor
 from sporax.numpy._creation import arange as arange
 from sporax.numpy._creation import array as array
 from sporax.numpy._creation import asarray as asarray
@@ -48,29 +48,29 @@ NAN: float
 NINF: float
 NaN: float
 PINF: float
-bool_: DType
+bool_: _DType
 e: float
 euler_gamma: float
-float16: DType
-float32: DType
-float64: DType
-float_: DType
+float16: _DType
+float32: _DType
+float64: _DType
+float_: _DType
 inf: float
 infty: float
-int16: DType
-int32: DType
-int64: DType
-int8: DType
-int_: DType
+int16: _DType
+int32: _DType
+int64: _DType
+int8: _DType
+int_: _DType
 mgrid: Any
 nan: float
 newaxis: Any
 ogrid: Any
 pi: float
-uint16: DType
-uint32: DType
-uint64: DType
-uint8: DType
+uint16: _DType
+uint32: _DType
+uint64: _DType
+uint8: _DType
 
 def abs(x: Tensor, dtype: Any = ...) -> Any: ...
 def absolute(x: Tensor, dtype: Any = ...) -> Any: ...
