@@ -38,12 +38,6 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
             f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
             f"{config.device_num} and {config.pipeline_stages}."
         )
-    if config.pipeline_stages > 1:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} is not offered yet: leave it out, or "
-            f"use 1 stage. Then the network is cut over all {config.device_num} devices, and PipelineCell (Pipeline) adds up "
-            "the gradients of its micro batches."
-        )
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
         raise SporaxRuntimeError(

@@ -27,6 +27,12 @@ MARK = "mark"
 IDENTITIES = frozenset({MARK, "optimization_barrier"})
 """Operations that hand on every tensor by itself. Their plans have no assignment, and results lie as operands do."""
 
+MICRO_LOOP = "micro_batches"
+"""Name scope of the loop over micro batches: the scan forward and the one backward that a pipeline is cut from."""
+
+STAGE, SEGMENT = "stage", "segment"
+"""Name scopes ``stage:1`` and ``segment:0`` say where in a pipeline the operators inside them belong."""
+
 
 class Role(Enum):
     """What an input of a step is."""
@@ -67,6 +73,7 @@ class Operator:
         backward: whether it belongs to a derivative.
         bodies: of control flow, in the order of the primitive's own parameters.
         times: how often it runs per step; more than once where a loop has been written out (`sporax.planner.loops.inline`).
+        stage, segment: of the pipeline, where the user's Cells say so.
     """
 
     operation: Operation
@@ -76,6 +83,8 @@ class Operator:
     backward: bool = False
     bodies: tuple[OperatorGraph, ...] = ()
     times: int = 1
+    stage: int | None = None
+    segment: int | None = None
 
     @property
     def name(self) -> str:

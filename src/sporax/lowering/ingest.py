@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 
-from sporax.ir.graph import LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local_equations import describe
 from sporax.planner.rules import Behaviour, entry_for
@@ -171,7 +171,10 @@ class _Reader:
         env.update(zip(eqn.outvars, results, strict=True))
         path, backward = _path(stack)
         graphs = tuple(body.graph for body in bodies)
-        self.operators.append(Operator(operation, operands, results, path, backward, graphs))
+        stage, segment = (_last(kind, stack) for kind in (STAGE, SEGMENT))
+        self.operators.append(
+            Operator(operation, operands, results, path, backward, graphs, stage=stage, segment=segment)
+        )
         self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies)))
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
@@ -201,14 +204,14 @@ class _Reader:
         inner, constants = body.jaxpr, body.consts
         atoms = [_look_up(env, var) for var in eqn.invars]
         if str(eqn.primitive.name).startswith("remat") and eqn.params.get("prevent_cse", True):
-            atoms = self._barrier(atoms, *_path(stack))
+            atoms = self._barrier(atoms, stack)
         within: _Env = dict(zip(inner.invars, atoms, strict=True))
         for var, value in zip(inner.constvars, constants, strict=True):
             within[var] = self.constant(var, value)
         self.read(inner, within, stack)
         env.update(zip(eqn.outvars, [_look_up(within, var) for var in inner.outvars], strict=True))
 
-    def _barrier(self, atoms: Sequence[int | Literal], path: str, backward: bool) -> list[int | Literal]:
+    def _barrier(self, atoms: Sequence[int | Literal], stack: str) -> list[int | Literal]:
         """The same values, for XLA others: so it does not find out that a recomputation repeats what it has."""
         operands = tuple(dict.fromkeys(atom for atom in atoms if not isinstance(atom, Literal)))
         if not operands:
@@ -217,7 +220,11 @@ class _Reader:
         results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
         self.tensors.extend(specs)
         primitive = jax.lax.optimization_barrier_p
-        self.operators.append(Operator(Operation(str(primitive.name), specs, specs), operands, results, path, backward))
+        path, backward = _path(stack)
+        operation, stage = Operation(str(primitive.name), specs, specs), _last(STAGE, stack)
+        self.operators.append(
+            Operator(operation, operands, results, path, backward, stage=stage, segment=_last(SEGMENT, stack))
+        )
         self.equations.append(Equation(primitive, {}))
         replaced = dict(zip(operands, results, strict=True))
         return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
@@ -264,5 +271,11 @@ def _path(stack: str) -> tuple[str, bool]:
     while True:
         plain = _WRAPPED.sub(r"\2", stack)
         if plain == stack:
-            return ".".join(part for part in stack.split("/") if part), backward
+            return ".".join(part for part in stack.split("/") if part and ":" not in part), backward
         stack = plain
+
+
+def _last(kind: str, stack: str) -> int | None:
+    """The innermost stage or segment that a name stack says."""
+    numbers = re.findall(rf"\b{kind}:(\d+)", stack)
+    return int(numbers[-1]) if numbers else None

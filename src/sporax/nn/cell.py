@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Self
 
 import jax
@@ -21,6 +21,7 @@ from sporax.common.jit import returning_values
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
+from sporax.ir.graph import SEGMENT, STAGE
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
 from sporax.nn._tree import CellTree
@@ -169,13 +170,20 @@ class Cell(CellTree, PlacementMarks, CellHooks):
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
-        with jax.named_scope(self._cell_name or type(self).__name__), ruled_by(self._cast_to), self._weights_cast():
+        scope = jax.named_scope(self._cell_name or type(self).__name__)
+        with scope, self._on_its_stage(), ruled_by(self._cast_to), self._weights_cast():
             if "shard" in self._marks:
                 return self._sharded(args, kwargs)
             if "strategy_gen_mode" in self._marks:
                 with kept_batch_parallel():
                     return self.construct(*args, **kwargs)
             return self.construct(*args, **kwargs)
+
+    def _on_its_stage(self) -> AbstractContextManager[Any]:
+        """Name scopes that say which pipeline stage and segment operators belong to, where this Cell says so."""
+        marks = [(kind, self._marks.get(f"pipeline_{kind}")) for kind in (STAGE, SEGMENT)]
+        scopes = [f"{kind}:{number}" for kind, number in marks if number is not None]
+        return jax.named_scope("/".join(scopes)) if scopes else nullcontext()
 
     @contextmanager
     def _weights_cast(self) -> Iterator[None]:

@@ -51,6 +51,8 @@ from sporax.runtime.global_view import (
     sharding_of,
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
+from sporax.runtime.pipeline.planning import plan_pipeline
+from sporax.runtime.pipeline.step import PipelinedStep
 
 # XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -218,7 +220,7 @@ def plan_program(
     read: Sequence[Any],
     data: Sequence[Any],
     settings: PlanSettings,
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
     Args:
@@ -254,7 +256,7 @@ def _of_variable(variable: Any) -> Argument:
 
 def plan_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     """Trace, plan and lower a step.
 
     Args:
@@ -265,13 +267,17 @@ def plan_step(
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings)
-    announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+    if isinstance(planned, PipelinedStep):
+        for chunk in planned.pipeline.chunks:
+            announce(PlannedGraph(chunk.chunk.step.graph, chunk.plan, None, planned.model))
+    else:
+        announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
 
 
 def _planned_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
-) -> PlannedStep:
+) -> PlannedStep | PipelinedStep:
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
     step = ingest(
@@ -280,6 +286,8 @@ def _planned_step(
         [(number, number) for number in range(num_updated)],
     )
     step = with_strategies(step, strategy_files.loaded(step.graph, settings.parallel))
+    if settings.parallel.pipeline_stages > 1:
+        return _pipelined_step(step, arguments, num_updated, settings)
     mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
@@ -302,6 +310,16 @@ def _planned_step(
     if not step_execution.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+def _pipelined_step(
+    step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+) -> PipelinedStep:
+    """The same for several pipeline stages."""
+    whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
+    pipeline = plan_pipeline(step, whole, settings, profile_of(settings))
+    described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
+    return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 
 
 def _kept(mesh: DeviceMatrix, settings: PlanSettings, search: SearchResult | None) -> Callable[[OperatorMark], bool]:

@@ -10,9 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from sporax.common.tensor import Tensor
+import jax
+import jax.numpy as jnp
+
+from sporax import context
+from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
+from sporax.ir.graph import MICRO_LOOP
 from sporax.nn.cell import Cell
+from sporax.ops.control.flow import scan
+from sporax.runtime import state
 
 
 class MicroBatched(Cell):
@@ -108,6 +115,25 @@ class PipelineCell(MicroBatched):
             SporaxValueError: always.
         """
         raise SporaxValueError("For 'PipelineCell', 'shard' must be called on the network it wraps, not on itself.")
+
+    def construct(self, *inputs: Any) -> Tensor:
+        """As `MicroBatched`; with several pipeline stages as one loop, which the stages are cut from."""
+        if context.snapshot().pipeline_stages == 1 or not state.compiling():
+            return super().construct(*inputs)
+        parts = [self._parts(index, value) for index, value in enumerate(inputs)]
+        firsts = [part[0] for part in parts]
+        start = jax.eval_shape(lambda: state.isolate(lambda: self._one_tensor(self.network(*firsts)).array)[0])
+        rows = tuple(
+            wrap(jnp.reshape(value.array, (self._num_parts, *first.shape)))
+            for value, first in zip(inputs, firsts, strict=True)
+        )
+
+        def add(total: Tensor, row: tuple[Tensor, ...]) -> tuple[Tensor, None]:
+            return wrap(total.array + self._one_tensor(self.network(*row)).array), None
+
+        with jax.named_scope(MICRO_LOOP):
+            total: Tensor = scan(add, wrap(jnp.zeros(start.shape, start.dtype)), rows)[0]
+        return total
 
 
 class Pipeline(PipelineCell):

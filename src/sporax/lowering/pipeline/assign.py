@@ -1,0 +1,359 @@
+"""Which chunk of the pipeline every operator belongs to.
+
+* A forward operator belongs where its Cell says; without that, to the last chunk that it reads from.
+* A backward operator belongs where its forward operator does, but never after a chunk that it reads a cotangent from.
+* An operator of the update belongs where most of its bytes are, so a factor of one number travels, not a gradient.
+* What depends on variables alone belongs nowhere: every chunk that needs it computes it. So do random counters.
+
+A sum whose terms come from several chunks (the gradient of a tied embedding) becomes one sum per chunk; the first chunk,
+which owns the weight, adds them before the update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph
+from sporax.ir.marks import DerivativeMark, OperatorMark
+from sporax.ir.operation import TensorSpec
+from sporax.ir.pipeline_schedule import Route
+from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.pipeline.micro_step import MicroStep, Phase, invariant_tensors, part_of_identity
+
+StageOf = Callable[[Operator], tuple[int, int] | None]
+"""Stage and segment of an operator, where something says them."""
+
+
+def stage_of_cell(operator: Operator) -> tuple[int, int] | None:
+    """As the Cells say that an operator stands in."""
+    return None if operator.stage is None else (operator.stage, operator.segment or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A step whose operators know their chunks.
+
+    Attributes:
+        micro: the step; sums are resolved, see `summed`.
+        chunks: per operator the position of its chunk in the route; None for those that belong nowhere.
+        places: the chunk that makes a tensor, of those that are made in one place.
+        invariant: tensors that depend on no micro batch.
+        replicable: tensors that every chunk that needs them makes for itself, in the phase that they belong to.
+        summed: tensors of one micro batch that readers of the update phase have added up over all of them.
+        route: the chunks.
+    """
+
+    micro: MicroStep
+    chunks: tuple[int | None, ...]
+    places: dict[int, int]
+    invariant: frozenset[int]
+    replicable: frozenset[int]
+    summed: frozenset[int]
+    route: Route
+
+
+def assign(micro: MicroStep, route: Route, stage_of: StageOf = stage_of_cell) -> Assigned:
+    """Give every operator its chunk.
+
+    Args:
+        micro: the step.
+        route: the chunks in the order of the network.
+        stage_of: what is said of an operator.
+
+    Raises:
+        SporaxRuntimeError: an operator is in an earlier chunk than what it reads.
+    """
+    worker = _Assigner(micro, route, stage_of)
+    return worker.run()
+
+
+@dataclass(slots=True)
+class _Assigner:
+    micro: MicroStep
+    route: Route
+    stage_of: StageOf
+    chunks: list[int | None] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+    replicable: frozenset[int] = frozenset()
+    makers: dict[int, Operator] = field(default_factory=dict)
+
+    def run(self) -> Assigned:
+        graph = self.micro.step.graph
+        invariant = invariant_tensors(self.micro)
+        self.replicable = _replicable(self.micro, invariant)
+        self.chunks = [None] * len(graph.operators)
+        self.makers = {tensor: operator for operator in graph.operators for tensor in operator.results}
+        self._forward()
+        self._backward()
+        added = self._resolve_sums()
+        self._update()
+        return Assigned(
+            self.micro, tuple(self.chunks), self.places, invariant, self.replicable, frozenset(added), self.route
+        )
+
+    def _operators(self, phase: Phase) -> list[tuple[int, Operator]]:
+        """Operators of a phase that belong somewhere."""
+        step = self.micro
+        return [
+            (number, operator)
+            for number, (operator, here) in enumerate(zip(step.step.graph.operators, step.phases, strict=True))
+            if here is phase and not all(tensor in self.replicable for tensor in operator.results)
+        ]
+
+    def _said(self, operator: Operator) -> int | None:
+        said = self.stage_of(operator)
+        if said is None:
+            return None
+        if said not in self.route:
+            raise SporaxRuntimeError(
+                f"For '{operator.path}', 'pipeline_stage' and 'pipeline_segment' must be among the stages and segments of the "
+                f"pipeline, {sorted(self.route)}, but got stage {said[0]}, segment {said[1]}."
+            )
+        return self.route.index(said)
+
+    def _put(self, number: int, operator: Operator, chunk: int) -> None:
+        self.chunks[number] = chunk
+        self.places.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+
+    def _forward(self) -> None:
+        operators = self._operators(Phase.FORWARD)
+        waiting = []
+        for number, operator in operators:
+            said = self._said(operator)
+            votes = [self.places[tensor] for tensor in operator.operands if tensor in self.places]
+            if said is not None and votes and max(votes) > said:
+                self._refuse(operator, said, max(votes))
+            chunk = said if said is not None else max(votes, default=None)
+            if chunk is None:
+                waiting.append((number, operator))
+            else:
+                self._put(number, operator, chunk)
+        self._by_readers(waiting, min, 0)
+
+    def _refuse(self, operator: Operator, said: int, chunk: int) -> None:
+        sources = [tensor for tensor in operator.operands if self.places.get(tensor) == chunk]
+        maker = self.makers[sources[0]]
+        before, here = self.route[chunk], self.route[said]
+        raise SporaxRuntimeError(
+            f"For '{operator.path}', the pipeline stage must not be smaller than that of what it reads, but it is in stage "
+            f"{here[0]} (segment {here[1]}) and reads from '{maker.path}', PreNode, whose stage {before[0]} (segment "
+            f"{before[1]}) is larger."
+        )
+
+    def _by_readers(self, waiting: Sequence[tuple[int, Operator]], best: Callable[..., int], otherwise: int) -> None:
+        """Operators that read nothing of the pipeline go where their readers are."""
+        readers: dict[int, list[int]] = {}
+        for number, operator in enumerate(self.micro.step.graph.operators):
+            for tensor in operator.operands:
+                readers.setdefault(tensor, []).append(number)
+        for number, operator in reversed(waiting):
+            chunks = [
+                chunk
+                for tensor in operator.results
+                for reader in readers.get(tensor, ())
+                if (chunk := self.chunks[reader]) is not None
+            ]
+            self._put(number, operator, best(chunks) if chunks else otherwise)
+
+    def _backward(self) -> None:
+        waiting = []
+        cotangents: set[int] = set()
+        for number, operator in self._operators(Phase.BACKWARD):
+            arriving = [self.places[tensor] for tensor in operator.operands if tensor in cotangents]
+            kept = [self.places[tensor] for tensor in operator.operands if tensor in self.places]
+            said = self._said(operator)
+            cotangents.update(tensor for tensor in operator.results if tensor not in self.replicable)
+            if arriving:
+                chunk = min(arriving) if said is None else min(said, *arriving)
+            elif said is not None or kept:
+                chunk = said if said is not None else max(kept)
+            else:
+                waiting.append((number, operator))
+                cotangents.difference_update(operator.results)
+                continue
+            self._put(number, operator, chunk)
+        self._by_readers(waiting, max, len(self.route) - 1)
+
+    def _update(self) -> None:
+        self._split_identities()
+        graph = self.micro.step.graph
+        for number, operator in self._operators(Phase.UPDATE):
+            if self.chunks[number] is not None:
+                continue
+            votes: dict[int, int] = {}
+            for tensor in operator.operands:
+                if tensor in self.places:
+                    chunk = self.places[tensor]
+                    votes[chunk] = max(votes.get(chunk, 0), _bytes(graph.tensors[tensor]))
+            self._put(number, operator, min(votes, key=lambda chunk: (-votes[chunk], chunk), default=0))
+
+    # --------------------------------------------------------------------------------------------------------- sums
+
+    def _resolve_sums(self) -> set[int]:
+        """Give every sum its terms per chunk; tensors that are added up over the micro batches."""
+        graph, step = self.micro.step.graph, self.micro.step
+        tensors, operators, equations = list(graph.tensors), list(graph.operators), list(step.equations)
+        phases, renamed, summed = list(self.micro.phases), dict[int, int](), set[int]()
+        early: list[tuple[Operator, Equation, Phase, int]] = []
+        late: list[tuple[Operator, Equation, Phase, int]] = []
+        last = len(self.route) - 1
+        for each in self.micro.sums:
+            by_chunk: dict[int, list[int]] = {}
+            for term in each.terms:
+                by_chunk.setdefault(self.places.get(term, last), []).append(term)
+            parts = []
+            for chunk, terms in sorted(by_chunk.items()):
+                whole = terms[0]
+                for term in terms[1:]:
+                    tensors.append(tensors[whole])
+                    made = len(tensors) - 1
+                    phase = Phase.BACKWARD if self.micro.trains and each.adding.name == "add_any" else Phase.FORWARD
+                    early.append((Operator(each.adding, (whole, term), (made,)), each.equation, phase, chunk))
+                    whole = made
+                summed.add(whole)
+                self.places[whole] = chunk
+                parts.append((chunk, whole))
+            total = parts[0][1]
+            owner = parts[0][0]
+            for number, (_, part) in enumerate(parts[1:], 2):
+                if number == len(parts):
+                    made = each.total
+                else:
+                    tensors.append(tensors[total])
+                    made = len(tensors) - 1
+                late.append((Operator(each.adding, (total, part), (made,)), each.equation, Phase.UPDATE, owner))
+                total = made
+            if total != each.total:
+                renamed[each.total] = total
+        self._insert(tensors, operators, equations, phases, early, late, renamed)
+        return summed
+
+    def _insert(
+        self,
+        tensors: list[TensorSpec],
+        operators: list[Operator],
+        equations: list[Equation],
+        phases: list[Phase],
+        early: Sequence[tuple[Operator, Equation, Phase, int]],
+        late: Sequence[tuple[Operator, Equation, Phase, int]],
+        renamed: dict[int, int],
+    ) -> None:
+        """Put additions between the loop and what comes after it."""
+
+        def now(tensor: int) -> int:
+            return renamed.get(tensor, tensor)
+
+        step = self.micro.step
+        entries = list(zip(operators, equations, phases, self.chunks, strict=True))
+        cut = next((number for number, entry in enumerate(entries) if entry[2] is Phase.UPDATE), len(entries))
+        entries[cut:cut] = [*early, *late]
+        self.chunks = [chunk for *_, chunk in entries]
+        changed = tuple(replace(entry[0], operands=tuple(map(now, entry[0].operands))) for entry in entries)
+        graph = replace(
+            step.graph, tensors=tuple(tensors), operators=changed, outputs=tuple(map(now, step.graph.outputs))
+        )
+        whole = Ingested(graph, tuple(entry[1] for entry in entries), step.constants, step.literal_outputs)
+        self.micro = replace(self.micro, step=whole, phases=tuple(entry[2] for entry in entries), sums=())
+        for operator, _, _, chunk in (*early, *late):
+            self.places[operator.results[0]] = chunk
+
+    # ----------------------------------------------------------------------------------------------------- identities
+
+    def _split_identities(self) -> None:
+        """Marks of the update phase whose tensors are in several chunks: one mark per chunk, or none.
+
+        A gradient mark says something of each of its tensors by itself; an operator's mark says something of all together,
+        and is left out.
+        """
+        step = self.micro.step
+        places, renamed = dict(self.places), dict[int, int]()
+        operators: list[Operator] = []
+        equations: list[Equation] = []
+        phases: list[Phase] = []
+        chunks: list[int | None] = []
+
+        def add(operator: Operator, equation: Equation, phase: Phase, chunk: int | None) -> None:
+            operators.append(operator)
+            equations.append(equation)
+            phases.append(phase)
+            chunks.append(chunk)
+
+        def now(tensor: int) -> int:
+            while tensor in renamed:
+                tensor = renamed[tensor]
+            return tensor
+
+        for operator, equation, phase, chunk in zip(
+            step.graph.operators, step.equations, self.micro.phases, self.chunks, strict=True
+        ):
+            operator = replace(operator, operands=tuple(map(now, operator.operands)))
+            if phase is not Phase.UPDATE or chunk is not None:
+                add(operator, equation, phase, chunk)
+                continue
+            if operator.name not in IDENTITIES:
+                votes = [
+                    (-_bytes(step.graph.tensors[tensor]), places[tensor])
+                    for tensor in operator.operands
+                    if tensor in places
+                ]
+                where = min(votes, default=(0, 0))[1]
+                places.update((tensor, where) for tensor in operator.results if tensor not in self.replicable)
+                add(operator, equation, phase, None)
+                continue
+            where_from = [places.get(tensor) for tensor in operator.operands]
+            if len(set(where_from)) <= 1:
+                places.update((t, w) for t, w in zip(operator.results, where_from, strict=True) if w is not None)
+                add(operator, equation, phase, where_from[0])
+                continue
+            if isinstance(operator.mark, OperatorMark | DerivativeMark):
+                renamed.update(
+                    (result, operand)
+                    for result, operand in zip(operator.results, operator.operands, strict=True)
+                    if operand != LITERAL
+                )
+                continue
+            for chunk_here in sorted({each for each in where_from if each is not None}):
+                positions = [number for number, each in enumerate(where_from) if each == chunk_here]
+                part, how = part_of_identity(operator, equation, positions)
+                places.update((tensor, chunk_here) for tensor in part.results)
+                add(part, how, phase, chunk_here)
+            rest = [number for number, each in enumerate(where_from) if each is None]
+            renamed.update((operator.results[number], operator.operands[number]) for number in rest)
+        graph = replace(step.graph, operators=tuple(operators), outputs=tuple(map(now, step.graph.outputs)))
+        whole = Ingested(graph, tuple(equations), step.constants, step.literal_outputs)
+        self.micro = replace(self.micro, step=whole, phases=tuple(phases))
+        self.chunks = chunks
+        for operator, chunk in zip(operators, chunks, strict=True):
+            if chunk is not None:
+                self.places.update((tensor, chunk) for tensor in operator.results if tensor not in self.replicable)
+
+
+def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:
+    """Tensors that depend on variables and on carries of their own kind alone: random counters."""
+    free = {each.before for each in micro.carries}
+    while True:
+        found = _closure(micro.step.graph, set(invariant) | free)
+        kept = {each.before for each in micro.carries if each.before in free and each.after in found}
+        if kept == free:
+            return frozenset(found)
+        free = kept
+
+
+def _closure(graph: OperatorGraph, found: set[int]) -> set[int]:
+    for operator in graph.operators:
+        if operator.name in IDENTITIES:
+            found.update(
+                result
+                for result, operand in zip(operator.results, operator.operands, strict=True)
+                if operand == LITERAL or operand in found
+            )
+        elif all(operand == LITERAL or operand in found for operand in operator.operands):
+            found.update(operator.results)
+    return found
+
+
+def _bytes(spec: TensorSpec) -> int:
+    return math.prod(spec.shape) * spec.itemsize

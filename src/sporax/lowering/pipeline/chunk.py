@@ -1,0 +1,251 @@
+"""One chunk of a pipeline as a graph of its own, which is planned like any step.
+
+The graph holds forward pass, backward pass and update of the chunk for one micro batch, so where its tensors lie is
+decided once for all its programs. Tensors keep the numbers they have in the whole step; what other chunks make is an
+input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.pipeline.assign import Assigned
+from sporax.lowering.pipeline.micro_step import Carry, Phase, part_of_identity
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkGraph:
+    """A chunk.
+
+    Attributes:
+        number: its position in the route.
+        step: its operators, for one micro batch.
+        phases: per operator.
+        arguments: for inputs that are arguments of the whole step their positions, by tensor.
+        micro_inputs: for inputs that hold a micro batch of an argument the argument's position, by tensor.
+        received: tensors that other chunks make, with the phase in which they are read: forward and backward ones arrive
+            once per micro batch, those of the update once per step.
+        carries: values that its forward tasks hand on.
+        updates: variables that it updates: position of the argument, and the tensor with the new value.
+        results: other results of the step that it makes: position among the outputs, and tensor.
+        sent: tensors that other chunks read, with the phase in which they do.
+    """
+
+    number: int
+    step: Ingested
+    phases: tuple[Phase, ...]
+    arguments: dict[int, int]
+    micro_inputs: dict[int, int]
+    received: dict[int, Phase]
+    carries: tuple[Carry, ...]
+    updates: dict[int, int]
+    results: dict[int, int]
+    sent: dict[int, Phase] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For messages and compiled modules."""
+        return f"chunk{self.number}"
+
+
+def cut(assigned: Assigned) -> tuple[ChunkGraph, ...]:
+    """The chunks of a step, in the order of the route.
+
+    Raises:
+        SporaxRuntimeError: chunks depend on each other in a way that a pipeline does not allow.
+    """
+    cutter = _Cutter(assigned)
+    chunks = [cutter.chunk(number) for number in range(len(assigned.route))]
+    for chunk in chunks:
+        for tensor, phase in chunk.received.items():
+            sender = chunks[assigned.places[tensor]]
+            sender.sent[tensor] = phase
+    return tuple(chunks)
+
+
+class _Cutter:
+    def __init__(self, assigned: Assigned) -> None:
+        self.assigned = assigned
+        self.micro = assigned.micro
+        self.graph = assigned.micro.step.graph
+        self.inputs = {each.tensor: each for each in self.graph.inputs}
+        first = len(self.micro.step.constants)
+        self.constants = {
+            each.tensor: value for each, value in zip(self.graph.inputs, self.micro.step.constants, strict=False)
+        }
+        carried = {each.before for each in self.micro.carries}
+        self.arguments = {
+            each.tensor: position
+            for position, each in enumerate(self.graph.inputs[first:])
+            if each.tensor not in self.micro.micro_inputs and each.tensor not in carried
+        }
+        if not self.micro.looped:
+            self.arguments.update({tensor: position for tensor, position in self.micro.micro_inputs.items()})
+        self.carry_of = {each.before: each for each in self.micro.carries}
+        self.after = {each.after: each for each in self.micro.carries}
+        self.makers = self.graph.producers()
+        self.updates, self.results = self._owners(first)
+
+    def _owners(self, first: int) -> tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]:
+        """By chunk, the variables that it updates and the results that it makes."""
+        updates: dict[int, dict[int, int]] = {}
+        results: dict[int, dict[int, int]] = {}
+        aliases = dict(self.graph.aliases)
+        for position, tensor in enumerate(self.graph.outputs):
+            if tensor == LITERAL:
+                continue
+            if position in aliases:
+                argument = self.graph.inputs[aliases[position]].tensor
+                if argument != tensor:
+                    updates.setdefault(self._maker(tensor, argument), {})[aliases[position] - first] = tensor
+            else:
+                results.setdefault(self._maker(tensor, None), {})[position] = tensor
+        return updates, results
+
+    def _maker(self, tensor: int, variable: int | None) -> int:
+        """The chunk that makes a result; one that any may make, the first chunk that reads the variable makes."""
+        if tensor in self.assigned.places:
+            return self.assigned.places[tensor]
+        readers = [
+            chunk
+            for operator, chunk in zip(self.graph.operators, self.assigned.chunks, strict=True)
+            if chunk is not None and variable in operator.operands
+        ]
+        return min(readers, default=0)
+
+    # ------------------------------------------------------------------------------------------------------ one chunk
+
+    def chunk(self, number: int) -> ChunkGraph:
+        own = {position for position, chunk in enumerate(self.assigned.chunks) if chunk == number}
+        updates, results = self.updates.get(number, {}), self.results.get(number, {})
+        needed, received, carried = self._demand(number, own, [*updates.values(), *results.values()])
+        operators: list[Operator] = []
+        equations: list[Equation] = []
+        phases: list[Phase] = []
+        for position, operator in enumerate(self.graph.operators):
+            equation = self.micro.step.equations[position]
+            if position not in own:
+                places = [place for place, result in enumerate(operator.results) if result in needed]
+                places = [place for place in places if operator.results[place] in self.assigned.replicable]
+                if not places:
+                    continue
+                if operator.name in IDENTITIES:
+                    operator, equation = part_of_identity(operator, equation, places)
+            operators.append(operator)
+            equations.append(equation)
+            phases.append(self._phase(position, operator))
+        read = {tensor for operator in operators for tensor in operator.operands} - {LITERAL}
+        read |= set(updates.values()) | set(results.values()) | {each.start for each in carried}
+        made = {tensor for operator in operators for tensor in operator.results}
+        missing = [tensor for tensor in self.inputs if tensor in read - made]
+        updated = [tensor for tensor, position in self.arguments.items() if position in updates]
+        missing += [tensor for tensor in updated if tensor not in missing]
+        constants = [tensor for tensor in missing if tensor in self.constants]
+        others = [tensor for tensor in missing if tensor not in self.constants]
+        inputs = [
+            *(self.inputs[tensor] for tensor in constants),
+            *(self.inputs[tensor] for tensor in others),
+            *(Input(tensor, Role.DATA, f"received {tensor}") for tensor in received),
+        ]
+        graph = self._graph(operators, inputs, updates, results, carried)
+        step = Ingested(graph, tuple(equations), tuple(self.constants[tensor] for tensor in constants))
+        return ChunkGraph(
+            number,
+            step,
+            tuple(phases),
+            {
+                tensor: self.arguments[tensor]
+                for tensor in others
+                if tensor in self.arguments and self._is_step_level(tensor)
+            },
+            {tensor: self.micro.micro_inputs[tensor] for tensor in others if tensor in self.micro.micro_inputs},
+            received,
+            tuple(carried),
+            updates,
+            results,
+        )
+
+    def _is_step_level(self, tensor: int) -> bool:
+        return tensor not in self.micro.micro_inputs
+
+    def _phase(self, position: int, operator: Operator) -> Phase:
+        if all(tensor in self.assigned.invariant for tensor in operator.results):
+            return Phase.INVARIANT
+        return self.micro.phases[position]
+
+    def _graph(
+        self,
+        operators: Sequence[Operator],
+        inputs: Sequence[Input],
+        updates: dict[int, int],
+        results: dict[int, int],
+        carried: Sequence[Carry],
+    ) -> OperatorGraph:
+        positions = {each.tensor: position for position, each in enumerate(inputs)}
+        outputs: list[int] = []
+        aliases: list[tuple[int, int]] = []
+        tensors = {position: tensor for tensor, position in self.arguments.items()}
+        for argument, tensor in updates.items():
+            aliases.append((len(outputs), positions[tensors[argument]]))
+            outputs.append(tensor)
+        for each in carried:
+            if each.before in positions:
+                aliases.append((len(outputs), positions[each.before]))
+                outputs.append(each.after)
+        outputs += results.values()
+        return OperatorGraph(self.graph.tensors, tuple(operators), tuple(inputs), tuple(outputs), tuple(aliases))
+
+    def _demand(
+        self, number: int, own: set[int], results: Sequence[int]
+    ) -> tuple[set[int], dict[int, Phase], list[Carry]]:
+        """Tensors that the chunk needs, those that it receives, and its carries."""
+        places, graph = self.assigned.places, self.graph
+        left = [
+            (tensor, self.micro.phases[position])
+            for position in sorted(own)
+            for tensor in graph.operators[position].operands
+        ]
+        left += [(tensor, Phase.UPDATE) for tensor in results]
+        needed: set[int] = set()
+        received: dict[int, Phase] = {}
+        carried: dict[int, Carry] = {}
+        while left:
+            tensor, phase = left.pop()
+            if tensor == LITERAL or (tensor in needed and tensor not in received):
+                continue
+            needed.add(tensor)
+            if tensor in places and tensor not in self.assigned.replicable:
+                if places[tensor] != number:
+                    received[tensor] = self._received_in(tensor, phase, received)
+                continue
+            carry = self.carry_of.get(tensor)
+            if carry is not None:
+                carried[tensor] = carry
+                if places.get(carry.after, number) != number:
+                    raise SporaxRuntimeError(
+                        "For 'PipelineCell', a variable that a micro batch hands to the next must be read and written in one "
+                        f"stage, but carry {tensor} is read in chunk {number} and written in chunk {places[carry.after]}."
+                    )
+                left += [(carry.after, Phase.FORWARD), (carry.start, Phase.INVARIANT)]
+                continue
+            if tensor in self.makers:
+                operator = graph.operators[self.makers[tensor]]
+                if operator.name in IDENTITIES:
+                    left.append((operator.operands[operator.results.index(tensor)], phase))
+                else:
+                    left += [(operand, phase) for operand in operator.operands]
+        # A carry that the chunk's own operators write and that nothing reads first.
+        return needed, received, list(carried.values())
+
+    def _received_in(self, tensor: int, phase: Phase, received: dict[int, Phase]) -> Phase:
+        """When a tensor arrives: with the micro batch's forward pass as soon as that is where it is made."""
+        maker = self.makers[tensor]
+        made = self.micro.phases[maker]
+        if phase is Phase.UPDATE:
+            before = received.get(tensor)
+            return Phase.UPDATE if before is None else before
+        return made if made in (Phase.FORWARD, Phase.BACKWARD) else phase

@@ -1,0 +1,572 @@
+"""A step whose loop over micro batches is opened: one flat graph of one micro batch.
+
+`PipelineCell` makes one scan of its micro batches; differentiation makes two of it, one forward and one backward, and the
+values kept in between are stacked. Here both bodies take the place of their loops. What a body adds up (gradients, the
+loss) becomes a *sum*: one tensor per micro batch, accumulated by whoever runs the graph. What it hands from one micro batch to the
+next in any other way (random counters, running statistics) becomes a *carry*.
+
+    loss, grads, state = scan(body, …, x)        x[m] -> body -> loss[m], grads[m]; state[m] -> state[m + 1]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+import jax
+import numpy as np
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, OperatorGraph, Role
+from sporax.ir.marks import GradientMark, LossMark
+from sporax.ir.operation import Operation, TensorSpec
+from sporax.lowering.ingest import Equation, Ingested
+
+_ADDS = ("add", "add_any")
+_KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
+"""Operations on a batch, before it is cut into micro batches, that can as well run on each micro batch."""
+
+
+class Phase(Enum):
+    """When an operator runs."""
+
+    INVARIANT = "invariant"
+    """It depends on no micro batch: it may run anywhere, any number of times."""
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+    """Once per step, after the last micro batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A value that goes from one micro batch to the next.
+
+    Attributes:
+        before: the tensor that a micro batch finds, an input of the graph.
+        after: the tensor that it leaves.
+        start: what the first micro batch finds.
+    """
+
+    before: int
+    after: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A value that is added up over the micro batches.
+
+    Attributes:
+        total: the tensor that readers after the loop have.
+        terms: the tensors of one micro batch that are added to it.
+        adding: the operation that adds.
+        equation: of one addition.
+    """
+
+    total: int
+    terms: tuple[int, ...]
+    adding: Operation
+    equation: Equation
+
+
+@dataclass(frozen=True, slots=True)
+class MicroStep:
+    """The graph of one micro batch, with what happens once per step around it.
+
+    Attributes:
+        step: the flat graph. Totals of sums have no producer.
+        phases: per operator.
+        num_micro: number of micro batches; 1 where there is no loop.
+        micro_inputs: for inputs that hold one micro batch the position of the argument that they are cut from.
+        sums, carries: see there.
+        trains: whether there is a backward pass.
+        looped: whether there is a loop at all.
+    """
+
+    step: Ingested
+    phases: tuple[Phase, ...]
+    num_micro: int
+    micro_inputs: Mapping[int, int]
+    sums: tuple[Sum, ...] = ()
+    carries: tuple[Carry, ...] = ()
+    trains: bool = False
+    looped: bool = True
+
+
+def open_micro_loop(step: Ingested) -> MicroStep:
+    """The flat form of a step.
+
+    Raises:
+        SporaxRuntimeError: several loops over micro batches, or one that does something else than described here.
+    """
+    loops = [
+        number
+        for number, operator in enumerate(step.graph.operators)
+        if operator.name == "scan" and MICRO_LOOP in operator.path.split(".")
+    ]
+    forward = [number for number in loops if not step.graph.operators[number].backward]
+    backward = [number for number in loops if step.graph.operators[number].backward]
+    if len(forward) > 1 or len(backward) > 1:
+        raise SporaxRuntimeError(
+            f"For 'PipelineCell', there must be one in a step, but this step runs {len(forward)} of them."
+        )
+    if not forward:
+        return _without_loop(step)
+    return _Opener(step).open(forward[0], backward[0] if backward else None)
+
+
+def _without_loop(step: Ingested) -> MicroStep:
+    """A step that has no loop over micro batches: one forward pass."""
+    first = len(step.constants)
+    micro = {each.tensor: position for position, each in enumerate(step.graph.inputs[first:]) if each.role is Role.DATA}
+    found = MicroStep(step, (Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
+    return replace(found, phases=_with_invariants(found))
+
+
+@dataclass(slots=True)
+class _Opener:
+    step: Ingested
+    tensors: list[TensorSpec] = field(default_factory=list)
+    constants: list[tuple[int, Any]] = field(default_factory=list)
+    same: dict[int, int] = field(default_factory=dict)
+    before: list[tuple[Operator, Equation]] = field(default_factory=list)
+    inside: list[tuple[Operator, Equation, Phase]] = field(default_factory=list)
+    micro: dict[int, int] = field(default_factory=dict)  # stacked tensor -> tensor of one micro batch
+    micro_inputs: dict[int, int] = field(default_factory=dict)
+    raw_micro: dict[int, int] = field(default_factory=dict)  # argument position -> tensor
+    stacked: dict[int, int] = field(default_factory=dict)  # stacked result of the forward loop -> tensor inside
+    sums: list[Sum] = field(default_factory=list)
+    carries: list[Carry] = field(default_factory=list)
+    carry_inputs: list[Input] = field(default_factory=list)
+
+    def open(self, forward: int, backward: int | None) -> MicroStep:
+        graph = self.step.graph
+        self.tensors = list(graph.tensors)
+        num_micro = int(self.step.equations[forward].params["length"])
+        self._body(forward, Phase.FORWARD)
+        if backward is not None:
+            self._body(backward, Phase.BACKWARD)
+        outer: list[tuple[Operator, Equation]] = []
+        for number, (operator, equation) in enumerate(zip(graph.operators, self.step.equations, strict=True)):
+            if number in (forward, backward):
+                continue
+            if operator.name == "cond" and number > forward:
+                outer += self._branches_and_choice(operator, equation)
+                continue
+            if isinstance(operator.mark, LossMark):
+                self.same.update(zip(operator.results, operator.operands, strict=True))
+                if LITERAL in operator.operands:
+                    self._literal_marks(operator, equation)
+                continue
+            outer.append((operator, equation))
+        return self._finish(outer, num_micro, backward is not None)
+
+    def _branches_and_choice(self, operator: Operator, equation: Equation) -> list[tuple[Operator, Equation]]:
+        """A branch around the update, as both branches and a choice per result: so every stage has its own part of it."""
+        entries: list[tuple[Operator, Equation]] = []
+        outputs: list[list[int]] = []
+        for body in equation.bodies:
+            offset = len(self.tensors)
+            self.tensors.extend(body.graph.tensors)
+            arguments = {
+                each.tensor + offset: self._operand(operator, equation, position + 1)
+                for position, each in enumerate(body.graph.inputs[len(body.constants) :])
+            }
+            self.same.update(arguments)
+            for each, value in zip(body.graph.inputs, body.constants, strict=False):
+                self.constants.append((each.tensor + offset, value))
+
+            def inner(tensor: int, offset: int = offset) -> int:
+                return tensor if tensor == LITERAL else tensor + offset
+
+            for each, inside in zip(body.graph.operators, body.equations, strict=True):
+                operands, results = tuple(map(inner, each.operands)), tuple(map(inner, each.results))
+                entries.append((replace(each, operands=operands, results=results), inside))
+            outputs.append(
+                [
+                    self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
+                    for position, tensor in enumerate(body.graph.outputs)
+                ]
+            )
+        index = self._operand(operator, equation, 0)
+        primitive = jax.lax.select_n_p
+        for result, *cases in zip(operator.results, *outputs, strict=True):
+            if len({self._now(case) for case in cases}) == 1:
+                self.same[result] = cases[0]
+                continue
+            specs = (self.tensors[index], *(self.tensors[case] for case in cases))
+            choice = Operation(str(primitive.name), specs, (self.tensors[result],))
+            chooses = Operator(choice, (index, *cases), (result,), operator.path)
+            entries.append((chooses, Equation(primitive, {})))
+        return entries
+
+    def _literal_marks(self, operator: Operator, equation: Equation) -> None:
+        for position, (result, operand) in enumerate(zip(operator.results, operator.operands, strict=True)):
+            if operand == LITERAL:
+                self.same[result] = self._constant(equation.literals[position], self.step.graph.tensors[result])
+
+    def _finish(self, outer: Sequence[tuple[Operator, Equation]], num_micro: int, trains: bool) -> MicroStep:
+        graph = self.step.graph
+        early, after = self._around_the_loop(outer)
+        entries = [(*pair, Phase.FORWARD) for pair in self.before]
+        entries += [(*pair, Phase.INVARIANT) for pair in early]
+        entries += self.inside
+        entries += [(*pair, Phase.UPDATE) for pair in after]
+        operators = tuple(
+            replace(operator, operands=tuple(map(self._now, operator.operands))) for operator, _, _ in entries
+        )
+        old = len(self.step.constants)
+        inputs = (
+            *graph.inputs[:old],
+            *(Input(tensor, Role.CONSTANT, f"constant of the loop {tensor}") for tensor, _ in self.constants),
+            *graph.inputs[old:],
+            *(
+                Input(tensor, Role.DATA, f"micro batch of input {position}")
+                for tensor, position in self.micro_inputs.items()
+            ),
+            *self.carry_inputs,
+        )
+        shift = len(self.constants)
+        flat = OperatorGraph(
+            tuple(self.tensors),
+            operators,
+            inputs,
+            tuple(map(self._now, graph.outputs)),
+            tuple((output, argument + shift) for output, argument in graph.aliases),
+        )
+        step = Ingested(
+            flat,
+            tuple(equation for _, equation, _ in entries),
+            (*self.step.constants, *(value for _, value in self.constants)),
+            self.step.literal_outputs,
+        )
+        sums = tuple(
+            replace(each, total=self._now(each.total), terms=tuple(map(self._now, each.terms))) for each in self.sums
+        )
+        carries = tuple(
+            replace(each, after=self._now(each.after), start=self._now(each.start)) for each in self.carries
+        )
+        found = MicroStep(
+            step, tuple(phase for _, _, phase in entries), num_micro, self.micro_inputs, sums, carries, trains
+        )
+        return replace(found, phases=_with_invariants(found))
+
+    def _around_the_loop(
+        self, outer: Sequence[tuple[Operator, Equation]]
+    ) -> tuple[list[tuple[Operator, Equation]], list[tuple[Operator, Equation]]]:
+        """The operators around the loops: those that do not read what these compute, and those that do."""
+        late = {self._now(each.total) for each in self.sums} | {self._now(each.after) for each in self.carries}
+        before: list[tuple[Operator, Equation]] = []
+        after: list[tuple[Operator, Equation]] = []
+        for operator, equation in outer:
+            reads = [self._now(tensor) in late for tensor in operator.operands]
+            if operator.name not in IDENTITIES or all(reads) or not any(reads):
+                (after if any(reads) else before).append((operator, equation))
+                late.update(operator.results if any(reads) else ())
+                continue
+            for wanted, entries in ((False, before), (True, after)):
+                positions = [position for position, is_late in enumerate(reads) if is_late is wanted]
+                entries.append(part_of_identity(operator, equation, positions))
+            late.update(result for result, is_late in zip(operator.results, reads, strict=True) if is_late)
+        return before, after
+
+    # ------------------------------------------------------------------------------------------------------- a body
+
+    def _body(self, number: int, phase: Phase) -> None:
+        operator, equation = self.step.graph.operators[number], self.step.equations[number]
+        (body,) = equation.bodies
+        offset = len(self.tensors)
+        self.tensors.extend(body.graph.tensors)
+
+        def inner(tensor: int) -> int:
+            return tensor if tensor == LITERAL else tensor + offset
+
+        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        first = len(body.constants)
+        arguments = [inner(each.tensor) for each in body.graph.inputs[first:]]
+        for each, value in zip(body.graph.inputs, body.constants, strict=False):
+            self.constants.append((inner(each.tensor), value))
+        outputs = [
+            self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
+            for position, tensor in enumerate(body.graph.outputs)
+        ]
+        entries = [
+            (
+                replace(
+                    each,
+                    operands=tuple(map(inner, each.operands)),
+                    results=tuple(map(inner, each.results)),
+                    backward=phase is Phase.BACKWARD,
+                ),
+                inside,
+            )
+            for each, inside in zip(body.graph.operators, body.equations, strict=True)
+        ]
+        for position in range(num_consts):
+            self.same[arguments[position]] = self._operand(operator, equation, position)
+        dropped = self._hand_over(operator, equation, phase, entries, arguments, outputs)
+        for position in range(num_consts + num_carry, len(operator.operands)):
+            self.same[arguments[position]] = self._one_micro_batch(operator, position)
+        self._stacked_results(operator, outputs, num_carry, phase)
+        self.inside += [(each, how, phase) for number, (each, how) in enumerate(entries) if number not in dropped]
+
+    def _hand_over(
+        self,
+        operator: Operator,
+        equation: Equation,
+        phase: Phase,
+        entries: Sequence[tuple[Operator, Equation]],
+        arguments: Sequence[int],
+        outputs: Sequence[int],
+    ) -> set[int]:
+        """Make sums and carries of what goes from one round to the next; gives the additions that are left out."""
+        num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
+        producers = {tensor: number for number, (each, _) in enumerate(entries) for tensor in each.results}
+        readers: dict[int, int] = {}
+        for each, _ in entries:
+            for tensor in each.operands:
+                readers[tensor] = readers.get(tensor, 0) + 1
+        for tensor in outputs:
+            readers[tensor] = readers.get(tensor, 0) + 1
+        dropped: set[int] = set()
+        for position in range(num_carry):
+            before, after = arguments[num_consts + position], outputs[position]
+            start, result = self._operand(operator, equation, num_consts + position), operator.results[position]
+            if after == before:
+                self.same[before] = self.same[result] = start
+                continue
+            chain = _additions(after, before, entries, producers, readers)
+            if chain is not None and self._is_zero(start):
+                numbers, terms = chain
+                adding, how = entries[numbers[0]]
+                dropped.update(numbers)
+                self.sums.append(Sum(result, tuple(terms), adding.operation, how))
+                continue
+            if phase is Phase.BACKWARD:
+                raise SporaxRuntimeError(
+                    "For 'PipelineCell', gradients must be sums over the micro batches, but the backward pass hands something "
+                    f"else from one micro batch to the next, of shape {self.tensors[after].shape}."
+                )
+            self.carries.append(Carry(before, after, start))
+            self.carry_inputs.append(Input(before, Role.STATE, f"carry {len(self.carries)} of the micro batches"))
+            self.same[result] = after
+        return dropped
+
+    def _stacked_results(self, operator: Operator, outputs: Sequence[int], num_carry: int, phase: Phase) -> None:
+        """Stacked results of the forward loop are what the backward loop reads; nothing else may read any."""
+        befores = {each.before for each in self.carries}
+        read = {tensor for each in self.step.graph.operators if each.name != "scan" for tensor in each.operands}
+        read.update(self.step.graph.outputs)
+        for result, inside in zip(operator.results[num_carry:], outputs[num_carry:], strict=True):
+            if result in read:
+                raise SporaxRuntimeError(
+                    "For 'PipelineCell', only the sum over the micro batches and gradients of Parameters may be used after it, "
+                    f"but something reads a stacked value of shape {self.step.graph.tensors[result].shape}."
+                )
+            if phase is Phase.FORWARD:
+                self.stacked[result] = self._copy(inside) if inside in befores else inside
+
+    def _copy(self, tensor: int) -> int:
+        """What a carry is in this micro batch, for readers that come when it has moved on."""
+        spec = self.tensors[tensor]
+        self.tensors.append(spec)
+        primitive = jax.lax.optimization_barrier_p
+        operator = Operator(Operation(str(primitive.name), (spec,), (spec,)), (tensor,), (len(self.tensors) - 1,))
+        self.inside.append((operator, Equation(primitive, {}), Phase.FORWARD))
+        return len(self.tensors) - 1
+
+    # ---------------------------------------------------------------------------------------------------- its inputs
+
+    def _operand(self, operator: Operator, equation: Equation, position: int) -> int:
+        tensor = operator.operands[position]
+        return self._constant(equation.literals[position]) if tensor == LITERAL else tensor
+
+    def _constant(self, value: Any, spec: TensorSpec | None = None) -> int:
+        array = np.asarray(value, None if spec is None else np.dtype(spec.dtype))
+        self.tensors.append(TensorSpec(array.shape, str(array.dtype), array.dtype.itemsize))
+        self.constants.append((len(self.tensors) - 1, array))
+        return len(self.tensors) - 1
+
+    def _one_micro_batch(self, operator: Operator, position: int) -> int:
+        """What a round has of a stacked operand: a value of the forward pass, or a part of an argument of the step."""
+        stacked = operator.operands[position]
+        if stacked in self.stacked:
+            return self.stacked[stacked]
+        if stacked not in self.micro:
+            self.micro[stacked] = self._part_of_argument(stacked, position)
+        return self.micro[stacked]
+
+    def _part_of_argument(self, stacked: int, position: int) -> int:
+        graph = self.step.graph
+        producers = graph.producers()
+        first = len(self.step.constants)
+        arguments = {each.tensor: number for number, each in enumerate(graph.inputs[first:]) if each.role is Role.DATA}
+        chain: list[int] = []
+        tensor, shape = stacked, graph.tensors[stacked].shape
+        while tensor not in arguments:
+            number = producers.get(tensor)
+            operator = None if number is None else graph.operators[number]
+            reshapes = operator is not None and operator.name == "reshape"
+            if operator is None or number is None or not (reshapes or operator.name in _KEEP_ROWS):
+                raise SporaxRuntimeError(
+                    f"For 'PipelineCell', input {position} must be an input of the step, but it is computed from others"
+                    f"{f' by {operator.name} at {operator.path}' if operator else ''}: compute it in the data set, or inside "
+                    "the network."
+                )
+            if not reshapes:
+                chain.append(number)
+            tensor = (
+                operator.operands[operator.results.index(tensor)]
+                if operator.name in IDENTITIES
+                else operator.operands[0]
+            )
+        micro_shape = shape[1:]
+        here = self._raw_part(arguments[tensor], tensor, micro_shape)
+        for number in reversed(chain):
+            here = self._on_part(number, here, micro_shape)
+        return here
+
+    def _raw_part(self, position: int, argument: int, shape: tuple[int, ...]) -> int:
+        if position not in self.raw_micro:
+            self.tensors.append(replace(self.step.graph.tensors[argument], shape=shape))
+            self.raw_micro[position] = len(self.tensors) - 1
+            self.micro_inputs[len(self.tensors) - 1] = position
+        return self.raw_micro[position]
+
+    def _on_part(self, number: int, here: int, shape: tuple[int, ...]) -> int:
+        """The same operation on one micro batch."""
+        operator, equation = self.step.graph.operators[number], self.step.equations[number]
+        if operator.name in IDENTITIES:
+            return here
+        operation = operator.operation
+        operand, result = (replace(spec, shape=shape) for spec in (operation.operands[0], operation.results[0]))
+        self.tensors.append(result)
+        made = len(self.tensors) - 1
+        self.before.append(
+            (
+                replace(
+                    operator,
+                    operation=replace(operation, operands=(operand,), results=(result,)),
+                    operands=(here,),
+                    results=(made,),
+                ),
+                equation,
+            )
+        )
+        return made
+
+    def _is_zero(self, tensor: int) -> bool:
+        """Whether a tensor is zeros, as far as its producer says it."""
+        for known, value in self.constants:
+            if known == tensor:
+                return not np.any(np.asarray(value))
+        number = self.step.graph.producers().get(tensor)
+        if number is None:
+            return False
+        operator, equation = self.step.graph.operators[number], self.step.equations[number]
+        if operator.name not in ("broadcast_in_dim", "convert_element_type"):
+            return False
+        if operator.operands[0] == LITERAL:
+            return not np.any(np.asarray(equation.literals[0]))
+        return self._is_zero(operator.operands[0])
+
+    def _now(self, tensor: int) -> int:
+        while tensor in self.same:
+            tensor = self.same[tensor]
+        return tensor
+
+
+def _additions(
+    after: int,
+    before: int,
+    entries: Sequence[tuple[Operator, Equation]],
+    producers: Mapping[int, int],
+    readers: Mapping[int, int],
+) -> tuple[list[int], list[int]] | None:
+    """If `after` is `before` plus terms, the numbers of the additions and the terms; else None."""
+    numbers: list[int] = []
+    terms: list[int] = []
+    tensor = after
+    while tensor != before:
+        number = producers.get(tensor)
+        if number is None or entries[number][0].name not in _ADDS or readers[tensor] > 1:
+            return None
+        operands = entries[number][0].operands
+        if LITERAL in operands:
+            return None
+        numbers.append(number)
+        on_way = [place for place, operand in enumerate(operands) if _leads_to(operand, before, entries, producers)]
+        if len(on_way) != 1:
+            return None
+        terms.append(operands[1 - on_way[0]])
+        tensor = operands[on_way[0]]
+    return (numbers, terms[::-1]) if readers[before] == 1 else None
+
+
+def _leads_to(
+    tensor: int, before: int, entries: Sequence[tuple[Operator, Equation]], producers: Mapping[int, int]
+) -> bool:
+    left, seen = [tensor], set()
+    while left:
+        tensor = left.pop()
+        if tensor == before:
+            return True
+        number = producers.get(tensor)
+        if number is not None and number not in seen and entries[number][0].name in _ADDS:
+            seen.add(number)
+            left.extend(entries[number][0].operands)
+    return False
+
+
+def _with_invariants(micro: MicroStep) -> tuple[Phase, ...]:
+    """Phases, where operators that depend on no micro batch are known as such."""
+    invariant = invariant_tensors(micro)
+    return tuple(
+        Phase.INVARIANT if all(tensor in invariant for tensor in operator.results) else phase
+        for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True)
+    )
+
+
+def invariant_tensors(micro: MicroStep) -> frozenset[int]:
+    """Tensors that depend on no micro batch: variables, constants, and what is computed of these alone."""
+    varies = set(micro.micro_inputs) | {each.before for each in micro.carries} | {each.total for each in micro.sums}
+    graph = micro.step.graph
+    found = {each.tensor for each in graph.inputs if each.tensor not in varies}
+    for operator in graph.operators:
+        if operator.name in IDENTITIES:
+            found.update(
+                result
+                for result, operand in zip(operator.results, operator.operands, strict=True)
+                if operand == LITERAL or operand in found
+            )
+        elif all(operand == LITERAL or operand in found for operand in operator.operands):
+            found.update(operator.results)
+    return frozenset(found)
+
+
+def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
+    """A mark or barrier for some of its tensors only."""
+    operation, mark = operator.operation, operator.mark
+    params = dict(equation.params)
+    if isinstance(mark, GradientMark):
+        mark = GradientMark(
+            tuple(mark.parameters[each] for each in positions), tuple(mark.fusion[each] for each in positions)
+        )
+        params["mark"] = mark
+    changed = replace(
+        operation,
+        operands=tuple(operation.operands[each] for each in positions),
+        results=tuple(operation.results[each] for each in positions),
+        params={**operation.params, **({"mark": mark} if mark is not None else {})},
+    )
+    part = replace(
+        operator,
+        operation=changed,
+        operands=tuple(operator.operands[each] for each in positions),
+        results=tuple(operator.results[each] for each in positions),
+    )
+    literals = {number: equation.literals[each] for number, each in enumerate(positions) if each in equation.literals}
+    return part, replace(equation, params=params, literals=literals)

@@ -1,0 +1,409 @@
+"""The programs of a chunk, cut from its planned graph.
+
+| program | runs | what it does |
+|---|---|---|
+| prepare | once per step | gathers weights that optimizer parallelism keeps in shards; zeros for sums |
+| forward | per micro batch | activations for the next chunk, values that the backward pass needs |
+| backward | per micro batch | cotangents for the chunk before, gradients added to their sums |
+| inputs, weights | per micro batch | the same in two, for schedules that want it so |
+| update | once per step | reduces gradients and updates variables; several where chunks exchange numbers in between |
+
+All of them take their operators' placements from the one plan of the chunk. A tensor that two programs share is handed on
+where it lies once it has been resharded, and a sum is added up as it is: in partial sums, which are reduced once per step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from sporax.ir.graph import IDENTITIES, LITERAL, Input, Operator, OperatorGraph, Role
+from sporax.ir.placement import Placement
+from sporax.ir.plan import OperatorPlan, Plan
+from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.pipeline.assign import Assigned
+from sporax.lowering.pipeline.chunk import ChunkGraph
+from sporax.lowering.pipeline.micro_step import Phase, part_of_identity
+
+
+class Slot(NamedTuple):
+    """Where a value is kept between programs.
+
+    Attributes:
+        kind: ``variable``, ``data`` (arguments of the step by position), ``micro`` (a part of an argument), ``ready``
+            (a variable as operators want it), ``carry``, ``sum``, ``kept`` (of one micro batch), ``received``, ``arrived`` (once
+            per step), ``step`` (of the update), ``sent``.
+        number: position of the argument, or number of the tensor.
+    """
+
+    kind: str
+    number: int
+
+
+PER_MICRO = ("micro", "kept", "received", "sent")
+"""Kinds of slot that there is one of per micro batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkProgram:
+    """One program.
+
+    Attributes:
+        name: for messages and the compiled module.
+        step, plan: its operators and where they run.
+        inputs, outputs: where its values come from and go to, with their placements. Sums come first in both.
+        num_sums: how many sums it adds to.
+        zeros: for a program that starts sums, how many of its last outputs are zeros.
+        donated: slots whose old values it may overwrite.
+    """
+
+    name: str
+    step: Ingested
+    plan: Plan
+    inputs: tuple[tuple[Slot, Placement], ...]
+    outputs: tuple[tuple[Slot, Placement], ...]
+    num_sums: int = 0
+    zeros: int = 0
+    donated: frozenset[Slot] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing to do."""
+        return not self.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPrograms:
+    """All programs of a chunk; `updates` by level."""
+
+    prepare: ChunkProgram
+    forward: ChunkProgram
+    backward: ChunkProgram
+    inputs: ChunkProgram
+    weights: ChunkProgram
+    updates: tuple[ChunkProgram, ...]
+
+
+def update_levels(assigned: Assigned, chunks: Sequence[ChunkGraph]) -> dict[int, int]:
+    """For every tensor of the update phase after how many exchanges between chunks it can be made."""
+    levels: dict[int, int] = {}
+    graph = assigned.micro.step.graph
+    phases, places = assigned.micro.phases, assigned.places
+    for operator, phase, chunk in zip(graph.operators, phases, assigned.chunks, strict=True):
+        if phase is not Phase.UPDATE or chunk is None:
+            continue
+        level = 0
+        for tensor in operator.operands:
+            if tensor in places and tensor not in assigned.replicable:
+                level = max(level, levels.get(tensor, 0) + (places[tensor] != chunk))
+        levels.update(dict.fromkeys(operator.results, level))
+    return levels
+
+
+def programs_of(
+    chunk: ChunkGraph,
+    plan: Plan,
+    assigned: Assigned,
+    levels: Mapping[int, int],
+    num_levels: int,
+    gather_each_time: bool = False,
+) -> ChunkPrograms:
+    """Cut a planned chunk.
+
+    Args:
+        chunk, plan: the chunk.
+        assigned: the whole step.
+        levels: of tensors of the update phase.
+        num_levels: how many there are, in all chunks.
+        gather_each_time: weights in shards are gathered by every task instead of once per step.
+    """
+    return _Maker(chunk, plan, assigned, levels, gather_each_time).make(num_levels)
+
+
+class _Maker:
+    def __init__(
+        self, chunk: ChunkGraph, plan: Plan, assigned: Assigned, levels: Mapping[int, int], gather_each_time: bool
+    ) -> None:
+        self.chunk, self.plan, self.assigned, self.levels = chunk, plan, assigned, levels
+        self.gather_each_time = gather_each_time
+        graph = chunk.step.graph
+        self.graph = graph
+        self.makers = graph.producers()
+        self.home = {each.tensor: place for each, place in zip(graph.inputs, plan.inputs, strict=True)}
+        self.lies = dict(self.home)
+        for operator, planned in zip(graph.operators, plan.operators, strict=True):
+            self.lies.update(zip(operator.results, planned.results, strict=True))
+        self.lies.update({tensor: each.placement for tensor, each in plan.settled.items() if tensor in self.lies})
+        self.carries = {each.before: each for each in chunk.carries}
+        self.afters = {each.after: each for each in chunk.carries}
+        self.constants = {each.tensor for each in graph.inputs[: len(chunk.step.constants)]}
+
+    # ------------------------------------------------------------------------------------------------------- all of them
+
+    def make(self, num_levels: int) -> ChunkPrograms:
+        chunk, name = self.chunk, self.chunk.name
+        updates: list[ChunkProgram] = []
+        for level in reversed(range(num_levels)):
+            updates.insert(0, self._update(level, updates))
+        summed = sorted({slot.number for each in updates for slot, _ in each.inputs if slot.kind == "sum"})
+        backward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.BACKWARD]
+        forward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.FORWARD]
+        sent_back = [
+            tensor
+            for tensor, phase in chunk.sent.items()
+            if phase is Phase.BACKWARD and self._phase(tensor) is Phase.BACKWARD
+        ]
+        backward = self._program(f"{name}_backward", Phase.BACKWARD, self._sent(sent_back), backward_sums)
+        weight_operators = self._weight_operators(sent_back, backward_sums)
+        weights = self._program(
+            f"{name}_weights", Phase.BACKWARD, [], backward_sums, lambda number: number in weight_operators
+        )
+        handed = [
+            (slot, place)
+            for slot, place in weights.inputs
+            if slot.kind == "kept" and self._phase(slot.number) is Phase.BACKWARD
+        ]
+        inputs = self._program(
+            f"{name}_inputs",
+            Phase.BACKWARD,
+            [*self._sent(sent_back), *handed],
+            [],
+            lambda number: number not in weight_operators,
+        )
+        kept = {
+            slot: place
+            for program in (backward, weights, inputs)
+            for slot, place in program.inputs
+            if slot.kind == "kept" and self._phase(slot.number) is Phase.FORWARD
+        }
+        sent = [
+            tensor
+            for tensor in chunk.sent
+            if self._phase(tensor) is Phase.FORWARD and chunk.sent[tensor] is not Phase.UPDATE
+        ]
+        outputs = [*self._sent(sent), *kept.items()]
+        outputs += [
+            (Slot("carry", each.before), self.home[each.before]) for each in chunk.carries if each.before in self.home
+        ]
+        outputs += self._results(lambda tensor: self._is_forward(tensor))
+        forward = self._program(f"{name}_forward", Phase.FORWARD, outputs, forward_sums)
+        prepare = self._prepare([*updates, backward, weights, inputs, forward], summed)
+        return ChunkPrograms(
+            prepare,
+            *map(_overwriting, (forward, backward, inputs, weights)),
+            tuple(_overwriting(each, updates[level + 1 :]) for level, each in enumerate(updates)),
+        )
+
+    def _phase(self, tensor: int) -> Phase:
+        return self.chunk.phases[self.makers[tensor]]
+
+    def _sent(self, tensors: Iterable[int]) -> list[tuple[Slot, Placement]]:
+        return [(Slot("sent", tensor), self.lies[tensor].complete()) for tensor in tensors]
+
+    def _update(self, level: int, later: Sequence[ChunkProgram]) -> ChunkProgram:
+        chunk = self.chunk
+        outputs: list[tuple[Slot, Placement]] = []
+        outputs += self._results(lambda tensor: not self._is_forward(tensor) and self._level_of(tensor) == level)
+        for tensor, phase in chunk.sent.items():
+            if phase is Phase.UPDATE and self._level_of(tensor) == level:
+                outputs.append((Slot("sent", tensor), self.lies[tensor].complete()))
+        for program in later:
+            outputs += [
+                (slot, place)
+                for slot, place in program.inputs
+                if slot.kind == "step" and self._level_of(slot.number) == level and (slot, place) not in outputs
+            ]
+        return self._program(
+            f"{chunk.name}_update{level}",
+            Phase.UPDATE,
+            list(dict.fromkeys(outputs)),
+            [],
+            lambda number: self._level_of(self.graph.operators[number].results[0]) == level,
+        )
+
+    def _is_forward(self, tensor: int) -> bool:
+        """Whether a result of the step is made by the forward pass itself, where there is no loop."""
+        if tensor in self.afters or tensor in self.assigned.summed or tensor not in self.makers:
+            return False
+        return self._phase(tensor) is Phase.FORWARD
+
+    def _results(self, belongs: Callable[[int], bool]) -> list[tuple[Slot, Placement]]:
+        """Updated variables and other results of the step."""
+        chunk = self.chunk
+        arguments = {position: tensor for tensor, position in chunk.arguments.items()}
+        updated = [
+            (Slot("variable", position), self.home[arguments[position]])
+            for position, tensor in chunk.updates.items()
+            if belongs(tensor)
+        ]
+        results = [
+            (Slot("result", position), self.lies[tensor].complete())
+            for position, tensor in chunk.results.items()
+            if belongs(tensor)
+        ]
+        return [*updated, *results]
+
+    def _level_of(self, tensor: int) -> int:
+        return self.levels.get(tensor, 0)
+
+    def _prepare(self, programs: Sequence[ChunkProgram], summed: Sequence[int]) -> ChunkProgram:
+        wanted = [
+            (slot, place) for program in programs for slot, place in program.inputs if slot.kind in ("ready", "carry")
+        ]
+        outputs = list(dict.fromkeys(wanted))
+        program = self._program(f"{self.chunk.name}_prepare", Phase.INVARIANT, outputs, [])
+        zeros = [(Slot("sum", tensor), self.lies[tensor]) for tensor in summed]
+        return replace(program, outputs=(*program.outputs, *zeros), zeros=len(zeros))
+
+    def _weight_operators(self, sent: Sequence[int], sums: Sequence[int]) -> set[int]:
+        """Backward operators that only gradients of one Cell's weights need: they can wait."""
+        needed = self._ancestors(sent)
+        reached: dict[int, set[str]] = {}
+        operators = self.graph.operators
+        for tensor in sums:
+            path = operators[self.makers[tensor]].path
+            for number in self._ancestors([tensor]):
+                reached.setdefault(number, set()).add(path)
+        return {number for number, paths in reached.items() if number not in needed and len(paths) == 1}
+
+    def _ancestors(self, tensors: Iterable[int]) -> set[int]:
+        found: set[int] = set()
+        left = list(tensors)
+        while left:
+            tensor = left.pop()
+            number = self.makers.get(tensor)
+            if number is None or number in found or self.chunk.phases[number] is not Phase.BACKWARD:
+                continue
+            found.add(number)
+            operator = self.graph.operators[number]
+            left += operator.operands
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ one of them
+
+    def _program(
+        self,
+        name: str,
+        phase: Phase,
+        outputs: Sequence[tuple[Slot, Placement]],
+        sums: Sequence[int],
+        belongs: Callable[[int], bool] = lambda number: True,
+    ) -> ChunkProgram:
+        """The program that makes `outputs` and one addend for each of `sums`."""
+        addends = [(Slot("sum", tensor), self.lies[tensor]) for tensor in sums]
+        made = [*addends, *outputs]
+        wanted = [self._tensor(slot) for slot, _ in made]
+        entries = self._operators(wanted, phase, belongs)
+        produced = {tensor for operator, *_ in entries for tensor in operator.results}
+        read = dict.fromkeys(
+            tensor
+            for tensors in (*(operator.operands for operator, *_ in entries), wanted)
+            for tensor in tensors
+            if tensor != LITERAL and tensor not in produced
+        )
+        constants = [tensor for tensor in read if tensor in self.constants]
+        others = [tensor for tensor in read if tensor not in self.constants]
+        slots = [self._source(tensor, phase) for tensor in others]
+        inputs = {each.tensor: each for each in self.graph.inputs}
+        graph = OperatorGraph(
+            self.graph.tensors,
+            tuple(operator for operator, *_ in entries),
+            tuple(
+                inputs.get(tensor) or Input(tensor, Role.DATA, f"tensor {tensor}") for tensor in (*constants, *others)
+            ),
+            tuple(wanted),
+        )
+        values = dict(zip((each.tensor for each in self.graph.inputs), self.chunk.step.constants, strict=False))
+        step = Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
+        settles = set(produced)
+        if phase is not Phase.UPDATE:  # the update reads variables as they are kept
+            settles |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
+        plan = Plan(
+            self.plan.mesh,
+            (*(self.home[tensor] for tensor in constants), *(place for _, place in slots)),
+            tuple(place for _, place in made),
+            tuple(entry[2] for entry in entries),
+            {tensor: each for tensor, each in self.plan.settled.items() if tensor in settles},
+            alltoall=self.plan.alltoall,
+        )
+        return ChunkProgram(name, step, plan, (*addends, *slots), tuple(made), len(addends))
+
+    def _tensor(self, slot: Slot) -> int:
+        """The tensor that a slot is filled with."""
+        if slot.kind == "variable":
+            return self.chunk.updates[slot.number]
+        if slot.kind == "result":
+            return self.chunk.results[slot.number]
+        if slot.kind == "carry":
+            return -2 - slot.number  # resolved by the phase, see `_operators`
+        return slot.number
+
+    def _operators(
+        self, wanted: list[int], phase: Phase, belongs: Callable[[int], bool]
+    ) -> list[tuple[Operator, Equation, OperatorPlan]]:
+        """What has to run for `wanted`, in order."""
+        for place, tensor in enumerate(wanted):
+            if tensor < LITERAL:
+                carry = self.carries[-2 - tensor]
+                wanted[place] = carry.start if phase is Phase.INVARIANT else carry.after
+        needed = set(wanted)
+        entries: list[tuple[Operator, Equation, OperatorPlan]] = []
+        for number in reversed(range(len(self.graph.operators))):
+            operator, equation = self.graph.operators[number], self.chunk.step.equations[number]
+            planned = self.plan.operators[number]
+            positions = [
+                place
+                for place, tensor in enumerate(operator.results)
+                if tensor in needed and self._made_here(number, tensor, phase, belongs)
+            ]
+            if not positions:
+                continue
+            if operator.name in IDENTITIES:
+                if len(positions) < len(operator.results):
+                    operator, equation = part_of_identity(operator, equation, positions)
+                    planned = replace(
+                        planned,
+                        operands=tuple(planned.operands[each] for each in positions),
+                        results=tuple(planned.results[each] for each in positions),
+                    )
+            needed.update(operator.operands)
+            entries.append((operator, equation, planned))
+        return entries[::-1]
+
+    def _made_here(self, number: int, tensor: int, phase: Phase, belongs: Callable[[int], bool]) -> bool:
+        if tensor in self.assigned.invariant:
+            return True
+        return self.chunk.phases[number] is phase and belongs(number)
+
+    def _source(self, tensor: int, phase: Phase) -> tuple[Slot, Placement]:
+        """Where a program finds a tensor that it does not make."""
+        chunk = self.chunk
+        if tensor in chunk.micro_inputs:
+            return Slot("micro", tensor), self.home[tensor]
+        if tensor in self.carries:
+            return Slot("carry", tensor), self.home[tensor]
+        if tensor in chunk.arguments:
+            position = chunk.arguments[tensor]
+            once = phase in (Phase.FORWARD, Phase.BACKWARD) and not self.gather_each_time
+            if tensor in self.plan.settled and once:
+                return Slot("ready", tensor), self.lies[tensor]
+            return Slot("variable", position), self.home[tensor]
+        if tensor in chunk.received:
+            per_step = chunk.received[tensor] is Phase.UPDATE
+            return Slot("arrived" if per_step else "received", tensor), self.home[tensor]
+        if phase is Phase.UPDATE:
+            if tensor in self.afters:
+                before = self.afters[tensor].before
+                return Slot("carry", before), self.home[before]
+            if self._phase(tensor) is not Phase.UPDATE:
+                return Slot("sum", tensor), self.lies[tensor]
+            return Slot("step", tensor), self.lies[tensor]
+        return Slot("kept", tensor), self.lies[tensor]
+
+
+def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> ChunkProgram:
+    """A program that may overwrite what it gives new values of, unless programs after it read the old ones."""
+    read = {slot for slot, _ in program.inputs if slot.kind in ("sum", "carry", "variable")}
+    read_later = {slot for each in later for slot, _ in each.inputs}
+    return replace(program, donated=(read & {slot for slot, _ in program.outputs}) - read_later)

@@ -1,0 +1,1 @@
+"""Steps that run as a pipeline: planned chunk by chunk, executed by a schedule."""

@@ -1,0 +1,234 @@
+"""A step of the global view as a pipeline: its chunks, their plans and programs, and the schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import Operator, OperatorGraph, Role
+from sporax.ir.hardware import HardwareProfile
+from sporax.ir.marks import GradientMark
+from sporax.ir.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.pipeline_schedule import PipelineSchedule, Route
+from sporax.ir.placement import Placement, prime_mesh
+from sporax.ir.plan import Plan
+from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.ingest import Ingested
+from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
+from sporax.lowering.pipeline.chunk import ChunkGraph, cut
+from sporax.lowering.pipeline.micro_step import MicroStep, open_micro_loop
+from sporax.lowering.pipeline.programs import ChunkPrograms, programs_of, update_levels
+from sporax.planner.auto import auto_plan
+from sporax.planner.pipeline.check import check_schedule
+from sporax.planner.pipeline.generators import forward_only, generate
+from sporax.planner.propagation.semi_auto import semi_auto_plan
+from sporax.runtime.global_view import data_placement
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChunk:
+    """A chunk with its plan.
+
+    Attributes:
+        chunk: its graph.
+        plan: where everything lies, on the devices of its stage.
+        programs: what runs.
+    """
+
+    chunk: ChunkGraph
+    plan: Plan
+    programs: ChunkPrograms
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPipeline:
+    """A whole step.
+
+    Attributes:
+        micro: the flat step.
+        chunks: in the order of the route.
+        schedule: who does what, in which order.
+        num_levels: programs of the update per chunk.
+    """
+
+    micro: MicroStep
+    chunks: tuple[PlannedChunk, ...]
+    schedule: PipelineSchedule
+    num_levels: int
+
+
+def plan_pipeline(
+    step: Ingested,
+    whole_parameters: frozenset[str],
+    settings: PlanSettings,
+    profile: HardwareProfile,
+    own_schedule: PipelineSchedule | None = None,
+    stage_of: StageOf = stage_of_cell,
+) -> PlannedPipeline:
+    """Cut and plan a step.
+
+    Args:
+        step: the whole step.
+        whole_parameters: names of those that optimizer parallelism shall not cut.
+        settings: the user's.
+        profile: the devices' hardware.
+        own_schedule: instead of the one that the settings name.
+        stage_of: which stage and segment an operator belongs to.
+
+    Raises:
+        SporaxRuntimeError: the network, its stages or the number of micro batches do not fit a pipeline.
+    """
+    config = settings.parallel
+    micro = open_micro_loop(step)
+    _check_loop(micro, step.graph, config)
+    if not config.pipeline_interleave and own_schedule is None:
+        stage_of = _without_segments(stage_of)
+    segments = _check_stages(micro, config, stage_of)
+    schedule = own_schedule or _schedule(config, segments, micro)
+    check_schedule(schedule)
+    assigned = assign(micro, schedule.route, stage_of)
+    chunks = cut(assigned)
+    if micro.trains:
+        _check_parameters(chunks, schedule.route, config)
+    levels = update_levels(assigned, chunks)
+    num_levels = 1 + max(levels.values(), default=0)
+    # Sums and carries that another chunk reads are exported by level 0, so their readers come after it.
+    planned: list[PlannedChunk] = []
+    sent: dict[int, Placement] = {}
+    for chunk, (stage, _) in zip(chunks, schedule.route, strict=True):
+        plan = _plan(chunk, stage, sent, whole_parameters, settings, micro, profile)
+        level3 = config.enable_parallel_optimizer and config.optimizer_level == "level3"
+        programs = programs_of(chunk, plan, assigned, levels, num_levels, level3)
+        planned.append(PlannedChunk(chunk, plan, programs))
+        for program in (programs.forward, programs.backward, *programs.updates):
+            sent.update((slot.number, place) for slot, place in program.outputs if slot.kind == "sent")
+    return PlannedPipeline(micro, tuple(planned), schedule, num_levels)
+
+
+def _without_segments(stage_of: StageOf) -> StageOf:
+    """One chunk per stage: segments count only with ``pipeline_interleave``."""
+
+    def stage_alone(operator: Operator) -> tuple[int, int] | None:
+        said = stage_of(operator)
+        return None if said is None else (said[0], 0)
+
+    return stage_alone
+
+
+def stage_mesh(stage: int, config: ParallelConfig) -> DeviceMatrix:
+    """The devices of a stage: N ranks in a row, from ``stage * N`` on."""
+    size = config.num_stage_devices
+    return prime_mesh(DeviceMatrix((size,), (), tuple(range(stage * size, (stage + 1) * size))))
+
+
+def _plan(
+    chunk: ChunkGraph,
+    stage: int,
+    sent: dict[int, Placement],
+    whole_parameters: frozenset[str],
+    settings: PlanSettings,
+    micro: MicroStep,
+    profile: HardwareProfile,
+) -> Plan:
+    """The plan of a chunk. What arrives from a stage before lies as it did there; what will arrive from a later one is
+    decided by its readers."""
+    config = replace(settings.parallel, device_num=settings.parallel.num_stage_devices, pipeline_stages=1)
+    inner = replace(settings, parallel=config)
+    mesh = stage_mesh(stage, settings.parallel)
+    graph = chunk.step.graph
+    placed: dict[int, Placement] = {}
+    for tensor, argument in chunk.micro_inputs.items():
+        placed[tensor] = data_placement(graph.tensors[tensor].shape, _fed_position(micro, argument), config, mesh)
+    whole_inputs = micro.step.graph.inputs[len(micro.step.constants) :]
+    for tensor, argument in chunk.arguments.items():
+        if whole_inputs[argument].role is Role.DATA:  # read whole by every micro batch
+            placed[tensor] = Placement.replicated(graph.tensors[tensor].num_dims)
+    placed.update((tensor, sent[tensor]) for tensor in chunk.received if tensor in sent)
+    if config.parallel_mode == ParallelMode.AUTO_PARALLEL and mesh.num_devices > 1:
+        plan, _ = auto_plan(graph, mesh, inner, placed, whole_parameters, profile)
+        return plan
+    return semi_auto_plan(graph, mesh, config, placed, whole_parameters)
+
+
+def _fed_position(micro: MicroStep, argument: int) -> int:
+    """The number of an argument among those that hold data."""
+    inputs = micro.step.graph.inputs[len(micro.step.constants) :]
+    return sum(1 for each in inputs[:argument] if each.role is Role.DATA)
+
+
+# ------------------------------------------------------------------------------------------------------------- checks
+
+
+def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> PipelineSchedule:
+    stages, name = config.pipeline_stages, config.pipeline_scheduler
+    if not micro.trains:
+        return forward_only(_route(stages, segments, name), micro.num_micro)
+    if name == "zero_bubble_v" and micro.num_micro < 2 * stages:
+        raise SporaxRuntimeError(
+            f"For 'PipelineCell', 'micro_size' must be at least {2 * stages} with {stages} stages and 'zero_bubble_v', but got "
+            f"{micro.num_micro}."
+        )
+    return generate(name, stages, micro.num_micro, segments)
+
+
+def _route(stages: int, segments: int, name: str) -> Route:
+    if name == "zero_bubble_v" and segments == 2:
+        return (*((stage, 0) for stage in range(stages)), *((stage, 1) for stage in reversed(range(stages))))
+    return tuple((stage, segment) for segment in range(segments) for stage in range(stages))
+
+
+def _check_loop(micro: MicroStep, graph: OperatorGraph, config: ParallelConfig) -> None:
+    learns = any(isinstance(operator.mark, GradientMark) for operator in graph.walk())
+    if learns and not micro.looped:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must be trained with micro batches, but "
+            "the step has no PipelineCell: wrap the network with its loss, PipelineCell(net_with_loss, micro_size)."
+        )
+    if micro.looped and micro.num_micro < config.pipeline_stages:
+        raise SporaxRuntimeError(
+            f"For 'PipelineCell', 'micro_size' must not be smaller than the {config.pipeline_stages} pipeline stages, but got "
+            f"{micro.num_micro}."
+        )
+    if micro.trains and not config.loss_repeated_mean:
+        raise SporaxRuntimeError(
+            "For 'set_auto_parallel_context', 'loss_repeated_mean' must be True with several pipeline stages, but got False."
+        )
+
+
+def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -> int:
+    """The number of segments; every stage must be used, and there must be no others."""
+    stages: set[int] = set()
+    segments: set[int] = {0}
+    for operator in micro.step.graph.operators:
+        said = stage_of(operator)
+        if said is None:
+            continue
+        stage, segment = said
+        if stage >= config.pipeline_stages:
+            raise SporaxRuntimeError(
+                f"For '{operator.path}', 'pipeline_stage' must be smaller than the {config.pipeline_stages} pipeline stages, but "
+                f"got {stage}."
+            )
+        stages.add(stage)
+        segments.add(segment)
+    if len(stages) != config.pipeline_stages:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are in "
+            f"{len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
+        )
+    return 1 + max(segments)
+
+
+def _check_parameters(chunks: Sequence[ChunkGraph], route: Route, config: ParallelConfig) -> None:
+    """Every stage must have something to train."""
+    learning: set[int] = set()
+    for chunk, (stage, _) in zip(chunks, route, strict=True):
+        if any(isinstance(operator.mark, GradientMark) for operator in chunk.step.graph.operators):
+            learning.add(stage)
+    for stage in range(config.pipeline_stages):
+        if stage not in learning:
+            raise SporaxRuntimeError(
+                f"For 'pipeline_stage', every stage must have a trainable Parameter, but stage {stage} has none."
+            )

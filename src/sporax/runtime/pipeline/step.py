@@ -1,0 +1,148 @@
+"""A step of several pipeline stages, with the same surface as a step of one (`sporax.runtime.planned.PlannedStep`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+
+from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.hardware import load_profile
+from sporax.ir.plan import Plan
+from sporax.ir.plan_settings import PlanSettings
+from sporax.planner.auto import price_list
+from sporax.planner.cost.model import CostModel
+from sporax.planner.report.listeners import conduct
+from sporax.runtime import joint
+from sporax.runtime.global_view import fitting_hardware, sharding_of
+from sporax.runtime.pipeline.planning import PlannedPipeline
+from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinedStep:
+    """A planned step of several stages.
+
+    Attributes:
+        pipeline: its chunks, plans and schedule.
+        arguments: what it takes: variables that it updates, variables that it reads, data.
+        num_updated: how many variables it updates.
+        settings: what it was planned under.
+    """
+
+    pipeline: PlannedPipeline
+    arguments: tuple[Any, ...]
+    num_updated: int
+    settings: PlanSettings
+
+    @property
+    def graph(self) -> OperatorGraph:
+        """The operators of one micro batch, of all stages."""
+        return self.pipeline.micro.step.graph
+
+    @property
+    def plan(self) -> Plan:
+        """Where everything lies in the first chunk; each chunk has its own, see `pipeline`."""
+        return self.pipeline.chunks[0].plan
+
+    @property
+    def search(self) -> None:
+        """Searches are per chunk."""
+        return
+
+    @property
+    def model(self) -> CostModel:
+        """What prices operators and links of a stage."""
+        profile = load_profile(self.settings.profile or fitting_hardware(jax.default_backend()))
+        return price_list(self.settings, self.plan.mesh, profile, True)
+
+    def home(self, position: int) -> NamedSharding | None:
+        """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
+        readers = [each for each in self.pipeline.chunks if position in each.chunk.arguments.values()]
+        owners = [each for each in readers if position in each.chunk.updates]
+        if not readers:
+            return None
+        chunk = (owners or readers)[0]
+        tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
+        inputs = chunk.chunk.step.graph.inputs
+        place = next(place for each, place in zip(inputs, chunk.plan.inputs, strict=True) if each.tensor == tensor)
+        return sharding_of(place, chunk.plan.mesh)
+
+    # ----------------------------------------------------------------------------------------------------- as PlannedStep
+
+    def lower(self) -> PipelinedStep:
+        """Itself: programs of stages are lowered when they are compiled."""
+        return self
+
+    def compile(self) -> CompiledPipeline:
+        """Compile the programs of all stages."""
+        return compile_pipeline(self.pipeline)
+
+    def as_text(self) -> str:
+        """The compiled programs of all stages, one after another."""
+        return "\n\n".join(each.as_text() for each in self.compile().executables.values())
+
+    def values(self, variables: Sequence[Any]) -> list[jax.Array]:
+        """The arrays of variables."""
+        return [variable.raw for variable in variables]
+
+    def keep(self, variables: Sequence[Any], arrays: Sequence[jax.Array]) -> None:
+        """Give updated variables their new values."""
+        for variable, array in zip(variables, arrays, strict=False):
+            variable.raw = array
+
+    def bring(self, variables: Sequence[Any]) -> None:
+        """Bring variables to their stages; lazy ones are made there."""
+        for position, variable in enumerate(variables):
+            sharding = self.home(position)
+            if getattr(variable, "unmade", None) is not None:
+                variable.make_at(sharding or sharding_of_first(self))
+            elif sharding is not None:
+                variable.raw = joint.place(variable.raw, sharding)
+
+    def unrun(self) -> list[jax.Array] | None:
+        """Zeros for the results where steps are only planned; else None."""
+        if not conduct.only_plans:
+            return None
+        tensors, constants = self.graph.tensors, self.pipeline.micro.step.literal_outputs
+        return [
+            jnp.asarray(constants[position])
+            if tensor == LITERAL
+            else jnp.zeros(tensors[tensor].shape, tensors[tensor].dtype)
+            for position, tensor in enumerate(self.graph.outputs)
+        ]
+
+    def run(
+        self, executable: CompiledPipeline, variables: Sequence[jax.Array], data: Sequence[jax.Array]
+    ) -> list[jax.Array]:
+        """Run one step.
+
+        Args:
+            executable: the compiled step.
+            variables: values of the variables, the updated ones first.
+            data: the other arguments.
+        """
+        arguments = [*variables, *data]
+        updated, results = executable(arguments)
+        constants = self.pipeline.micro.step.literal_outputs
+        outputs: list[jax.Array] = []
+        for position in range(len(self.graph.outputs)):
+            if position < self.num_updated:
+                outputs.append(updated.get(position, arguments[position]))
+            elif position in results:
+                outputs.append(results[position])
+            else:
+                outputs.append(jnp.asarray(constants[position]))
+        return outputs
+
+
+def sharding_of_first(step: PipelinedStep) -> NamedSharding:
+    """For variables that no operator reads: whole on the devices of the first stage."""
+    from jax.sharding import PartitionSpec
+
+    first = next(iter(step.home(position) for position in range(len(step.arguments)) if step.home(position)))
+    return NamedSharding(first.mesh, PartitionSpec())  # type: ignore[union-attr]

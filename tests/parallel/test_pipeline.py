@@ -1,0 +1,81 @@
+"""Training in pipeline stages on eight devices of one process gives the losses of one device."""
+
+import numpy as np
+import pytest
+from pipeline_cases import ClippedStep, folded, interleaved, losses, settings, straight
+
+from sporax import context, nn
+
+
+@pytest.fixture(autouse=True)
+def graph_mode():
+    context.set_context(mode=context.GRAPH_MODE)
+
+
+def assert_as_on_one_device(places, stages, micro, schedule="1f1b", settings_=None, **options):
+    settings(1)
+    expected, one, _ = losses(places, micro, **options)
+    settings(stages, schedule, **(settings_ or {}))
+    got, many, _ = losses(places, micro, **options)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    for first, second in zip(one.get_parameters(), many.get_parameters(), strict=True):
+        np.testing.assert_allclose(second.asnumpy(), first.asnumpy(), rtol=2e-4, atol=2e-6, err_msg=first.name)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("micro", [4, 8])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+def test_tied_embedding_and_dropout(stages, micro, schedule):
+    assert_as_on_one_device(straight(stages), stages, micro, schedule)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_interleaved_segments(stages):
+    assert_as_on_one_device(interleaved(stages, 2), stages, 4, settings_={"interleave": True, "pipeline_segments": 2})
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_zero_bubble_v(stages):
+    assert_as_on_one_device(folded(stages), stages, 8, "zero_bubble_v")
+
+
+def test_clip_by_global_norm_crosses_stages():
+    assert_as_on_one_device(straight(2), 2, 4, step_class=ClippedStep)
+
+
+def test_dynamic_loss_scale():
+    def make(cell, optimizer):
+        manager = nn.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
+        return nn.TrainOneStepWithLossScaleCell(cell, optimizer, manager)
+
+    assert_as_on_one_device(straight(2), 2, 4, make=make, optimizer=nn.SGD)
+
+
+def test_batch_norm_statistics():
+    assert_as_on_one_device(straight(2), 2, 4, norm=True, optimizer=nn.SGD)
+
+
+def test_recompute():
+    assert_as_on_one_device(straight(2, 2), 2, 4, recompute=True)
+
+
+def test_stages_sharded_inside():
+    assert_as_on_one_device(straight(2), 2, 4, sharded=True)
+
+
+@pytest.mark.parametrize("level", ["level1", "level2", "level3"])
+def test_optimizer_parallel(level):
+    more = {
+        "enable_parallel_optimizer": True,
+        "parallel_optimizer_config": {"parallel_optimizer_threshold": 0, "optimizer_level": level},
+    }
+    assert_as_on_one_device(straight(2), 2, 4, settings_=more)
+
+
+@pytest.mark.parametrize("search", ["recursive_programming", "dynamic_programming", "sharding_propagation"])
+def test_automatic_strategies_inside_stages(search):
+    assert_as_on_one_device(straight(2), 2, 4, settings_={"mode": "auto_parallel", "search_mode": search})
+
+
+def test_one_device_per_stage():
+    assert_as_on_one_device(straight(2), 2, 4, settings_={"devices": 2})
