@@ -134,7 +134,7 @@ class _Maker:
         self.lies = dict(self.home)
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
             self.lies.update(zip(operator.results, planned.results, strict=True))
-        self.lies.update({tensor: each.placement for tensor, each in plan.settled.items() if tensor in self.lies})
+        self.lies.update({tensor: each.placement for tensor, each in plan.reshardings.items() if tensor in self.lies})
         self.carries = {each.before: each for each in chunk.carries}
         self.afters = {each.after: each for each in chunk.carries}
         self.constants = {each.tensor for each in graph.inputs[: len(chunk.step.constants)]}
@@ -324,7 +324,7 @@ class _Maker:
             (*(self.home[tensor] for tensor in constants), *(place for _, place in slots)),
             tuple(place for _, place in made),
             tuple(entry[2] for entry in entries),
-            {tensor: each for tensor, each in self.plan.settled.items() if tensor in settles},
+            {tensor: each for tensor, each in self.plan.reshardings.items() if tensor in settles},
             alltoall=self.plan.alltoall,
         )
         return ChunkProgram(name, step, plan, (*addends, *slots), tuple(made), len(addends))
@@ -386,7 +386,7 @@ class _Maker:
         if tensor in chunk.arguments:
             position = chunk.arguments[tensor]
             once = phase in (Phase.FORWARD, Phase.BACKWARD) and not self.gather_each_time
-            if tensor in self.plan.settled and once:
+            if tensor in self.plan.reshardings and once:
                 return Slot("ready", tensor), self.lies[tensor]
             return Slot("variable", position), self.home[tensor]
         if tensor in chunk.received:

@@ -16,7 +16,7 @@ from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.planner.auto import price_list
 from sporax.planner.cost.model import CostModel
-from sporax.planner.report.listeners import conduct
+from sporax.planner.report.listeners import step_execution
 from sporax.runtime import joint
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 from sporax.runtime.pipeline.planning import PlannedPipeline
@@ -106,7 +106,7 @@ class PipelinedStep:
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results where steps are only planned; else None."""
-        if not conduct.only_plans:
+        if not step_execution.plan_only:
             return None
         tensors, constants = self.graph.tensors, self.pipeline.micro.step.literal_outputs
         return [
