@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types contracts docs check bench clean
+.PHONY: help demo test quick soak lint types contracts docs check bench clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,10 +21,14 @@ demo: $(BIN)/.ready ## Train two networks on one device and cut over eight, show
 	$(BIN)/sporax run --local_devices 8 examples/01-train-digits/train.py
 
 test: $(BIN)/.ready ## Run all tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not soak"
 
 quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not soak"
+
+soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
+	$(BIN)/python tools/soak.py --cases 600
+	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
 
 lint: $(BIN)/.ready ## Style and formatting
 	$(BIN)/ruff check .
@@ -40,6 +44,7 @@ docs: $(BIN)/.ready ## Write the generated pages of docs/
 	$(BIN)/python tools/make_operator_docs.py
 	$(BIN)/python tools/make_api_docs.py
 	$(BIN)/python tools/make_coverage_docs.py
+	$(BIN)/python tools/make_type_stubs.py
 
 check: lint types contracts test ## Everything a change must pass
 

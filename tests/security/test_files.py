@@ -176,6 +176,16 @@ def test_checkpoints_are_refused_by_file(tmp_path, case):
     assert len(str(refused.value)) < 1000
 
 
+def loaded_or_refused(path):
+    """What a file holds, or None where it is refused by its name."""
+    try:
+        return ms.load_checkpoint(str(path))
+    except ValueError as error:
+        if path.name not in str(error):
+            raise
+        return None
+
+
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("kind", ["ckpt", "safetensors"])
 def test_a_changed_byte_anywhere_is_refused_or_changes_nothing(tmp_path, kind, seed):
@@ -189,11 +199,9 @@ def test_a_changed_byte_anywhere_is_refused_or_changes_nothing(tmp_path, kind, s
     path.write_bytes(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            found = ms.load_checkpoint(str(path))
-        except ValueError as refused:
-            assert path.name in str(refused)
-            return
+        found = loaded_or_refused(path)
+    if found is None:
+        return
     assert {name: each.asnumpy().tolist() for name, each in found.items()} == {
         "weight": FLOATS.tolist(),
         "bias": FLOATS[0].tolist(),
