@@ -6,10 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick soak lint types contracts docs check bench clean
+.PHONY: help demo test test-cluster quick soak lint types contracts docs check bench clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(BIN)/.ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -29,6 +29,12 @@ quick: $(BIN)/.ready ## Run the tests that take no more than a few seconds
 soak: $(BIN)/.ready ## Minutes of kills, changed files and eight devices against one, from a seed
 	$(BIN)/python tools/soak.py --cases 600
 	$(BIN)/python -m pytest -n 0 -m soak || test $$? -eq 5  # 5: no test has this mark
+
+CONTROL_PLANE ?= $(HOME)/.cache/sporax/control-plane
+
+test-cluster: $(BIN)/.ready ## Build a Kubernetes control plane (once, 10 minutes) and run the operator's tests on it (root)
+	tools/build_control_plane.sh $(CONTROL_PLANE)
+	SPORAX_KUBE_ASSETS=$(CONTROL_PLANE)/bin $(BIN)/python -m pytest -n 0 -m cluster tests/k8s
 
 lint: $(BIN)/.ready ## Style and formatting
 	$(BIN)/ruff check .

@@ -45,6 +45,7 @@ _MODULES = {
     "sporax.parallel": """
         ParallelMode set_auto_parallel_context get_auto_parallel_context reset_auto_parallel_context Layout
         set_algo_parameters get_algo_parameters reset_algo_parameters set_op_strategy_config shard
+        sync_pipeline_shared_parameters
     """,
     "sporax.train": """
         Model data_sink build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager

@@ -71,6 +71,7 @@ from sporax.context._search import set_algo_parameters as set_algo_parameters
 from sporax.ir.parallel_config import ParallelMode as ParallelMode
 from sporax.ops._core.shard import shard as shard
 from sporax.parallel._layout import Layout as Layout
+from sporax.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
 from sporax.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config
 from sporax.runtime.plain import plan as plan
 from sporax.train._apply import load_param_into_net as load_param_into_net

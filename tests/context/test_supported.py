@@ -55,7 +55,6 @@ X = np.ones((1, 2), np.float32)
     ("switch", "words"),
     [
         (lambda: context.set_auto_parallel_context(pipeline_stages=2, device_num=8), "pipeline_stages=2"),
-        (lambda: context.set_ps_context(enable_ps=True), "enable_ps=True is not offered yet"),
         (lambda: context.set_context(memory_offload="ON"), "memory_offload='ON' is not offered yet"),
     ],
 )

@@ -1,10 +1,16 @@
 """Training in pipeline stages on eight devices of one process gives the losses of one device."""
 
+import json
+
 import numpy as np
 import pytest
-from pipeline_cases import ClippedStep, folded, interleaved, losses, settings, straight
+from pipeline_cases import IDS, LABELS, ClippedStep, folded, interleaved, losses, settings, straight
 
-from sporax import context, nn
+from sporax import Tensor, context, nn
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.pipeline_schedule import PipelineSchedule
+from sporax.planner.pipeline.generators import generate
+from sporax.planner.pipeline.timeline import chrome_trace, times_of
 
 
 @pytest.fixture(autouse=True)
@@ -79,3 +85,51 @@ def test_automatic_strategies_inside_stages(search):
 
 def test_one_device_per_stage():
     assert_as_on_one_device(straight(2), 2, 4, settings_={"devices": 2})
+
+
+def test_stages_chosen_by_the_planner():
+    assert_as_on_one_device(straight(1, 4), 2, 4, settings_={"auto_pipeline": True})
+
+
+def test_a_schedule_of_ones_own():
+    own = PipelineSchedule.from_text("F0 F1 B0 F2 F3 B1 B2 B3\nF0 F1 B0 B1 F2 I2 F3 I3 W2 W3", "own")
+    assert_as_on_one_device(straight(2), 2, 4, settings_={"pipeline_schedule": own})
+
+
+def test_zero_bubble_h1():
+    own = generate("zero_bubble_h1", 2, 4)
+    assert_as_on_one_device(straight(2, 2), 2, 4, settings_={"pipeline_schedule": own})
+
+
+def test_a_schedule_that_does_not_fit():
+    settings(2, pipeline_schedule=generate("1f1b", 2, 8))
+    with pytest.raises(SporaxRuntimeError, match=r"must be for .*\(2, 2, 4\), but '1f1b' is for \(2, 2, 8\)"):
+        losses(straight(2), 4, steps=1)
+
+
+def test_a_stage_keeps_its_weights_on_its_own_devices():
+    settings(2)
+    _, net, _ = losses(straight(2), 4, steps=1)
+    assert {device.id for device in net.blocks[0].fc.weight.array.devices()} == {0, 1, 2, 3}
+    assert {device.id for device in net.blocks[1].fc.weight.array.devices()} == {4, 5, 6, 7}
+
+
+def test_tables_timelines_and_measured_times(tmp_path):
+    settings(2)
+    _, _, step = losses(straight(2), 4, steps=1)
+    planned = step.program.plan(Tensor(IDS), Tensor(LABELS))
+    assert "Pipeline of 2 stages, 4 micro batches, schedule 1f1b" in str(planned.summary())
+    planned.report(tmp_path / "page.html")
+    assert "<svg" in (tmp_path / "page.html").read_text()
+    executable = planned.compile()
+    arguments = [*planned.values([*variables_of(step)]), Tensor(IDS).array, Tensor(LABELS).array]
+    _, times = executable.timed(arguments)
+    outcome = planned.replayed(times)
+    assert outcome.seconds > 0
+    trace = json.loads(chrome_trace([("simulated", times_of(planned.simulate())), ("measured", times)]))
+    assert len([event for event in trace["traceEvents"] if event["ph"] == "X"]) >= 2 * 16
+
+
+def variables_of(step):
+    (variant,) = (each for variants in step.program._variants.values() for each in variants if each.planned)
+    return [*variant.written, *variant.read]

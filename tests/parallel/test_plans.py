@@ -51,7 +51,7 @@ def test_an_operator_is_explained_by_its_path():
     planned = plan_of(Net(), X)
     (told,) = planned.explain("Net.matmul")
     assert told.chosen.assignment == planned.plan.operators[told.operator].assignment
-    assert "beside the chosen one" in str(planned.explain("matmul"))
+    assert "compared with the chosen one" in str(planned.explain("matmul"))
     assert planned.diff(planned) == ""
 
 

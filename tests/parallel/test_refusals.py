@@ -75,7 +75,7 @@ def plan(strategies=None, **settings):
         ({"product": ((3, 1), (1, 1))}, rf"{PRODUCT}.*power of 2 on 8 devices, but got 3"),
         ({"product": ((1, 1), (1, 16))}, rf"{PRODUCT}.*dimension 1 of tensor 1 has size 24.*but got 16"),
         ({"product": ((2, 4), (4, 2))}, rf"{PRODUCT}.*divide the 8 devices.*2 x 4 x 2 = 16"),
-        ({"product": ((2, 4), (2, 1))}, rf"{PRODUCT}.*dimension 0 of tensor 1 is cut into 2 and another into 4"),
+        ({"product": ((2, 4), (2, 1))}, rf"{PRODUCT}.*dimension 0 of tensor 1 is sharded into 2 and another into 4"),
         ({"softmax": ((1, 8),)}, r"block\.softmax \(Softmax\)'.*dimension 1 of tensor 0 must stay whole.*got 8"),
         ({"relu": (((8, 1),), ((8, 1),))}, r"block\.relu \(ReLU\)'.*'out_strategy' must be left out.*\(\(8, 1\),\)"),
         (
@@ -84,7 +84,7 @@ def plan(strategies=None, **settings):
         ),
         (
             {"product": ((1, 8), (8, 1)), "again": ((1, 1), (1, 8))},
-            r"block\.again \(MatMul\)'.*'.*block\.weight' has multiple users.*block\.product \(MatMul\)' cuts it",
+            r"block\.again \(MatMul\)'.*'.*block\.weight' has multiple users.*block\.product \(MatMul\)' shards it",
         ),
         (
             {"product": (SMALL("a", "None"), SMALL("None", "b"))},
@@ -95,7 +95,10 @@ def plan(strategies=None, **settings):
             rf"{PRODUCT}.*one device matrix, but got \(2, 4\) and \(4, 2\)",
         ),
         ({"product": (GRID("a", "b"), (4, 1))}, rf"{PRODUCT}.*Layouts alone or of tuples alone"),
-        ({"product": (GRID("a", "b"), GRID("None", "None"))}, rf"{PRODUCT}.*dimension 0 of tensor 1 is cut into 1 .*4"),
+        (
+            {"product": (GRID("a", "b"), GRID("None", "None"))},
+            rf"{PRODUCT}.*dimension 0 of tensor 1 is sharded into 1 .*4",
+        ),
     ],
 )
 def test_strategies(strategies, words):
@@ -114,9 +117,9 @@ def test_strategies(strategies, words):
         ),
         (((1, 16), (16,)), "dimension 1 of tensor 0 has size 24.*but got 16"),
         (((3, 1), (1,)), "power of 2 on 8 devices, but got 3"),
-        (((2, 4), (8,)), r"one dimension at most, but the entry of input 0 cuts 2: \(2, 4\)"),
+        (((2, 4), (8,)), r"one dimension at most, but the entry of input 0 shards 2: \(2, 4\)"),
         (((8, 1), (4,)), "one number of slices, but got 4 and 8"),
-        (((1, 1), (8,)), r"most dimensions \(2\) must be cut if any is, but only inputs \[1\]"),
+        (((1, 1), (8,)), r"most dimensions \(2\) must be sharded if any is, but only inputs \[1\]"),
         ((SMALL("a", "None"), SMALL("a")), r"8 devices, but got \[a=2, b=2\]"),
         ((GRID("a", "None"),), "each of the 2 inputs, but got 1"),
         ((GRID("a"), GRID("a")), r"a number for each dimension of its shape \(16, 24\)"),

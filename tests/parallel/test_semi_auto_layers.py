@@ -202,7 +202,9 @@ def test_the_message_names_the_primitive_in_its_layer():
     semi_auto()
     layer = nn.Dense(16, 32)
     layer.matmul.shard(((2, 4), (2, 1)))
-    with pytest.raises(SporaxRuntimeError, match=r"For 'Dense.matmul \(MatMul\)'.*is cut into 1 and another into 4"):
+    with pytest.raises(
+        SporaxRuntimeError, match=r"For 'Dense.matmul \(MatMul\)'.*is sharded into 1 and another into 4"
+    ):
         layer(Tensor(floats(8, 16)))
 
 

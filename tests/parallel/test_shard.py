@@ -106,7 +106,7 @@ def test_unknown_parameters_are_left_out():
 @pytest.mark.parametrize(
     ("strategy", "words"),
     [
-        (((3, 1),), "the cut of dimension 0 of tensor 0 must be a power of 2 on 8 devices, but got 3"),
+        (((3, 1),), "the number of slices of dimension 0 of tensor 0 must be a power of 2 on 8 devices, but got 3"),
         (((8,),), r"tensor 0 must have 2 numbers for its shape \(8, 16\), but got \(8,\)"),
         (((1, 1), (1, 1)), "one entry for each of the 1 Tensors, but got 2"),
         (((8, 2),), r"must divide the 8 devices, but \(8, 2\) makes 16"),

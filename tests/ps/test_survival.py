@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 import pytest
 
-from sporax.ps.local import BackgroundCluster, background
+from sporax.launch.ps_cluster import BackgroundCluster, background
 from sporax.ps.messages import OptimizerSpec, VariableSpec
 from sporax.ps.store import Dense, Store
 

@@ -67,7 +67,7 @@ def test_summaries_say_how_the_plan_was_found(mode, proven):
     assert told.search is not None
     assert (told.search.method, told.search.optimal) == (mode, proven)
     assert told.search.predicted_seconds == planned.search.cost_seconds
-    assert "(this one is optimal)" in str(told) if proven else "none" in str(told)
+    assert "(this plan is optimal)" in str(told) if proven else "none" in str(told)
     value = json.loads(told.to_json())["search"]
     assert (value["bound_seconds"] is not None) == proven
     assert value["search_seconds"] > 0
@@ -203,7 +203,7 @@ def test_a_saved_plan_is_taken_as_it_is():
 @pytest.mark.parametrize("devices", [1, 3, 6])
 def test_any_number_of_devices_can_be_asked_about(devices, tmp_path):
     planned = sporax.plan(train_step, PARAMS, BATCH, devices=devices, hardware="h100", carry={0: 0})
-    assert f"Plan for {'one device: nothing is cut' if devices == 1 else f'{devices} devices'}" in str(
+    assert f"Plan for {'one device: nothing is sharded' if devices == 1 else f'{devices} devices'}" in str(
         planned.summary()
     )
     assert any(each.chosen for told in planned.explain("#0") for each in told.alternatives)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from sporax import nn
+from sporax import context, nn
 from sporax.amp._precision import auto_mixed_precision
 from sporax.amp._scalers import DynamicLossScaleManager, LossScaleManager
 from sporax.common import dtype as dtypes
@@ -53,13 +53,31 @@ def build_train_network(
     if loss_fn is not None:
         in_half = _effective_level(level, kwargs) in ("O2", "O3", "auto")
         network = _InFloat32(network, loss_fn) if in_half else nn.WithLossCell(network, loss_fn)
+    divisor = _gradient_divisor(network)
     manager = kwargs.get("loss_scale_manager", DynamicLossScaleManager() if level == "O2" else None)
     if manager is None:
-        return nn.TrainOneStepCell(network, optimizer).set_train()
+        return nn.TrainOneStepCell(network, optimizer, 1.0 / divisor).set_train()
     update = manager.get_update_cell()
     if update is None:
-        return nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale()).set_train()
-    return nn.TrainOneStepWithLossScaleCell(network, optimizer, update).set_train()
+        return nn.TrainOneStepCell(network, optimizer, manager.get_loss_scale() / divisor).set_train()
+    step = nn.TrainOneStepWithLossScaleCell(network, optimizer, update)
+    step.sens = 1.0 / divisor
+    return step.set_train()
+
+
+def _gradient_divisor(network: Cell) -> int:
+    """By what gradients are divided: the number of micro batches, where they are summed by a pipeline or `GradAccumulation`.
+
+    The loss stays the sum over the micro batches.
+    """
+    cells = [cell for _, cell in network.cells_and_names()]
+    stages = [cell.get_pipeline_stages() for cell in cells if hasattr(cell, "get_pipeline_stages")]
+    piped = max([context.snapshot().pipeline_stages, *stages]) > 1
+    for cell in cells:
+        size = getattr(cell, "micro_size", None)
+        if isinstance(size, int) and (piped or getattr(cell, "divides_gradients", False)):
+            return size
+    return 1
 
 
 class _InFloat32(nn.WithLossCell):

@@ -29,6 +29,7 @@ from sporax.ir.parallel_config import (
     ParallelConfig,
     ParallelMode,
 )
+from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.runtime import distributed, state
 
 _SET = "set_auto_parallel_context"
@@ -263,6 +264,7 @@ _SETTERS: dict[str, Setter] = {
     "pipeline_stages": _plain("pipeline_stages", number(1)),
     "pipeline_segments": _plain("pipeline_segments", number(1)),
     "pipeline_config": _on_config(set_pipeline_config),
+    "pipeline_schedule": _plain("pipeline_schedule", kind(PipelineSchedule, type(None))),
     "comm_fusion": _on_config(set_comm_fusion),
     "all_reduce_fusion_config": _plain("all_reduce_fusion_config", check_positions),
     "all_reduce_fusion_sizes": _plain("all_reduce_fusion_sizes", check_sizes),

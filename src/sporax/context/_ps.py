@@ -7,7 +7,7 @@ from typing import Any
 
 from sporax.context._settings import Settings, kind, read, stored
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ir.placement_config import PsConfig
+from sporax.ir.placement_config import DURABILITIES, PsConfig
 
 _SET = "set_ps_context"
 ROLES = ("MS_WORKER", "MS_PSERVER", "MS_SERVER", "MS_SCHED", "MS_NOT_PS")
@@ -96,7 +96,7 @@ _CHECKS = {
     "server_password": kind(str),
     "config_file_path": kind(str),
     "staleness": _staleness,
-    "durability": _member("memory", "process", "disk", "replica"),
+    "durability": _member(*DURABILITIES),
 }
 _PASSWORDS = ("client_password", "server_password")
 

@@ -54,7 +54,7 @@ class Layout:
         used = [axis for axes in self.cuts for axis in axes]
         if any(axis not in range(self.device_matrix.num_axes) for axis in used) or len(set(used)) != len(used):
             raise SporaxValueError(
-                f"For 'Layout', every axis of the matrix {self.device_matrix} may cut one dimension, but got {self.cuts}."
+                f"For 'Layout', every axis of the matrix {self.device_matrix} may shard one dimension, but got {self.cuts}."
             )
         virtual = self.device_matrix.num_axes - 1
         if self.device_matrix.interleaved and any(virtual in axes[:-1] for axes in self.cuts):
@@ -79,7 +79,7 @@ class Layout:
     def from_split(
         cls, split: Sequence[int], num_devices: int, *, ranks: range | tuple[int, ...] = (), repeat_left: bool = False
     ) -> Layout:
-        """The layout of a tensor cut into `split` slices per dimension by one axis each.
+        """The layout of a tensor sharded into `split` slices per dimension by one axis each.
 
         Devices that are left over repeat the computation, along an extra axis at the right of the matrix, or at the left.
 
@@ -102,7 +102,7 @@ class Layout:
 
     @property
     def tensor_map(self) -> TensorMap:
-        """MindSpore's tensor map: a number per dimension, or a tuple where several axes cut it."""
+        """MindSpore's tensor map: a number per dimension, or a tuple where several axes shard it."""
         last = self.device_matrix.num_axes - 1
         dims = (tuple(last - axis for axis in axes) for axes in self.cuts)
         return tuple(dim if len(dim) > 1 else dim[0] if dim else -1 for dim in dims)
@@ -116,7 +116,7 @@ class Layout:
 
     @property
     def repeated_axes(self) -> tuple[int, ...]:
-        """Axes that cut nothing: ranks along them hold the same slice."""
+        """Axes that shard nothing: ranks along them hold the same slice."""
         used = {axis for axes in self.cuts for axis in axes}
         return tuple(axis for axis in self.device_matrix.device_axes if axis not in used)
 
@@ -129,7 +129,7 @@ class Layout:
         """Shape of what one rank holds of a tensor of `shape`.
 
         Raises:
-            SporaxValueError: another number of dimensions, or a dimension that cannot be cut evenly.
+            SporaxValueError: another number of dimensions, or a dimension that cannot be sharded evenly.
         """
         if len(shape) != len(self.cuts):
             raise SporaxValueError(
@@ -234,7 +234,7 @@ class Layout:
         return layout
 
     def cut_further(self, dim: int, axes: Sequence[int]) -> Layout:
-        """Every slice cut again along `dim`, by axes that repeat so far; the new cut is the inner one.
+        """Every slice sharded again along `dim`, by axes that repeat so far; the new sharding is the inner one.
 
         Raises:
             SporaxValueError: an axis is in use already.
@@ -290,15 +290,15 @@ class Layout:
 
 @runtime_checkable
 class HasLayout(Protocol):
-    """What may stand where a cut is asked for: MindSpore's Layout, called with a tensor map."""
+    """What may stand where a sharding is asked for: MindSpore's Layout, called with a tensor map."""
 
     def __layout__(self) -> Layout:
-        """The cut as a value."""
+        """The sharding as a value."""
         ...
 
 
 def common_matrix(first: Layout, second: Layout) -> tuple[Layout, Layout] | None:
-    """Both layouts on one matrix that refines both, so that their cuts can be compared axis by axis; None if there is none.
+    """Both layouts on one matrix that refines both, so that their shardings can be compared axis by axis; None if there is none.
 
     Axes of size 1 are dropped. Both must have the same ranks in the same order.
     """
@@ -310,7 +310,7 @@ def common_matrix(first: Layout, second: Layout) -> tuple[Layout, Layout] | None
 
 
 def _runs(layout: Layout) -> list[list[int]]:
-    """Neighbouring axes that cut one dimension side by side, or cut nothing at all: each run acts like one axis."""
+    """Neighbouring axes that shard one dimension side by side, or shard nothing at all: each run acts like one axis."""
     matrix = layout.device_matrix
     axes = [axis for axis in matrix.device_axes if matrix.shape[axis] > 1]
     cuts = [[axis for axis in dim if axis in axes] for dim in layout.cuts]

@@ -84,7 +84,7 @@ class GradientMark:
 
     Attributes:
         parameters: names, one per tensor.
-        fusion: the parameters' `comm_fusion`; gradients of one number above 0 travel together.
+        fusion: the parameters' `comm_fusion`; gradients of one number above 0 are fused.
     """
 
     parameters: tuple[str, ...]
@@ -125,7 +125,7 @@ class LossMark:
 
 @dataclass(frozen=True, slots=True)
 class WeightMark:
-    """A parameter that is brought to its operators anew, for the backward pass.
+    """A parameter that is gathered again for the backward pass.
 
     The first tensor is the parameter as it is kept, the second one a cotangent that must be there before.
 

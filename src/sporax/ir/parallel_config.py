@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sporax.ir.layout import Layout
+from sporax.ir.pipeline_schedule import PipelineSchedule
 
 
 class ParallelMode:
@@ -38,7 +39,7 @@ MAX_RANKS = 4096
 DEFAULT_FUSION_MEGABYTES = 64
 
 DatasetStrategy = str | tuple[tuple[int, ...], ...] | tuple[Layout, ...]
-"""How input data arrives: ``"data_parallel"``, ``"full_batch"``, or cuts of each input."""
+"""How input data arrives: ``"data_parallel"``, ``"full_batch"``, or shardings of each input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class ParallelConfig:
     pipeline_scheduler: str = "1f1b"
     pipeline_result_broadcast: bool = False
     auto_pipeline: bool = False
+    pipeline_schedule: PipelineSchedule | None = None
     # Communication.
     comm_fusion: CommFusion = field(default_factory=CommFusion)
     all_reduce_fusion_config: tuple[int, ...] = ()
@@ -150,7 +152,7 @@ class ParallelConfig:
 
     @property
     def sharding_propagation(self) -> bool:
-        """Whether the search propagates the cuts that the user gave."""
+        """Whether the search propagates the shardings that the user gave."""
         return self.search_mode == "sharding_propagation"
 
     @property

@@ -101,7 +101,7 @@ class Placement:
         return cls(layout.on_shape(mesh.shape).cuts)
 
     def to_layout(self, mesh: DeviceMatrix) -> Layout:
-        """The cuts as a Layout on `mesh`.
+        """The shardings as a Layout on `mesh`.
 
         Raises:
             SporaxValueError: the tensor is partial, which a Layout cannot say.
@@ -114,7 +114,7 @@ class Placement:
 
     @property
     def used(self) -> frozenset[int]:
-        """The axes that cut the tensor or along which it is partial; along all others it is repeated."""
+        """The axes that shard the tensor or along which it is partial; along all others it is repeated."""
         return frozenset(itertools.chain(*self.dims, self.partial))
 
     @property
@@ -131,7 +131,7 @@ class Placement:
         return tuple(num_parts(mesh, axes) for axes in self.dims)
 
     def fits(self, shape: Sequence[int], mesh: DeviceMatrix) -> bool:
-        """Whether a tensor of `shape` has that many dimensions and each can be cut evenly."""
+        """Whether a tensor of `shape` has that many dimensions and each can be sharded evenly."""
         return len(shape) == len(self.dims) and all(
             size % parts == 0 for size, parts in zip(shape, self.parts(mesh), strict=True)
         )
@@ -140,7 +140,7 @@ class Placement:
         """Shape of what one rank holds of a tensor of `shape`.
 
         Raises:
-            SporaxValueError: a dimension cannot be cut evenly.
+            SporaxValueError: a dimension cannot be sharded evenly.
         """
         if not self.fits(shape, mesh):
             raise SporaxValueError(

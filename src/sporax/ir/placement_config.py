@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+DURABILITIES = ("memory", "process", "disk", "replica")
+"""What an acknowledged update survives: nothing, the server's process, power loss, the loss of one server's machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class PsConfig:

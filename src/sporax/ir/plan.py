@@ -30,13 +30,13 @@ VERSION = 1
 class Resharding:
     """Where a tensor is brought as soon as it is there, for all who read it.
 
-    Attributes:
-        placement: where.
-        reason: why, for people: ``"result of MatMul"``, ``"gradient of fc.weight"``.
-        in_float32: combine parts in float32.
-        fusion: gradients with the same number above 0 are combined in one collective, with 0 each has its own; None: nobody
-            cares, and the compiler may combine what it likes.
-        scale: the value is multiplied by it afterwards.
+        Attributes:
+            placement: where.
+            reason: why, for people: ``"result of MatMul"``, ``"gradient of fc.weight"``.
+            in_float32: combine parts in float32.
+            fusion: gradients with the same number above 0 are combined in one collective, with 0 each has its own; None: nothing
+    was said, and the compiler may combine collectives.
+            scale: the value is multiplied by it afterwards.
     """
 
     placement: Placement
@@ -48,10 +48,10 @@ class Resharding:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPlan:
-    """How one operator is cut.
+    """How one operator is sharded.
 
     Attributes:
-        assignment: for each factor of the operator's rule the mesh axes that cut it.
+        assignment: for each factor of the operator's rule the mesh axes that shard it.
         operands: where each operand must lie; a scalar's placement has no dimensions.
         results: where the results then lie.
         bodies: plans of the bodies of control flow.
@@ -65,14 +65,14 @@ class OperatorPlan:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
-    """How a step is cut.
+    """How a step is sharded.
 
     Attributes:
         mesh: the devices; its axes have prime sizes.
         inputs, outputs: where the step's arguments lie and where its results shall lie.
         operators: one entry per operator of the graph.
         settled: by number of the tensor.
-        notes: what people should know: operators that could not be cut, and why.
+        notes: what people should know: operators that could not be sharded, and why.
         alltoall: whether tensors may be moved by all-to-all and permute.
         graph: fingerprint of the graph it was made for.
     """
@@ -88,13 +88,13 @@ class Plan:
 
     def __str__(self) -> str:
         cut = sum(any(operator.assignment) for operator in self.operators)
-        return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators cut)"
+        return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators sharded)"
 
     __repr__ = __str__
 
     @property
     def fusion_is_free(self) -> bool:
-        """Whether the compiler may combine all-reduces: nobody has said which gradients travel together."""
+        """Whether the compiler may combine all-reduces: nothing was said about fusion."""
         return all(resharding.fusion is None for resharding in self.reshardings.values())
 
     def to_json(self) -> str:
@@ -216,7 +216,7 @@ def _made(kind: Callable[..., T], *values: Any) -> T:
 
 
 def _placement_value(placement: Placement) -> list[Any]:
-    """``[dims]``, or ``[dims, partial, reduction]`` for a tensor in parts."""
+    """``[dims]``, or ``[dims, partial, reduction]`` for a partial tensor."""
     return [placement.dims, placement.partial, placement.reduction] if placement.partial else [placement.dims]
 
 

@@ -13,6 +13,9 @@ from sporax.ir.units import parse_bytes
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
 DEVICES = "SPORAX_PLAN_DEVICES"
 """How many devices a plan is for, whatever the script says: set by ``sporax plan --devices``."""
+SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
+"""Of pipelines: a schedule (or `all`) to compare with; `auto` to have the stages chosen."""
+
 SEMI_AUTO = "semi_auto"
 SYMBOLIC = "symbolic"
 """Stands in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
@@ -54,7 +57,8 @@ class PlanSettings:
         """The settings with what the environment says instead, so that plans can be tried without touching a script.
 
         ``SPORAX_HARDWARE`` is a profile or ``"symbolic"``, ``SPORAX_PLAN_MODE`` is one of `PLAN_MODES`, and
-        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``.
+        ``SPORAX_PLAN_MEMORY`` the memory of one device, ``"80GB"``; ``SPORAX_PLAN_STAGES=auto`` switches on
+        ``auto_pipeline``.
 
         Raises:
             SporaxValueError: an unknown mode, or a size that cannot be read.
@@ -73,5 +77,7 @@ class PlanSettings:
             )
         if environ.get(DEVICES):
             parallel = replace(parallel, device_num=int(environ[DEVICES]))
+        if environ.get(STAGES) == "auto":
+            parallel = replace(parallel, auto_pipeline=True)
         hardware = environ.get(HARDWARE, self.hardware)
         return replace(self, parallel=parallel, cost=cost, hardware=hardware)

@@ -12,10 +12,10 @@ class SearchConfig:
     """Settings of the search. Field names are the keys of `set_algo_parameters`, the last one not in MindSpore.
 
     Attributes:
-        fully_use_devices: consider only cuts that use all devices, or one.
-        elementwise_op_strategy_follow: element-wise operators take the cut of their producer.
+        fully_use_devices: consider only shardings that use all devices, or one.
+        elementwise_op_strategy_follow: element-wise operators take the sharding of their producer.
         tensor_slice_align_enable, tensor_slice_align_size: the last two dims of MatMul slices must be multiples of the size.
-        enable_algo_approxi, algo_approxi_epsilon: dynamic programming may stop at a plan dearer than the best by this share.
+        enable_algo_approxi, algo_approxi_epsilon: dynamic programming may stop at a plan that costs this share more.
         recursive_keeps_strategies: recursive programming keeps the user's strategies; MindSpore's decides for itself.
     """
 

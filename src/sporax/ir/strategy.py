@@ -20,7 +20,7 @@ class Strategy:
         >>> Strategy(((2, 4), (4, 2))).check("MatMul", ((64, 32), (32, 16)), num_devices=16)
         >>> Strategy(((3, 1),)).check("ReLU", ((8, 8),), num_devices=8)
         Traceback (most recent call last):
-        sporax.ir.errors.SporaxRuntimeError: For 'ReLU', the cut of dimension 0 of tensor 0 must be a power of 2 on 8 devices, …
+        sporax.ir.errors.SporaxRuntimeError: For 'ReLU', the number of slices of dimension 0 of tensor 0 must …
     """
 
     cuts: tuple[tuple[int, ...], ...]
@@ -37,8 +37,8 @@ class Strategy:
             num_devices: devices of one pipeline stage.
 
         Raises:
-            SporaxRuntimeError: another number of tensors or dimensions, a cut below 1, one that is no power of 2 on
-                2^n devices, one that does not divide its dimension, or a tensor cut into more slices than devices divide.
+            SporaxRuntimeError: another number of tensors or dimensions, a sharding below 1, one that is no power of 2 on
+                2^n devices, one that does not divide its dimension, or a tensor sharded into more slices than devices divide.
         """
         if len(self.cuts) != len(shapes):
             raise SporaxRuntimeError(
@@ -67,7 +67,7 @@ def check_cuts(operator: str, tensor: int, cuts: Sequence[int], shape: tuple[int
             f"{cuts}."
         )
     for dim, (slices, size) in enumerate(zip(cuts, shape, strict=True)):
-        where = f"For '{operator}', the cut of dimension {dim} of tensor {tensor}"
+        where = f"For '{operator}', the number of slices of dimension {dim} of tensor {tensor}"
         if slices < 1:
             raise SporaxRuntimeError(f"{where} must be >= 1, but got {slices} in {cuts}.")
         if num_devices.bit_count() == 1 and slices.bit_count() != 1:
@@ -76,7 +76,7 @@ def check_cuts(operator: str, tensor: int, cuts: Sequence[int], shape: tuple[int
             )
         if size % slices:
             raise SporaxRuntimeError(
-                f"For '{operator}', dimension {dim} of tensor {tensor} has size {size}, which must be divisible by its cut, "
+                f"For '{operator}', dimension {dim} of tensor {tensor} has size {size}, which must be divisible by its slices, "
                 f"but got {slices} in {cuts}."
             )
     if num_devices % math.prod(cuts):

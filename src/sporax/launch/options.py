@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from sporax.cluster.environment import SIMULATION_LEVELS, simulation_level
 from sporax.ir.errors import SporaxValueError
+from sporax.ir.placement_config import DURABILITIES
 from sporax.launch.target import Target, resolve
 
 DEFAULT_PORT = 8118
-DURABILITIES = ("memory", "process", "disk", "replica")
 DEFAULT_ADDRESS = "127.0.0.1"
 SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535

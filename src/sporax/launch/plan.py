@@ -24,7 +24,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.ir.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SYMBOLIC
+from sporax.ir.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
@@ -32,9 +32,22 @@ from sporax.launch.simulation import simulated_devices
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
-_FLAGS = {flag: flag[2:] for flag in ("--devices", "--json", "--html", "--hardware", "--mode", "--memory", "--steps")}
+_FLAGS = {
+    flag: flag[2:]
+    for flag in (
+        "--devices",
+        "--json",
+        "--html",
+        "--hardware",
+        "--mode",
+        "--memory",
+        "--schedule",
+        "--stages",
+        "--steps",
+    )
+}
 _NUMBERS = ("--devices", "--steps")
-_VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY}
+_VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
 
 
 class PlanMade(SystemExit):
@@ -56,6 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--devices", type=int, metavar="N", help="simulate N devices on the CPU (default: the real ones)")
     add("--hardware", metavar="PROFILE", help="plan for these devices: h100, tpu-v5e, ... or a JSON file; or symbolic")
     add("--mode", choices=PLAN_MODES, help="semi_auto, or how to search, whatever the script says")
+    add(
+        "--schedule",
+        metavar="NAME",
+        help="of pipelines: also simulate this schedule, or all of them, and say which is best",
+    )
+    add("--stages", choices=("auto",), help="of pipelines: let the planner choose the stage of every operator")
     add("--memory", metavar="SIZE", help="memory of one device, as in 80GB")
     add(
         "--steps",
@@ -110,6 +129,8 @@ def _say(arguments: argparse.Namespace) -> None:
     """Tell the script's plans what they are made under."""
     if arguments.mode not in (None, *PLAN_MODES):
         raise SporaxValueError(f"For 'sporax plan', --mode must be one of {PLAN_MODES}, but got '{arguments.mode}'.")
+    if arguments.stages not in (None, "auto"):
+        raise SporaxValueError(f"For 'sporax plan', --stages must be 'auto', but got '{arguments.stages}'.")
     if arguments.memory is not None:
         parse_bytes(arguments.memory, "For 'sporax plan', --memory")
     if arguments.hardware not in (None, SYMBOLIC):

@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
 def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
     if chosen.server_num:
-        from sporax.ps.launch import run_job  # needs the extra `ps`
+        from sporax.launch.ps_job import run_job  # needs the extra `ps`
 
         return run_job(chosen)
     if chosen.worker_num is not None:

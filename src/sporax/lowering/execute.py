@@ -32,7 +32,7 @@ Array = jax.Array
 """A jax.Array or a tracer."""
 
 Values = dict[int, dict[Placement, Array]]
-"""For each tensor its slices at every placement it has been brought to."""
+"""For each tensor its slices at every placement it has been resharded to."""
 
 
 def rank_program(
@@ -42,7 +42,7 @@ def rank_program(
 
     Args:
         step: the program, as ingested.
-        plan: how it is cut.
+        plan: how it is sharded.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
         norms: what is told of gradients before they are combined, if anything.
 
@@ -84,7 +84,7 @@ class _Runner:
             if self.norms is not None and isinstance(operator.mark, GradientMark):
                 gradients = [
                     next(iter(values[tensor].values())) for tensor in operator.operands
-                ]  # as they came, in parts
+                ]  # as they came, partial
                 self.norms.watch(operator.mark.parameters, gradients, jax.lax.axis_index(self.axis_names))
             operands = [
                 equation.literals[position] if tensor == LITERAL else values[tensor][placement]

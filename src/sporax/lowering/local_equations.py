@@ -81,7 +81,7 @@ class Task:
         primitive: what is bound.
         operation: the whole operation, with global shapes.
         rule: its rule.
-        assignment: how it is cut.
+        assignment: how it is sharded.
         mesh: by what.
     """
 
@@ -194,7 +194,7 @@ def _random_bits(task: Task, local: Operation, position: Position, slices: list[
     """Threefry: the bits of an element are a hash of the key and of the element's number in the whole tensor."""
     if not getattr(jax.config, "jax_threefry_partitionable", True):
         raise SporaxRuntimeError(
-            "For 'random_bits', jax_threefry_partitionable must be True when the bits are cut, but got False: with False the "
+            "For 'random_bits', jax_threefry_partitionable must be True when the bits are sharded, but got False: with False the "
             "bits of an element depend on the shape of the whole tensor."
         )
     num_batch, shape = local.operands[0].num_dims, local.results[0].shape
@@ -210,7 +210,7 @@ def _random_bits(task: Task, local: Operation, position: Position, slices: list[
 
 
 def _reverse(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:
-    """Reverse the slice, and send it to the opposite place along every reversed dimension that is cut."""
+    """Reverse the slice, and send it to the opposite place along every reversed dimension that is sharded."""
     x = task.bind(slices, local.params)[0]
     for dim in local.params["dimensions"]:
         axes = task.operand_placement(0).dims[dim]
@@ -256,7 +256,7 @@ def _signed(indices: Array) -> Array:
 
 
 def _local_place(task: Task, local: Operation, position: Position, index: Array, dim: int) -> tuple[Array, Array]:
-    """An index into a cut dimension counted from the slice's start, and whether the slice has it."""
+    """An index into a sharded dimension counted from the slice's start, and whether the slice has it."""
     whole, size = task.operation.operands[0].shape[dim], local.operands[0].shape[dim]
     start = jnp.asarray(position.index(task.operand_placement(0).dims[dim]) * size, index.dtype)
     place = jnp.clip(index, 0, whole - 1) - start
@@ -382,7 +382,7 @@ _EDGES: dict[str, Callable[[Any], Any]] = {"reduce_window_max": _lowest, "reduce
 
 
 def _border(task: Task, operand: int, dim: int) -> tuple[Border | None, Axes]:
-    """What a cut window dimension needs of its neighbours; None when it is not cut or has no windows."""
+    """What a sharded window dimension needs of its neighbours; None when it is not sharded or has no windows."""
     for number in task.rule.operands[operand][dim]:
         window, axes = task.rule.factors[number].window, task.assignment[number]
         if window is not None and axes:

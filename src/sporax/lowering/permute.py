@@ -13,7 +13,7 @@ def permute(x: Any, axes: Sequence[int], axis_names: Sequence[str], pairs: Seque
     """Send `x` from the first place of every pair to the second; zeros where nothing arrives.
 
     `jax.lax.ppermute` counts places in the order of the mesh, whatever the order in which axes are listed (the other
-    collectives count as listed), so the places are counted anew.
+    collectives count as listed), so the places are counted again.
 
     Args:
         x: one rank's slice.

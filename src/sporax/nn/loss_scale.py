@@ -122,7 +122,8 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         def scaled(*args: Any) -> tuple[Any, Any]:
             loss = self.network(*args)
             first = loss[0] if isinstance(loss, tuple) else loss
-            return first * scale.astype(first.dtype), loss
+            factor = scale if self.sens == 1.0 else scale * self.sens
+            return first * factor.astype(first.dtype), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
         grads = tuple(grad * (1.0 / scale).astype(grad.dtype) for grad in grads)

@@ -40,6 +40,7 @@ __all__ = [
     "set_auto_parallel_context",
     "set_op_strategy_config",
     "shard",
+    "sync_pipeline_shared_parameters",
     *_PLANS,
     *_SUBMODULES,
 ]
@@ -48,6 +49,7 @@ __all__ = [
 if TYPE_CHECKING:
     from sporax.ops import shard
     from sporax.parallel import auto_parallel, function, nn
+    from sporax.parallel._pipeline import sync_pipeline_shared_parameters
     from sporax.parallel._plans import plan_of, show_layout, show_plan
 else:  # checkers shall see a missing name themselves
 
@@ -56,6 +58,8 @@ else:  # checkers shall see a missing name themselves
             return importlib.import_module(f"sporax.parallel.{name}")
         if name in _PLANS:
             return getattr(importlib.import_module("sporax.parallel._plans"), name)
+        if name == "sync_pipeline_shared_parameters":
+            return importlib.import_module("sporax.parallel._pipeline").sync_pipeline_shared_parameters
         if name == "shard":
             return importlib.import_module("sporax.ops").shard
         raise missing_name(__name__, name)

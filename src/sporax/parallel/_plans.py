@@ -16,14 +16,16 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.layout import HasLayout
 from sporax.ir.layout import Layout as LayoutValue
+from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.report.placement_picture import picture
 from sporax.planner.report.summary import Summary
 from sporax.planner.report.summary_text import Section, heading, sections
+from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.planned import PlannedStep
 from sporax.runtime.program import Program
 
 
-def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep:
+def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep:
     """How a step is cut over the devices, without compiling or running it.
 
     Args:
@@ -54,16 +56,16 @@ def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep:
     return planned
 
 
-def show_plan(plan: PlannedStep | Summary, console: Console | None = None) -> None:
+def show_plan(plan: PlannedStep | PipelinedStep | Summary | PipelineSummary, console: Console | None = None) -> None:
     """Print a plan as tables, in colours on a terminal and as wide as it is.
 
     Args:
         plan: what `plan_of` gave, or its summary.
         console: where to print; standard output by default.
     """
-    summary = plan.summary() if isinstance(plan, PlannedStep) else plan
+    summary = plan.summary() if isinstance(plan, PlannedStep | PipelinedStep) else plan
     console = console or Console()
-    if console.is_terminal:
+    if isinstance(summary, Summary) and console.is_terminal:
         console.print(Group(Text(heading(summary), style="bold"), *map(_table, sections(summary))))
     else:
         console.file.write(f"{summary}\n")

@@ -85,7 +85,7 @@ class AutoParallel(Cell):
         num_devices = context.num_devices()
         settings: dict[str, Any] = {"device_num": num_devices, "global_rank": context.snapshot().global_rank}
         if num_devices == 1:
-            settings["parallel_mode"] = ParallelMode.STAND_ALONE
+            settings.update(parallel_mode=ParallelMode.STAND_ALONE, pipeline_stages=1)
         return context.changed(self._settings, **settings)
 
     def fingerprint(self) -> Mapping[str, Hashable]:

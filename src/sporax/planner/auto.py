@@ -54,7 +54,7 @@ def auto_plan(
         mesh: the devices, with axes of prime sizes.
         settings: the user's.
         data: where inputs lie that hold data, by number of the tensor.
-        whole_parameters: names of those that optimizer parallelism shall not cut.
+        whole_parameters: names of those that optimizer parallelism must not shard.
         profile: the devices' hardware.
 
     Raises:
@@ -83,7 +83,7 @@ def price_list(settings: PlanSettings, mesh: DeviceMatrix, profile: HardwareProf
         settings: the user's.
         mesh: the devices.
         profile: their hardware.
-        merging: whether the compiler may merge collectives: nobody has said which gradients travel together.
+        merging: whether the compiler may merge collectives: nothing was said about fusion.
     """
     if settings.symbolic:
         recursive = settings.parallel.search_mode == "recursive_programming"
@@ -114,7 +114,7 @@ def search_options(
 
 
 def _mode(settings: PlanSettings) -> str:
-    """The search: of dynamic programming in a single loop the one that cuts layers that look alike in the same way."""
+    """The search: of dynamic programming in a single loop the one that shards layers that look alike in the same way."""
     mode = settings.parallel.search_mode
     return "repeated_blocks" if mode == "dynamic_programming" and settings.cost.dp_algo_single_loop else mode
 
@@ -173,7 +173,7 @@ class AutoPolicy(SemiAuto):
     def keeps(self, mark: OperatorMark) -> bool:
         """Whether the operator has a strategy that counts: recursive programming decides for itself by default, as in MindSpore.
 
-        Tables in uneven parts have one way to be cut, and `set_data_parallel` and strategy files hold in every search.
+        Tables in uneven parts have one way to be sharded, and `set_data_parallel` and strategy files hold in every search.
         """
         if mark.get("strategy_gen_mode") == "data_parallel":
             return True
@@ -185,7 +185,7 @@ class AutoPolicy(SemiAuto):
 def _user_cuts(
     graph: OperatorGraph, mesh: DeviceMatrix, data: Mapping[int, Placement], policy: AutoPolicy
 ) -> tuple[dict[int, Placement], dict[int, Assignment]]:
-    """Where the user's strategies and layouts put tensors, and how they cut operators, in the step written out.
+    """Where the user's strategies and layouts put tensors, and how they shard operators, in the inlined step.
 
     A Parameter that has a layout is kept like that.
     """

@@ -30,7 +30,7 @@ def check_plan(graph: OperatorGraph, plan: Plan) -> None:
 
 
 def _disagreements(graph: OperatorGraph, plan: Plan, inside: bool = False) -> Iterator[str]:
-    """What is wrong; `inside` a loop or branch, arguments and results may be parts of sums as far as `_edges` allows it."""
+    """What is wrong; `inside` a loop or branch, arguments and results may be partial sums as far as `_edges` allows it."""
     counts = {
         "operators": (len(graph.operators), len(plan.operators)),
         "inputs": (len(graph.inputs), len(plan.inputs)),
@@ -67,7 +67,7 @@ def _ends(graph: OperatorGraph, plan: Plan, inside: bool) -> Iterator[str]:
     for output, argument in graph.aliases:
         if plan.outputs[output] != plan.inputs[argument]:
             yield (
-                f"output {output} must lie as the input whose place it takes, "
+                f"output {output} must have the placement of the input that it replaces, "
                 f"{graph.inputs[argument].name or argument} at {plan.inputs[argument]}, but got {plan.outputs[output]}"
             )
 
@@ -79,9 +79,9 @@ def _complete(name: str, placement: Placement) -> Iterator[str]:
 
 def _fits(name: str, spec: TensorSpec, placement: Placement, plan: Plan) -> Iterator[str]:
     if not placement.used <= set(plan.mesh.device_axes):
-        yield f"{name} must be cut by axes of {plan.mesh}, but got {placement}"
+        yield f"{name} must be sharded by axes of {plan.mesh}, but got {placement}"
     elif not placement.fits(spec.shape, plan.mesh):
-        yield f"{name} of shape {spec.shape} must be divisible by its cuts, but got {placement} on {plan.mesh}"
+        yield f"{name} of shape {spec.shape} must be divisible by its slices, but got {placement} on {plan.mesh}"
 
 
 def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator[str]:
@@ -102,16 +102,16 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
     rule = rule_for(operator.operation)
     axes = set(itertools.chain(*planned.assignment))
     if not axes <= set(range(plan.mesh.num_axes)):
-        yield f"it must be cut by axes of {plan.mesh}, but got the assignment {planned.assignment}"
+        yield f"it must be sharded by axes of {plan.mesh}, but got the assignment {planned.assignment}"
         return
     reason = problem(rule, planned.assignment, plan.mesh)
     if reason:
-        yield f"the cut must be possible, but {reason}"
+        yield f"the sharding must be possible, but {reason}"
         return
     wanted = placements(rule, planned.assignment)
     for side, want, got in zip(("operands", "results"), wanted, (planned.operands, planned.results), strict=True):
         if want != got:
-            yield f"{side} must lie at {list(map(str, want))} as its rule says, but got {list(map(str, got))}"
+            yield f"{side} must have the placements {list(map(str, want))} that its rule gives, but got {list(map(str, got))}"
 
 
 def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
@@ -124,6 +124,6 @@ def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
             if got != wanted:
                 places = [" ".join(map(str, entry)) for entry in (*wanted, *got)]
                 yield (
-                    f"operator {owner} ({graph.operators[owner]}): around its bodies ({operator.name}) tensors must lie at "
-                    f"{places[0]} → {places[1]}, but got {places[2]} → {places[3]}"
+                    f"operator {owner} ({graph.operators[owner]}): around its bodies ({operator.name}) tensors "
+                    f"must have the placements {places[0]} → {places[1]}, but got {places[2]} → {places[3]}"
                 )

@@ -111,7 +111,7 @@ class Client:
         self._look_at_view()
         if not self._sockets:
             time.sleep(min(seconds, 0.01))
-        for zmq_socket, _ in self._poller.poll(seconds * 1000) if self._sockets else ():
+        for zmq_socket, _ in self._poller.poll(int(seconds * 1000)) if self._sockets else ():
             while (parts := receive(zmq_socket)) is not None:
                 try:
                     message, frames = decode(parts)

@@ -7,7 +7,7 @@ Sending again is harmless: pushes carry (rank, start of the worker, number) or, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sporax.ps.messages import (
@@ -26,6 +26,7 @@ from sporax.ps.wire import Frame
 
 _FIRST_WAIT_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 8.0
+_GAP_SECONDS = 0.1
 _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
 
@@ -111,7 +112,8 @@ class _Open:
     sent_to: ServerAddress | None = None
     again_at: float = 0.0
     wait: float = _FIRST_WAIT_SECONDS
-    since: float = field(default=0.0)
+    since: float = 0.0
+    sent_at: float = -1e9
 
 
 class ClientState:
@@ -171,7 +173,7 @@ class ClientState:
             case Resend():
                 for other in self.open.values():
                     if other.submit.slot == message.slot and other.submit.seq >= message.expected:
-                        self._send(other)
+                        self._send_again(other)
 
     def _new_view(self, view: View) -> None:
         if self.view is not None and view.epoch < self.view.epoch:
@@ -197,8 +199,15 @@ class ClientState:
         if leader is None or self.view is None:
             self._actions.append(AskView())
             return
-        entry.sent_to = leader
+        entry.sent_to, entry.sent_at = leader, self._now
         self._actions.append(Send(leader, entry.submit.make(self.view.epoch), entry.submit.frames))
+
+    def _send_again(self, entry: _Open) -> None:
+        """Send now, or soon if it was sent just now: one gap makes the server ask once per push behind it."""
+        if self._now - entry.sent_at >= _GAP_SECONDS:
+            self._send(entry)
+        else:
+            entry.again_at = min(entry.again_at, entry.sent_at + _GAP_SECONDS)
 
     def _tick(self) -> None:
         asked = False

@@ -31,7 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sporax.ir.errors import SporaxValueError
-from sporax.launch.options import DURABILITIES
+from sporax.ir.placement_config import DURABILITIES
 from sporax.ps.messages import Options
 
 ROLES = {"MS_SCHED": "scheduler", "MS_PSERVER": "server", "MS_SERVER": "server", "MS_WORKER": "worker"}

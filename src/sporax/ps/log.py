@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ps.messages import Record, SlotImage
+from sporax.ps.messages import Message, Record, SlotImage
 from sporax.ps.slot import SlotState
-from sporax.ps.wire import Frame, Message, WireError, decode, encode
+from sporax.ps.wire import Frame, WireError, decode, encode
 
 _RECORD = struct.Struct("<4sIIQ")  # magic, CRC of the lengths and the first frame, number of frames, bytes of all
 _MAGIC = b"SPXL"
@@ -82,6 +82,7 @@ class SlotLog:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self._lock.close()
             raise SporaxRuntimeError(
                 f"For 'sporax.ps', the directory '{directory}' must belong to one server, but another one uses it."
             ) from error

@@ -1,4 +1,4 @@
-"""`python -m sporax.ps.main scheduler|server PIPE`: one process of the parameter server, set up by the environment.
+"""One process of the parameter server, scheduler or server, set up by the environment.
 
 No JAX and no user script is imported, so a process is up in a fraction of a second.
 """
@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sporax.ir.errors import SporaxError
-from sporax.launch.rank import end_with_launcher
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.security import keys_for
+
+
+REPLACED = 75
+"""Exit code of a server that a supervisor should start again."""
 
 
 def main(role: str, environ: Mapping[str, str] = os.environ) -> int:
@@ -62,8 +65,5 @@ def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
         metrics_port=place.metrics_port,
     )
     server.run()
-
-
-if __name__ == "__main__":
-    end_with_launcher(int(sys.argv[2]), inherit=False)
-    sys.exit(main(sys.argv[1]))
+    if server.ends_for_another:
+        raise SystemExit(REPLACED)

@@ -175,7 +175,7 @@ class View(msgspec.Struct, frozen=True, array_like=True):
 # ------------------------------------------------------------------------------------------------- worker and server
 
 
-class Init(Message, tag=1):
+class Init(Message, frozen=True, array_like=True, tag=1):
     """Create variables where they do not exist; dense values follow as frames, one entry per dense variable."""
 
     request: int
@@ -185,7 +185,7 @@ class Init(Message, tag=1):
     entries: list[Entry]
 
 
-class Push(Message, tag=2):
+class Push(Message, frozen=True, array_like=True, tag=2):
     """Gradients of one step for one slot; `weight` counts samples."""
 
     request: int
@@ -196,7 +196,7 @@ class Push(Message, tag=2):
     entries: list[Entry]
 
 
-class Pull(Message, tag=3):
+class Pull(Message, frozen=True, array_like=True, tag=3):
     """Ask for values as of a clock; -1 for whatever there is. Frames: row ids of the tables."""
 
     request: int
@@ -207,7 +207,7 @@ class Pull(Message, tag=3):
     entries: list[Entry]
 
 
-class Acked(Message, tag=4):
+class Acked(Message, frozen=True, array_like=True, tag=4):
     """The push or init is durable; `clock` is how far the slot is."""
 
     request: int
@@ -215,14 +215,14 @@ class Acked(Message, tag=4):
     clock: int
 
 
-class Accepted(Message, tag=5):
+class Accepted(Message, frozen=True, array_like=True, tag=5):
     """A synchronous push waits for the other workers; it need not be sent again unless the slot moves."""
 
     request: int
     slot: int
 
 
-class Pulled(Message, tag=6):
+class Pulled(Message, frozen=True, array_like=True, tag=6):
     """Values, and the membership in force at their clock."""
 
     request: int
@@ -232,7 +232,7 @@ class Pulled(Message, tag=6):
     entries: list[Entry]
 
 
-class Moved(Message, tag=7):
+class Moved(Message, frozen=True, array_like=True, tag=7):
     """Not the primary of the slot (any more); ask for the map of at least this epoch."""
 
     request: int
@@ -240,7 +240,7 @@ class Moved(Message, tag=7):
     epoch: int
 
 
-class Resend(Message, tag=8):
+class Resend(Message, frozen=True, array_like=True, tag=8):
     """Pushes are missing: send again from this number on."""
 
     request: int
@@ -248,7 +248,7 @@ class Resend(Message, tag=8):
     expected: int
 
 
-class Refused(Message, tag=9):
+class Refused(Message, frozen=True, array_like=True, tag=9):
     """The request cannot be served, now or later."""
 
     request: int
@@ -259,7 +259,7 @@ class Refused(Message, tag=9):
 # ------------------------------------------------------------------------------------------------- server and server
 
 
-class Record(Message, tag=20):
+class Record(Message, frozen=True, array_like=True, tag=20):
     """One change of one slot: what is logged, replicated and replayed. Frames: the entries' arrays.
 
     Attributes:
@@ -278,7 +278,7 @@ class Record(Message, tag=20):
     members: list[Members] | None = None
 
 
-class Replicated(Message, tag=21):
+class Replicated(Message, frozen=True, array_like=True, tag=21):
     """The backup has everything up to `lsn`."""
 
     slot: int
@@ -286,7 +286,7 @@ class Replicated(Message, tag=21):
     lsn: int
 
 
-class SlotImage(Message, tag=22):
+class SlotImage(Message, frozen=True, array_like=True, tag=22):
     """The whole state of a slot, for snapshots and moves. Frames: arrays in the order of `variables`."""
 
     slot: int
@@ -302,7 +302,7 @@ class SlotImage(Message, tag=22):
     scalars: list[dict[str, float]]
 
 
-class NeedImage(Message, tag=23):
+class NeedImage(Message, frozen=True, array_like=True, tag=23):
     """The backup missed records: send the whole state."""
 
     slot: int
@@ -312,7 +312,7 @@ class NeedImage(Message, tag=23):
 # -------------------------------------------------------------------------------------------------- with the scheduler
 
 
-class Register(Message, tag=40):
+class Register(Message, frozen=True, array_like=True, tag=40):
     """A process wants to take part. `index` is the wanted rank or server number, -1 for any."""
 
     role: str
@@ -323,7 +323,7 @@ class Register(Message, tag=40):
     ipc: str = ""
 
 
-class Welcome(Message, tag=41):
+class Welcome(Message, frozen=True, array_like=True, tag=41):
     """The place a process got."""
 
     node: str
@@ -333,7 +333,7 @@ class Welcome(Message, tag=41):
     options: Options
 
 
-class Ready(Message, tag=42):
+class Ready(Message, frozen=True, array_like=True, tag=42):
     """A server has recovered what it could: slot -> log position."""
 
     index: int
@@ -341,7 +341,7 @@ class Ready(Message, tag=42):
     inventory: dict[int, int]
 
 
-class Heartbeat(Message, tag=43):
+class Heartbeat(Message, frozen=True, array_like=True, tag=43):
     """Alive. `sent` comes back in the reply; the rest is for `sporax ps status` and for decisions."""
 
     role: str
@@ -355,7 +355,7 @@ class Heartbeat(Message, tag=43):
     held: Held | None = None
 
 
-class HeartbeatReply(Message, tag=44):
+class HeartbeatReply(Message, frozen=True, array_like=True, tag=44):
     """The lease is renewed from `sent` on; `view` when the sender's epoch is old."""
 
     sent: float
@@ -364,17 +364,17 @@ class HeartbeatReply(Message, tag=44):
     unknown: bool = False
 
 
-class GetView(Message, tag=45):
+class GetView(Message, frozen=True, array_like=True, tag=45):
     """Ask for the slot map."""
 
 
-class ViewIs(Message, tag=46):
+class ViewIs(Message, frozen=True, array_like=True, tag=46):
     """The slot map."""
 
     view: View
 
 
-class SlotSynced(Message, tag=47):
+class SlotSynced(Message, frozen=True, array_like=True, tag=47):
     """The primary tells that its backup holds everything."""
 
     slot: int
@@ -382,14 +382,14 @@ class SlotSynced(Message, tag=47):
     backup: int
 
 
-class Exited(Message, tag=51):
+class Exited(Message, frozen=True, array_like=True, tag=51):
     """The supervisor saw a process end."""
 
     role: str
     node: str
 
 
-class Leave(Message, tag=52):
+class Leave(Message, frozen=True, array_like=True, tag=52):
     """A worker wants to leave at the next boundary; or it has finished (`done`) and pushes nothing from `clock` on."""
 
     rank: int
@@ -398,14 +398,14 @@ class Leave(Message, tag=52):
     done: bool
 
 
-class Scale(Message, tag=53):
+class Scale(Message, frozen=True, array_like=True, tag=53):
     """Wanted numbers of workers and servers; -1 leaves one as it is."""
 
     workers: int
     servers: int
 
 
-class Wanted(Message, tag=54):
+class Wanted(Message, frozen=True, array_like=True, tag=54):
     """What the supervisor should have running."""
 
     workers: int
@@ -415,17 +415,17 @@ class Wanted(Message, tag=54):
     error: str
 
 
-class GetStatus(Message, tag=55):
+class GetStatus(Message, frozen=True, array_like=True, tag=55):
     """Ask for the state of the job."""
 
 
-class StatusIs(Message, tag=56):
+class StatusIs(Message, frozen=True, array_like=True, tag=56):
     """State of the job as JSON."""
 
     text: str
 
 
-class LeaseSamples(Message, tag=57):
+class LeaseSamples(Message, frozen=True, array_like=True, tag=57):
     """Ask for a range of samples."""
 
     request: int
@@ -435,7 +435,7 @@ class LeaseSamples(Message, tag=57):
     size: int
 
 
-class SampleRange(Message, tag=58):
+class SampleRange(Message, frozen=True, array_like=True, tag=58):
     """Samples `start` to `stop` under a lease number; lease -1: wait; -2: all samples are done."""
 
     request: int
@@ -444,22 +444,22 @@ class SampleRange(Message, tag=58):
     stop: int
 
 
-class SamplesDone(Message, tag=59):
+class SamplesDone(Message, frozen=True, array_like=True, tag=59):
     """All slots have acknowledged the push of this lease."""
 
     rank: int
     lease: int
 
 
-class Initialised(Message, tag=60):
+class Initialised(Message, frozen=True, array_like=True, tag=60):
     """Variables exist in all slots: from now on a slot without state is a lost slot."""
 
 
-class GetWanted(Message, tag=61):
+class GetWanted(Message, frozen=True, array_like=True, tag=61):
     """The supervisor asks what should run."""
 
 
-class Stop(Message, tag=62):
+class Stop(Message, frozen=True, array_like=True, tag=62):
     """The job is over, or this process is no longer needed."""
 
     reason: str

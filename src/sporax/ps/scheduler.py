@@ -63,7 +63,7 @@ class Scheduler:
         next_tick = 0.0
         try:
             while not stop() and (ends_at is None or time.monotonic() < ends_at):
-                poller.poll(_TICK_SECONDS * 1000)
+                poller.poll(int(_TICK_SECONDS * 1000))
                 while (parts := receive(self._router)) is not None:
                     self._take(bytes(parts[0]), parts[1:])
                 now = time.monotonic()

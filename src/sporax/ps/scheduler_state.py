@@ -135,6 +135,7 @@ class SchedulerState:
         self.note = ""
         self._starting: dict[int, ServerAddress] = {}
         self._starting_nodes: dict[int, str] = {}
+        self._starting_senders: dict[int, bytes] = {}
         self._incarnations = {index: address.incarnation for index, address in journal.servers.items()}
         self._change: list[int] | None = None
         self._margin = 1
@@ -181,13 +182,18 @@ class SchedulerState:
         if index < 0:
             free = (at for at in range(len(nodes) + 1) if at not in nodes or self._is_gone(at))
             index = next(free)
-        starting = self._starting.get(index)
-        if starting is not None and self._starting_nodes[index] == message.node and starting.tcp == message.tcp:
-            incarnation = starting.incarnation  # it asks again because our answer was lost
+        present = self.servers.get(index)
+        if index in self._starting and self._starting_senders[index] == sender:
+            incarnation = self._starting[index].incarnation  # it asks again because our answer was lost
+        elif present is not None and present.sender == sender:
+            incarnation = journal.servers[index].incarnation
+            self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self.options))
+            return
         else:
             incarnation = self._incarnations.get(index, 0) + 1
-            if index in self.servers and self.servers[index].live and index in journal.servers:
+            if present is not None and present.live and index in journal.servers:
                 self._lose_server(index)
+        self._starting_senders[index] = sender
         self._incarnations[index] = incarnation
         self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc)
         self._starting_nodes[index] = message.node
@@ -448,7 +454,9 @@ class SchedulerState:
             newest = journal.workers[message.index][1] if message.index in journal.workers else -1
         peer = peers.get(message.index)
         if peer is None or newest != message.incarnation:
-            self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=message.incarnation < newest))
+            starting = self._starting.get(message.index) if message.role == "server" else None
+            if starting is None or starting.incarnation != message.incarnation:
+                self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=True))
             return
         came_back = not peer.live
         peer.seen, peer.sender, peer.live, peer.epoch = self._now, sender, True, message.epoch

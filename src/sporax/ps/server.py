@@ -94,6 +94,7 @@ class Server:
         self._metrics = MetricsPage(metrics_port, self._gauges) if metrics_port else None
         self.state: ServerState | None = None
         self.bad_messages = 0
+        self.ends_for_another = False
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> str:
         """Serve until the scheduler ends it; gives the reason.
@@ -164,7 +165,7 @@ class Server:
         poller.register(self._scheduler, zmq.POLLIN)
         next_tick = next_beat = 0.0
         while not self._halted and not stop():
-            poller.poll(0 if self._to_write else _TICK_SECONDS * 1000)
+            poller.poll(0 if self._to_write else int(_TICK_SECONDS * 1000))
             self._take_batch()
             self._commit()
             now = time.monotonic()
@@ -174,7 +175,7 @@ class Server:
                 self._is_silent()
             if now >= next_beat:
                 next_beat = now + self.state.options.heartbeat_seconds
-                if self.state.view is None:
+                if not self.state.is_known:
                     send(self._scheduler, self._ready)
                 send(self._scheduler, self.state.heartbeat(now, self._gauges()))
             self._write_snapshots()
@@ -232,8 +233,8 @@ class Server:
             case DropSlot(slot):
                 if self._log is not None:
                     self._log.drop_slot(slot)
-            case Halt(reason):
-                self._halted = reason
+            case Halt(reason, again):
+                self._halted, self.ends_for_another = reason, again
         return None
 
     def _store(self, record: Record, frames: tuple[Frame, ...]) -> Stored | None:

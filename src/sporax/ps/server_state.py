@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from sporax.ps.messages import (
     Accepted,
     Acked,
@@ -52,7 +54,8 @@ from sporax.ps.slot import SlotState, combined
 from sporax.ps.wire import EntryReader, Frame, WireError
 
 RESEND_SECONDS = 1.0
-IMAGE_SECONDS = 3.0
+IMAGE_SECONDS = 1.0
+MOST_EARLY = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,10 @@ class DropSlot:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """End this process."""
+    """End this process; `again`: a new one shall take its place."""
 
     reason: str
+    again: bool = False
 
 
 Action = Reply | ToServer | ToScheduler | Store | StoreSlot | DropSlot | Halt
@@ -183,13 +187,24 @@ class _Lead:
 
 @dataclass(slots=True)
 class _Follow:
-    """What a follower keeps besides the slot's state."""
+    """What a follower keeps besides the slot's state.
+
+    Attributes:
+        leader, since: whom it follows, and from which epoch on.
+        fresh: it has had the whole slot from this leader.
+        asked: when it asked for the whole slot.
+        unstored: records applied and not yet in the log.
+        progress: when it applied something last.
+        early: records that came before those they follow on.
+    """
 
     leader: ServerAddress
     since: int
     fresh: bool = False
     asked: float = -1e9
     unstored: int = 0
+    progress: float = 0.0
+    early: dict[int, tuple[Record, tuple[Frame, ...]]] = field(default_factory=dict)
 
 
 class ServerState:
@@ -214,8 +229,9 @@ class ServerState:
         self.leads: dict[int, _Lead] = {}
         self.follows: dict[int, _Follow] = {}
         self.lease_until = -1e9
+        self.is_known = False
         self.counts: Counter[str] = Counter()
-        self._wanting: dict[int, tuple[bytes, ServerAddress]] = {}
+        self._wanting: dict[int, bytes] = {}
         self._now = 0.0
         self._actions: list[Action] = []
 
@@ -491,21 +507,30 @@ class ServerState:
                 self._actions.append(ToScheduler(_GET_VIEW))
             return
         state = self.states[message.slot]
-        if not follow.fresh:
-            self._ask_image(message.slot)
-        elif message.lsn <= state.lsn:
+        if follow.fresh and message.lsn <= state.lsn:
             if follow.unstored == 0:
                 self._confirm(message.slot, state.lsn)
-        elif message.lsn > state.lsn + 1:
-            follow.fresh = False
-            self._ask_image(message.slot)
+            return
+        if len(follow.early) < MOST_EARLY:
+            follow.early[message.lsn] = (message, frames)
+        if follow.fresh:
+            self._apply_early(message.slot)
         else:
-            state.apply(message, list(frames))
+            self._ask_image(message.slot)
+
+    def _apply_early(self, slot: int) -> None:
+        """Apply the records a follower has, as far as they follow on each other."""
+        follow, state = self.follows[slot], self.states[slot]
+        follow.early = {lsn: entry for lsn, entry in follow.early.items() if lsn > state.lsn}
+        while state.lsn + 1 in follow.early:
+            record, frames = follow.early.pop(state.lsn + 1)
+            state.apply(record, list(frames))
+            follow.progress = self._now
             if self.stores:
                 follow.unstored += 1
-                self._actions.append(Store(message, frames))
+                self._actions.append(Store(record, frames))
             else:
-                self._confirm(message.slot, state.lsn)
+                self._confirm(slot, state.lsn)
 
     def _confirm(self, slot: int, lsn: int) -> None:
         epoch = self.view.epoch if self.view is not None else 0
@@ -524,11 +549,15 @@ class ServerState:
         if lead is not None and lead.backup is not None and self._sender_is(sender, lead.backup):
             self._send_image(message.slot, lead)
         elif self.view is None or message.epoch > self.view.epoch:
+            self._wanting[message.slot] = sender  # our view is older than the follower's
             self._actions.append(ToScheduler(_GET_VIEW))
 
     def _send_image(self, slot: int, lead: _Lead) -> None:
         assert lead.backup is not None
         image, frames = self.states[slot].image()
+        # Replay passes over records before the image's epoch: those that a former leader wrote and this one overruled.
+        # All that this leader sends from now on is of this epoch or a later one.
+        image = msgspec.structs.replace(image, epoch=self.view.epoch if self.view is not None else 0)
         lead.image_sent, lead.backup_lsn = True, -1
         self._actions.append(ToServer(lead.backup, image, tuple(frames)))
         for flight in lead.flights:
@@ -539,13 +568,16 @@ class ServerState:
         if follow is None or not self._sender_is(sender, follow.leader):
             self.counts["fenced_records"] += 1
             return
+        if follow.fresh and message.lsn <= self.states[message.slot].lsn:
+            return  # it was asked for twice; what came since then has been confirmed and must stay
         state = SlotState.from_image(message, list(frames), self.options.staleness)
-        state.epoch = self.view.epoch if self.view is not None else state.epoch
         self.states[message.slot] = state
         follow.fresh, follow.unstored = True, 0
         if self.stores:
             self._actions.append(StoreSlot(message.slot))
         self._confirm(message.slot, state.lsn)
+        follow.progress = self._now
+        self._apply_early(message.slot)
 
     def _replicated(self, sender: bytes, message: Replicated, frames: tuple[Frame, ...]) -> None:
         lead = self.leads.get(message.slot)
@@ -570,10 +602,11 @@ class ServerState:
 
     def _heartbeat_reply(self, sender: bytes, message: HeartbeatReply, frames: tuple[Frame, ...]) -> None:
         if message.unknown:
-            self._actions.append(Halt("the scheduler has replaced this server"))
+            self._actions.append(Halt("the scheduler has replaced this server", again=True))
             return
         if message.view is not None:
             self._install(message.view)
+        self.is_known = True
         self.lease_until = max(self.lease_until, message.sent + self.options.lease_seconds)
 
     def _install(self, view: View) -> None:
@@ -584,7 +617,7 @@ class ServerState:
         servers = {server.index: server for server in view.servers}
         me = servers.get(self.index)
         if me is not None and me.incarnation > self.incarnation:
-            self._actions.append(Halt("the scheduler has replaced this server"))
+            self._actions.append(Halt("the scheduler has replaced this server", again=True))
             return
         for slot, holders in enumerate(view.slots):
             leads, follows = holders.primary == self.index, holders.backup == self.index
@@ -612,6 +645,9 @@ class ServerState:
         if (lead.backup, lead.since) != (backup, since):
             lead.backup, lead.since, lead.backup_lsn = backup, since, -1
             lead.image_sent = lead.needs_backup = lead.synced = False
+            wanting = self._wanting.pop(slot, b"")
+            if backup is not None and self._sender_is(wanting, backup):
+                self._send_image(slot, lead)
         assert self.view is not None
         if (
             state.lsn
@@ -643,6 +679,8 @@ class ServerState:
     def _tick(self) -> None:
         """Send again what was not answered."""
         for slot, follow in self.follows.items():
+            if follow.early and follow.fresh and self._now - follow.progress > IMAGE_SECONDS:
+                follow.fresh = False  # what is missing will not come any more
             if not follow.fresh:
                 self._ask_image(slot)
         for slot, lead in self.leads.items():

@@ -378,7 +378,7 @@ def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
 
 def _fill(target: Floats, frames: Iterator[Frame]) -> None:
     """Copy frames into an array until it is full."""
-    view = memoryview(target.view(np.uint8))
+    view = memoryview(target.view(np.uint8).data)
     start = 0
     while start < len(view):
         frame = next(frames)

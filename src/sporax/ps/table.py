@@ -229,7 +229,14 @@ class Table:
         """Everything to keep: ids, times of use, seen ids and counts, the update before, then the slabs."""
         count = self.count
         old_ids, old_rows = self._before or (np.empty(0, np.int64), np.empty((0, self.spec.width), np.float32))
-        fixed = [self._ids[:count], self._used[:count], self._seen_ids, self._seen_counts, old_ids, old_rows]
+        fixed: list[npt.NDArray[np.generic]] = [
+            self._ids[:count],
+            self._used[:count],
+            self._seen_ids,
+            self._seen_counts,
+            old_ids,
+            old_rows,
+        ]
         return [*fixed, *(slab[:count] for slab in self._slabs)]
 
     @classmethod

@@ -88,7 +88,7 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
 
 def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     """The bytes of an array in frames of at most `CHUNK_BYTES`, without a copy when it is contiguous."""
-    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
 
 

@@ -316,7 +316,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
             "with `sporax run --server_num=S --worker_num=W`, or set the variables yourself."
         )
     if role == "MS_SCHED" and with_ranks:
-        from sporax.ps.launch import serve_ranks
+        from sporax.ps.rendezvous import serve_ranks
 
         serve_ranks(environ)
     if role != "MS_WORKER":

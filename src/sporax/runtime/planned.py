@@ -268,8 +268,7 @@ def plan_step(
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings)
     if isinstance(planned, PipelinedStep):
-        for chunk in planned.pipeline.chunks:
-            announce(PlannedGraph(chunk.chunk.step.graph, chunk.plan, None, planned.model))
+        announce(planned)
     else:
         announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from sporax.ir.errors import SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
 from sporax.runtime import distributed, dry_run, global_view, joint, state
 
 if TYPE_CHECKING:
+    from sporax.runtime.pipeline.step import PipelinedStep
     from sporax.runtime.planned import PlannedStep
 
 _raw = attrgetter("raw")
@@ -89,7 +90,7 @@ class _Variant:
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
-    planned: PlannedStep | None = None
+    planned: PlannedStep | PipelinedStep | None = None
     out_tree: Any = None
     out_leaves: tuple[Any, ...] = ()
     holders: tuple[type, ...] | None = None  # types of the arguments, where all are HOLDERS given by position
@@ -153,13 +154,18 @@ class _Variant:
         return True
 
 
-def _run_planned(variant: _Variant, planned: PlannedStep, data: list[jax.Array]) -> Any:
+def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: list[jax.Array]) -> Any:
     zeros = planned.unrun()
     if zeros is not None:
         return _assemble(variant, zeros[len(variant.written) :])
     if dry_run.active():
         if variant.executable is None:
-            variant.executable = dry_run.rehearse_planned(planned.lower(), len(variant.written), variant.name)
+            lowered = planned.lower()
+            if not isinstance(lowered, jax.stages.Lowered):
+                raise SporaxRuntimeError(
+                    f"For '{variant.name}', a dry run must be of one pipeline stage, but the step has several: use `sporax plan`."
+                )
+            variant.executable = dry_run.rehearse_planned(lowered, len(variant.written), variant.name)
         return _assemble(variant, variant.executable())
     if variant.executable is None:
         variant.executable = planned.lower().compile()
@@ -226,7 +232,7 @@ class Program:
             variable.joint = value
         return _assemble(variant, list(map(joint.to_local, outputs)))
 
-    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered | PipelinedStep:
         """The program for these arguments, lowered and not run: for reading its text or its memory needs."""
         variant, arrays = self._select(args, kwargs)
         if variant.planned is not None:
@@ -236,12 +242,12 @@ class Program:
             return variant.lower(*_joint_values(variant, arrays, devices), joint.zero(devices))
         return variant.lower(*_values(variant, arrays))
 
-    def plan(self, *args: Any, **kwargs: Any) -> PlannedStep | None:
+    def plan(self, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep | None:
         """How the program for these arguments is cut, without running it; None when it is not cut by a plan."""
         return self._select(args, kwargs)[0].planned
 
     @property
-    def planned(self) -> PlannedStep | None:
+    def planned(self) -> PlannedStep | PipelinedStep | None:
         """How the program was cut that was used last; None when there is none or it is not cut by a plan."""
         return None if self._recent is None else self._recent.planned
 

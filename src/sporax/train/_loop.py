@@ -17,6 +17,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.plan_settings import PlanSettings
 from sporax.nn.cell import Cell
+from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.program import Program
 from sporax.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.train.callback._callback import CallbackManager, RunContext
@@ -47,6 +48,9 @@ class GroupedSteps:
             return False
         if self._groupable is None:
             on_host = jax.default_backend() == "cpu"
+            if isinstance(self.network.program.plan(*batch), PipelinedStep):  # its steps are many programs already
+                self._groupable = False
+                return False
             self._groupable = not on_host or _CONVOLUTION not in self.network.program.lower(*batch).as_text()
         return self._groupable
 

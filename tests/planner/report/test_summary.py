@@ -271,5 +271,5 @@ def test_layers_that_are_cut_alike_are_one_row():
     few, many = lines(4), lines(24)
     assert len(many) == len(few)
     assert any(re.match(r"layers.0-23 dot_general \(24 ×\)", line) for line in many)
-    assert any("(2 ×) stands for two alike, with the figures of one" in line for line in many)
+    assert any("(2 ×) stands for two equal rows, with the numbers of one" in line for line in many)
     assert max(map(len, many)) <= 120

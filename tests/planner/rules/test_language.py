@@ -126,7 +126,7 @@ def test_register_a_function():
 
 def test_unknown_primitives_are_reported():
     rule = rule_for(operation("never_heard_of", [(4, 6)], [(4,)]))
-    assert "'never_heard_of' is not cut: it is unknown" in rule.opaque
+    assert "'never_heard_of' is not sharded: it is unknown" in rule.opaque
     assert list(assignments(rule, MESH)) == [()]
 
 
@@ -164,9 +164,9 @@ def test_local_parameters():
 
 def test_problems_say_what_is_wrong():
     rule = rule_for(matmul(m=6))
-    assert "size 6) cannot be cut into 4" in problem(rule, ((1,), (), (), (), ()), MESH)
+    assert "size 6) cannot be sharded into 4" in problem(rule, ((1,), (), (), (), ()), MESH)
     assert "one factor at most" in problem(rule, ((0,), (0,), (), (), ()), MESH)
-    with pytest.raises(SporaxValueError, match="For 'dot_general', the cut must be possible, but factor 0"):
+    with pytest.raises(SporaxValueError, match="For 'dot_general', the sharding must be possible, but factor 0"):
         local_operation(matmul(m=6), rule, ((1,), (), (), (), ()), MESH)
 
 

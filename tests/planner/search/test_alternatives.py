@@ -165,7 +165,7 @@ def test_trade_offs_of_a_jax_function_can_be_run():
 
 def test_a_plan_that_was_not_searched_has_none():
     unsearched = PlannedGraph(GRAPH, whole_plan(GRAPH, MESH), None, MODEL)
-    with pytest.raises(SporaxValueError, match="'trade_offs', the plan must come from a search"):
+    with pytest.raises(SporaxValueError, match="'trade_offs', a search must make the plan"):
         unsearched.trade_offs()
-    with pytest.raises(SporaxValueError, match="'alternatives', the plan must come from a search"):
+    with pytest.raises(SporaxValueError, match="'alternatives', a search must make the plan"):
         unsearched.alternatives()

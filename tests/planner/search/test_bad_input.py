@@ -36,7 +36,7 @@ def test_impossible_and_contradictory_cuts_are_refused_by_every_search(mode):
     with pytest.raises(SporaxValueError, match=rf"tensor {weight} must be complete and divide its shape \(64, 64\)"):
         search(GRAPH, EIGHT, MODEL, mode, SearchOptions(fixed={weight: Placement(((0,), (), ()))}))
     fixed = {weight: Placement(((0,), ())), updated: Placement(((), (0,)))}
-    with pytest.raises(SporaxValueError, match="takes the place of w0 and must lie as it does"):
+    with pytest.raises(SporaxValueError, match="replaces w0 and must have its placement"):
         search(GRAPH, EIGHT, MODEL, mode, SearchOptions(fixed=fixed))
 
 
@@ -88,7 +88,7 @@ def test_malformed_parts_of_plans_are_told_with_the_way_there(route, value, mess
 def test_a_plan_that_was_tampered_with_or_is_of_another_graph():
     plan = whole_plan(GRAPH, EIGHT)
     moved = replace(plan, inputs=(Placement(((0,), ())), *plan.inputs[1:]))
-    with pytest.raises(SporaxValueError, match="output 0 must lie as the input whose place it takes, w0"):
+    with pytest.raises(SporaxValueError, match="output 0 must have the placement of the input that it replaces, w0"):
         check_plan(GRAPH, Plan.from_json(moved.to_json()))
     with pytest.raises(SporaxValueError, match="there must be .* operators as in the graph"):
         check_plan(networks.mlp(3, 64, 64).graph, plan)

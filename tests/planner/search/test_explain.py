@@ -43,7 +43,7 @@ def test_the_summary_names_variables_operators_cost_and_memory():
     assert "dot_general" in text
     assert "axes a = 8" in text or "axes a = 2, b = 4" in text
     assert "predicted time of a step" in text
-    assert "predicted peak of memory" in text
+    assert "predicted peak memory" in text
     assert "predicted time" not in str(summarize(GRAPH, PLAN))
 
 
@@ -55,7 +55,7 @@ def test_alternatives_say_why_they_lost():
     assert [each.seconds for each in told.alternatives] == sorted(each.seconds for each in told.alternatives)
     assert len(told.alternatives) == 6
     for each in told.alternatives[1:]:
-        assert any(word in each.why_not(told.chosen) for word in ("computing", "operands", "results", "as good"))
+        assert any(word in each.why_not(told.chosen) for word in ("computing", "operands", "results", "equal cost"))
     assert "chosen" in str(told)
 
 
@@ -115,7 +115,7 @@ def test_explanations_speak_of_axes_as_the_summary_does():
     text = str(told)
 
     assert told.axes.layouts(told.chosen.operands) == " ".join(row.inputs)
-    assert text.startswith(f"axes {told.axes.legend()}; * is the plan's way")
+    assert text.startswith(f"axes {told.axes.legend()}; * marks the plan's choice")
     assert max(map(len, text.splitlines())) <= 120
     for each in told.alternatives:
         assert told.axes.layout(each.operands[0]) in text.replace("\n", " ")
@@ -126,7 +126,7 @@ def test_reasons_are_in_words():
     reasons = [each.why_not(told.chosen) for each in told.alternatives if not each.chosen]
 
     assert any("kB of w0" in reason or "MB of w0" in reason for reason in reasons)
-    assert any(f"cut 1 ways, not {told.chosen.parts}" in reason for reason in reasons)
+    assert any(f"over 1 devices, not {told.chosen.parts}" in reason for reason in reasons)
     assert "#0 dot_general of data 0, w0, forward" in str(told)
     assert "A B, B C → A C; A = 32, B = 1024 (reduced), C = 1024" in str(told)
 
@@ -147,7 +147,7 @@ def test_cuts_that_are_not_possible_are_told():
     (told,) = explain(step.graph, plan, MODEL, "#0")
 
     assert "a dimension of 30 does not divide into 4 or 8 parts" in told.notes
-    assert "more ways: most=" in told.notes[1]
+    assert "more alternatives: most=" in told.notes[1]
 
 
 def test_operators_are_found_by_variable_and_by_primitive():
@@ -170,7 +170,7 @@ def test_layers_that_are_cut_alike_are_explained_once():
     text = str(told)
 
     assert len(told) > 1
-    assert text.count("beside the chosen one") < len(told)
+    assert text.count("compared with the chosen one") < len(told)
     assert "like it: #" in text
 
 

@@ -143,7 +143,7 @@ def test_what_cannot_be_cut_is_reported_in_loops_too():
     model = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
     plan = ilp(ingest(jax.make_jaxpr(loop)(jnp.zeros((16, 16), jnp.float32))).graph, EIGHT, model).plan
 
-    assert [note for note in plan.notes if "'rng_uniform' is not cut" in note] == list(plan.notes)
+    assert [note for note in plan.notes if "'rng_uniform' is not sharded" in note] == list(plan.notes)
     assert len(plan.notes) == 1
 
 

@@ -84,7 +84,7 @@ class _Cutter:
             if each.tensor not in self.micro.micro_inputs and each.tensor not in carried
         }
         if not self.micro.looped:
-            self.arguments.update({tensor: position for tensor, position in self.micro.micro_inputs.items()})
+            self.arguments.update(dict(self.micro.micro_inputs.items()))
         self.carry_of = {each.before: each for each in self.micro.carries}
         self.after = {each.after: each for each in self.micro.carries}
         self.makers = self.graph.producers()

@@ -2,8 +2,8 @@
 
 `PipelineCell` makes one scan of its micro batches; differentiation makes two of it, one forward and one backward, and the
 values kept in between are stacked. Here both bodies take the place of their loops. What a body adds up (gradients, the
-loss) becomes a *sum*: one tensor per micro batch, accumulated by whoever runs the graph. What it hands from one micro batch to the
-next in any other way (random counters, running statistics) becomes a *carry*.
+loss) becomes a *sum*: one tensor per micro batch, accumulated by whoever runs the graph. What it hands from one micro batch
+to the next in any other way (random counters, running statistics) becomes a *carry*.
 
     loss, grads, state = scan(body, …, x)        x[m] -> body -> loss[m], grads[m]; state[m] -> state[m + 1]
 """
@@ -182,9 +182,9 @@ class _Opener:
             def inner(tensor: int, offset: int = offset) -> int:
                 return tensor if tensor == LITERAL else tensor + offset
 
-            for each, inside in zip(body.graph.operators, body.equations, strict=True):
-                operands, results = tuple(map(inner, each.operands)), tuple(map(inner, each.results))
-                entries.append((replace(each, operands=operands, results=results), inside))
+            for member, inside in zip(body.graph.operators, body.equations, strict=True):
+                operands, results = tuple(map(inner, member.operands)), tuple(map(inner, member.results))
+                entries.append((replace(member, operands=operands, results=results), inside))
             outputs.append(
                 [
                     self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)

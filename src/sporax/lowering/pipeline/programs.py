@@ -191,7 +191,10 @@ class _Maker:
         prepare = self._prepare([*updates, backward, weights, inputs, forward], summed)
         return ChunkPrograms(
             prepare,
-            *map(_overwriting, (forward, backward, inputs, weights)),
+            _overwriting(forward),
+            _overwriting(backward),
+            _overwriting(inputs),
+            _overwriting(weights),
             tuple(_overwriting(each, updates[level + 1 :]) for level, each in enumerate(updates)),
         )
 
@@ -359,14 +362,13 @@ class _Maker:
             ]
             if not positions:
                 continue
-            if operator.name in IDENTITIES:
-                if len(positions) < len(operator.results):
-                    operator, equation = part_of_identity(operator, equation, positions)
-                    planned = replace(
-                        planned,
-                        operands=tuple(planned.operands[each] for each in positions),
-                        results=tuple(planned.results[each] for each in positions),
-                    )
+            if operator.name in IDENTITIES and len(positions) < len(operator.results):
+                operator, equation = part_of_identity(operator, equation, positions)
+                planned = replace(
+                    planned,
+                    operands=tuple(planned.operands[each] for each in positions),
+                    results=tuple(planned.results[each] for each in positions),
+                )
             needed.update(operator.operands)
             entries.append((operator, equation, planned))
         return entries[::-1]
@@ -406,4 +408,4 @@ def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> C
     """A program that may overwrite what it gives new values of, unless programs after it read the old ones."""
     read = {slot for slot, _ in program.inputs if slot.kind in ("sum", "carry", "variable")}
     read_later = {slot for each in later for slot, _ in each.inputs}
-    return replace(program, donated=(read & {slot for slot, _ in program.outputs}) - read_later)
+    return replace(program, donated=frozenset((read & {slot for slot, _ in program.outputs}) - read_later))

@@ -152,6 +152,9 @@ class GradAccumulation(MicroBatched):
         SporaxValueError: `micro_size` is less than 1.
     """
 
+    divides_gradients = True
+    """`Model` divides the summed gradients by `micro_size`, whatever the number of pipeline stages."""
+
     def __init__(self, network: Cell, micro_size: int) -> None:
         _check_network("GradAccumulation", network)
         super().__init__(network, _count("GradAccumulation", "micro_size", micro_size))

@@ -30,7 +30,7 @@ _DIM, _FREE, _PARTIAL = "dim", "free", "partial"
 
 
 class State(NamedTuple):
-    """Where the units are: per stretched dimension those that cut it, and those along which the tensor is partial.
+    """Where the units are: per factored dimension those that shard it, and those along which the tensor is partial.
 
     `parts` are partial in the way of the source, `masked` in the way of the target. All others are free.
     """
@@ -45,7 +45,7 @@ class FactoredShape:
     """The task on the stretched shape.
 
     Attributes:
-        units: mesh axes that travel together; a unit's number is its position here.
+        units: mesh axes that move together; a unit's number is its position here.
         sizes: ranks along each unit.
         shape: the stretched shape, of what the axes that stay leave to each rank.
         start, goal: source and target.
@@ -128,7 +128,7 @@ class _Side:
 
 
 def _by_unit(dims: Sequence[Axes], runs: Sequence[Axes]) -> list[tuple[int, ...]]:
-    """Per dimension the first axes of the runs that cut it."""
+    """Per dimension the first axes of the runs that shard it."""
     heads = {run[0] for run in runs}
     return [tuple(axis for axis in axes if axis in heads) for axes in dims]
 
@@ -156,7 +156,7 @@ def _split_points(
 ) -> tuple[list[int], frozenset[int]]:
     """Where a dimension is split, and which units that would lie across several pieces.
 
-    All cuts of both placements if each unit then fits one piece; else the cuts that they share, and pieces with several
+    All shardings of both placements if each unit then fits one piece; else the shardings that they share, and pieces with several
     units each.
     """
     cuts = [list(itertools.accumulate((sizes[unit] for unit in units), lambda a, b: a * b)) for units in (old, new)]

@@ -48,8 +48,8 @@ class Move:
     Attributes:
         kind: what is done.
         axes: the mesh axes that take part, the first one counting the largest steps.
-        source: the dimension that `axes` stop cutting; -1 when they did not cut any.
-        target: the dimension that `axes` start to cut; -1 when they do not cut any then.
+        source: the dimension that `axes` stop sharding; -1 when they did not shard any.
+        target: the dimension that `axes` start to shard; -1 when they do not shard any then.
         reduction: how parts combine.
         pairs: for permute, (sender, receiver) places along `axes`.
         local_bytes: bytes of one rank's slice before the move.

@@ -149,7 +149,7 @@ class _Search:
         return fits and step.kind is not MoveKind.ALL_GATHER and step.kind is not MoveKind.PERMUTE
 
     def _is_in_the_way(self, state: State, dim: int) -> bool:
-        """Whether a dimension is cut otherwise than the target begins to cut it."""
+        """Whether a dimension's sharding is not a prefix of the target's."""
         units = state.dims[dim]
         return units != self.task.goal.dims[dim][: len(units)]
 
@@ -236,7 +236,7 @@ class _Search:
         )
 
     def _places(self, unit: int) -> list[int]:
-        """Dimensions that a unit may go to: those that the target cuts, for a unit that cuts in the target."""
+        """Dimensions that a unit may go to: those that the target shards, for a unit that shards in the target."""
         if self.everywhere:
             return list(range(len(self.task.shape)))
         return self.cut_dims if unit in self.wanted else []
@@ -312,7 +312,7 @@ class _Search:
     def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
         """Who sends its slice to whom, as places along the axes of the units that change.
 
-        A receiver wants the slice of its new place. Several ranks may have it, told apart by the units that cut nothing;
+        A receiver wants the slice of its new place. Several ranks may have it, told apart by the units that shard nothing;
         giving the receiver the sender with the same number among those makes the trade one-to-one.
         """
         units = step.units
@@ -335,7 +335,7 @@ class _Search:
         return tuple(sorted(pairs))
 
     def _digits(self, state: State, units: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """The units that cut, dimension after dimension, and those that do not."""
+        """The units that shard, dimension after dimension, and those that do not."""
         cutting = [unit for dim in state.dims for unit in dim if unit in units]
         return cutting, [unit for unit in units if unit not in cutting]
 

@@ -78,7 +78,7 @@ def _waiting(graph: OperatorGraph, products: Sequence[bool]) -> set[int]:
 
 
 def _behind(graph: OperatorGraph, awaited: set[int]) -> tuple[dict[int, int], set[int]]:
-    """Of tensors that no product waits for: behind how many combinations they are reduced again, and which may be in parts.
+    """Of tensors that no product waits for: behind how many combinations they are reduced again, and which may be partial.
 
     A reduction of what is combined itself, such as the norm of all gradients, has to wait for that. Of the tensors that parts
     pass through on their way to one reader, and of those that are added up, the last one counts.
@@ -116,14 +116,14 @@ def _ways(operator: Operator) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
 
 
 def _reduces(operator: Operator) -> bool:
-    """Whether its results may be parts of sums of its own."""
+    """Whether its results may be partial sums of its own."""
     if operator.name in IDENTITIES or operator.bodies or entry_for(operator.name).family == _ELEMENTWISE:
         return False
     return any(factor.kind is Kind.REDUCE for factor in rule_for(operator.operation).factors)
 
 
 def _passing(operator: Operator, operands: tuple[int, ...], partial: set[int]) -> set[int]:
-    """Operands in parts that the operator lets through."""
+    """Partial operands that the operator passes on."""
     there = {place for place, tensor in enumerate(operands) if tensor in partial}
     if not there or operator.bodies:
         return set()

@@ -25,7 +25,7 @@ def kernel_seconds(graph: OperatorGraph, plan: Plan, model: Roofline) -> float:
 
     Args:
         graph: the step.
-        plan: how it is cut.
+        plan: how it is sharded.
         model: prices memory, arithmetic and links.
     """
     communicating = cost_of(graph, plan, model).communication_seconds

@@ -13,7 +13,7 @@ def link_costs(profile: HardwareProfile, mesh: DeviceMatrix, merging: bool = Tru
     Args:
         profile: the devices; consecutive ranks are close to each other.
         mesh: how they are arranged.
-        merging: whether the compiler may merge what it likes: nobody has said which gradients travel together.
+        merging: whether the compiler may merge what it likes: nothing was said about fusion.
     """
     links = [
         max((profile.link_between(group) for group in mesh.groups((axis,))), key=lambda link: link.group)

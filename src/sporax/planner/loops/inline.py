@@ -49,13 +49,13 @@ class InlinedStep:
         return self.whole.graph
 
     def folded(self, plan: Plan) -> Plan:
-        """The plan of the step that a plan of the written out graph is."""
+        """The plan of the step that a plan of the inlined graph is."""
         if self.graph is self.step:
             return plan
         return _folded(self.whole, plan, plan.inputs[: len(self.step.inputs)], plan.outputs, plan.notes)
 
     def unfolded(self, plan: Plan) -> Plan:
-        """The plan of the written out graph that a plan of the step is."""
+        """The plan of the inlined graph that a plan of the step is."""
         if self.graph is self.step:
             return plan
         unfolding = _Unfolding(self.graph, plan.mesh)
@@ -134,7 +134,7 @@ def _folded(
     outputs: Sequence[Placement],
     notes: tuple[str, ...] = (),
 ) -> Plan:
-    """What a plan of the written out graph says of a part of it."""
+    """What a plan of the inlined graph says of a part of it."""
     operators = [
         _folded_control(operator, plan) if isinstance(operator, Control) else plan.operators[operator]
         for operator in part.operators
@@ -176,7 +176,7 @@ def _folded_control(control: Control, plan: Plan) -> OperatorPlan:
 
 @dataclass(slots=True)
 class _Unfolding:
-    """Collects what a plan of a step says of the written out graph."""
+    """Collects what a plan of a step says of the inlined graph."""
 
     graph: OperatorGraph
     mesh: DeviceMatrix

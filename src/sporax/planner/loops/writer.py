@@ -12,23 +12,23 @@ from sporax.ir.operation import Operation, TensorSpec
 from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, JOIN, SLICE, STACK, SUMMED
 
 UNKNOWN_ROUNDS = 10
-"""What the rounds of a loop count whose number nobody knows before it runs."""
+"""Rounds counted for a loop whose number of rounds is unknown before it runs."""
 
 _NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 Reader = tuple[int, int]
-"""An operator of the written out graph, and which of its operands is meant."""
+"""An operator of the inlined graph, and which of its operands is meant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A body in the written out graph.
+    """A body in the inlined graph.
 
     Attributes:
         part: what is in it.
         constants: operators that bring in what the body brought along.
         arguments: for every input of the body the operator that makes it, constants first.
-        ends: for every output who takes it over; None where nobody does.
+        ends: for every output the operator that reads it; None where there is none.
     """
 
     part: Part
@@ -39,7 +39,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Control flow in the written out graph.
+    """Control flow in the inlined graph.
 
     Attributes:
         operands: for every operand the operators that bring it in: its entrance and the arguments that it becomes, or a slice.
@@ -54,7 +54,7 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A graph in the written out graph.
+    """A graph in the inlined graph.
 
     Attributes:
         graph: the graph.

@@ -41,7 +41,7 @@ class Timeline:
 
     Args:
         graph: the step.
-        plan: how it is cut; without one nothing is moved, and every tensor is there once.
+        plan: how it is sharded; without one nothing is moved, and every tensor is there once.
 
     Attributes:
         inputs, outputs: the arguments as values, and the results.

@@ -92,16 +92,16 @@ SIMPLE = frozenset(["mul", "integer_pow", "square", "abs", "max"])
 _WORD = 4
 """Bytes."""
 _MANY = 8
-"""Operands up to which a concatenation is melted into its readers."""
+"""Operands up to which a concatenation is fused into its readers."""
 
 
 class Kind(Enum):
     """What compilers may do with a piece."""
 
     LOOP = "loop"
-    """Element by element; melted into the loops that read it."""
+    """Element by element; fused into the loops that read it."""
     REDUCTION = "reduction"
-    """A kernel of its own, into which one elementwise operator before it is melted."""
+    """A kernel of its own, into which one elementwise operator before it is fused."""
     KERNEL = "kernel"
     """A kernel of its own."""
 
@@ -129,14 +129,14 @@ class Instruction:
         event: number of the event that it is of.
         elementwise: whether it computes every element from the elements at the same place.
         simple: whether a reduction takes it in.
-        costly: whether computing it twice is dearer than keeping it.
+        costly: whether computing it twice is more expensive than keeping it.
         spreads: whether it is made from less than it writes.
         joins: whether it puts operands side by side.
         in_place: whether it writes over its first operand.
         sends: whether devices communicate.
         combines: equal for reductions that may become one all-reduce; () for everything else.
         view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
-        tuple_result: whether its result comes in parts, which are taken apart before anybody reads them.
+        tuple_result: whether its result is a tuple, which is taken apart before its elements are read.
     """
 
     kind: Kind
@@ -392,7 +392,7 @@ class Instructions:
         shape = list(way.factored)
         for move in way.moves[:-1]:
             array = self._moved(array, move, shape)
-        self.number.pop(event.writes[0], None)  # parts that were combined, and are wanted again, are made anew
+        self.number.pop(event.writes[0], None)  # parts that were combined, and are needed again, are computed again
         self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0]))
 
     def _moved(self, array: int, move: Move, shape: list[int], target: int | None = None) -> int:
@@ -423,7 +423,7 @@ class Instructions:
         return result
 
     def _buffer(self, event: Event) -> None:
-        """Tensors that travel in one buffer, and are cut out of it again."""
+        """Tensors that are fused into one buffer, and sliced out of it afterwards."""
         reads, writes = self._read(event), self._written(event)
         tensor = event.reads[0][0]
         packed, received = (

@@ -44,7 +44,7 @@ class Kernel:
 
     @property
     def tuple_result(self) -> bool:
-        """Whether it has several results, which are taken apart before anybody reads them."""
+        """Whether it has several results, as a tuple that is taken apart before its elements are read."""
         return len(self.roots) > 1 or self.roots[0].tuple_result
 
 
@@ -76,7 +76,7 @@ class _Fusion:
             for array in dict.fromkeys(instruction.reads):
                 self.readers.setdefault(array, []).append(number)
         self.fused_into: list[frozenset[int]] = [frozenset()] * len(self.instructions)
-        """For every piece the pieces in whose kernels it is computed; none if nobody needs it."""
+        """For every instruction those in whose kernels it is computed; none if its result is not needed."""
         self.written: set[int] = set()
         self.absorbed: set[int] = set()
 

@@ -125,8 +125,8 @@ def memory_of(graph: OperatorGraph, plan: Plan) -> MemoryUse:
 def memory_over_time(graph: OperatorGraph, plan: Plan) -> tuple[tuple[int, Mapping[Use, int]], ...]:
     """Memory of one device that runs `plan`: numbers of operators that have run, from which on it is so much, by use.
 
-    The first is -1, the start; the last one the number of all, where all is given back but for what nobody counts. Of all that
-    happens meanwhile, the most is told.
+    The first is -1, the start; the last one the number of all, at which only the results remain. If several values
+    have one number, the largest counts.
     """
     ranges = _LiveRanges(Timeline(graph, plan))
     most: dict[int, Mapping[Use, int]] = {}
@@ -244,7 +244,7 @@ class _LiveRanges:
                 begin[array] = min(begin[array], *times)
 
     def _in_place(self, reusing: Set[int]) -> dict[int, int]:
-        """Arrays that are written over an operand that nobody else reads later, and that operand; `reusing` lie elsewhere."""
+        """Arrays that are written over an operand without later readers, and that operand; `reusing` arrays are elsewhere."""
         taken = {*self.inputs} | self.instructions.rigid | reusing
         operand_of: dict[int, int] = {}
         for number, kernel in enumerate(self.kernels):
@@ -257,7 +257,7 @@ class _LiveRanges:
         return operand_of
 
     def _in_place_candidates(self, number: int, kernel: Kernel) -> Iterator[tuple[int, int]]:
-        """Operands of a kernel that nobody reads later, and the result that may be written over any of them."""
+        """Operands of a kernel without later readers, and the result that may be written over any of them."""
         root = kernel.roots[0]
         if len(kernel.roots) == 1 and (root.elementwise or root.in_place):
             (result,) = root.writes

@@ -26,7 +26,7 @@ def check_limits(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_de
         num_devices: of one stage.
 
     Raises:
-        SporaxRuntimeError: it cannot be cut in this way.
+        SporaxRuntimeError: it cannot be sharded in this way.
     """
     check = _LIMITS.get(mark.operator)
     if check is not None and any(parts > 1 for cut in cuts for parts in cut):
@@ -37,7 +37,7 @@ def _strided_slice(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_
     for name in ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"):
         if mark.get(name, 0):
             raise SporaxRuntimeError(
-                f"For '{mark.where}', '{name}' must be 0 where the input is cut, but got {mark.get(name)} with {cuts[0]}."
+                f"For '{mark.where}', '{name}' must be 0 where the input is sharded, but got {mark.get(name)} with {cuts[0]}."
             )
     begin, end, strides = _ints(mark, "begin"), _ints(mark, "end"), _ints(mark, "strides")
     for dim, (size, parts) in enumerate(zip(shapes[0], cuts[0], strict=True)):
@@ -56,7 +56,7 @@ def _slice(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices:
 
 def _refuse_part(mark: OperatorMark, dim: int, parts: int, taken: str, size: int) -> None:
     raise SporaxRuntimeError(
-        f"For '{mark.where}', dimension {dim} is cut into {parts}, so all of its {size} elements must be taken with a stride of "
+        f"For '{mark.where}', dimension {dim} has {parts} slices, so all of its {size} elements must be taken with a stride of "
         f"1, but got {taken}."
     )
 
@@ -77,26 +77,26 @@ def _lookup(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices
         return
     if len(table) > 2 or not indices:
         raise SporaxRuntimeError(
-            f"For '{mark.where}', a table that is cut where indices point must have 1 or 2 dimensions and indices at least 1, "
-            f"but got shapes {shapes[0]} and {shapes[1]}."
+            f"For '{mark.where}', a table that is sharded where indices point must have 1 or 2 dimensions and indices at least "
+            f"1, but got shapes {shapes[0]} and {shapes[1]}."
         )
     cut_ids = [parts for parts in indices if parts > 1]
     both = axis == 0 and indices[0] == num_devices // table[0] and len(indices) == len(table) == 2 and table[1] == 1
     if cut_ids and not (both and indices[1:] == (1,)):
         raise SporaxRuntimeError(
-            f"For '{mark.where}', indices must stay whole where dimension {axis} of the table, which they point into, is cut "
-            f"into {table[axis]}, but they are cut into {indices}. (With 2 dimensions each, the first one may be cut if both "
-            f"cuts together make {num_devices}.)"
+            f"For '{mark.where}', indices must stay whole where dimension {axis} of the table, which they point into, is sharded "
+            f"into {table[axis]}, but they are sharded into {indices}. (With 2 dimensions each, the first one may be sharded if "
+            f"both numbers multiply to {num_devices}.)"
         )
     if axis and table[axis] != num_devices:
         raise SporaxRuntimeError(
-            f"For '{mark.where}', a cut of dimension {axis}, which indices point into, must use all {num_devices} devices, but "
+            f"For '{mark.where}', slices of dimension {axis}, which indices point into, must use all {num_devices} devices, but "
             f"got {table[axis]}."
         )
 
 
 def _convolution(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_devices: int) -> None:
-    """Windows of a cut dimension stay inside the slice, or reach into the next one alone."""
+    """Windows of a sharded dimension stay inside the slice, or reach into the next one alone."""
     mode = str(mark.get("pad_mode", "valid")).lower()
     kernel, parts = _places(mark, shapes[1]), _places(mark, cuts[0])
     for dim, (size, cut) in enumerate(zip(_places(mark, shapes[0]), parts, strict=True)):
@@ -128,7 +128,7 @@ def _pooling(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_device
 def _window_inside(mark: OperatorMark, dim: int, size: int, cut: int, reach: int, stride: int) -> None:
     if reach > stride:
         raise SporaxRuntimeError(
-            f"For '{mark.where}', spatial dimension {dim} is cut into {cut}, so its windows must not overlap: the window of "
+            f"For '{mark.where}', spatial dimension {dim} has {cut} slices, so its windows must not overlap: the window of "
             f"{reach} must be at most the stride, but that is {stride}."
         )
     if size // cut % stride:

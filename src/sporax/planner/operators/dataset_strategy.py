@@ -23,8 +23,8 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
         num_devices: of one stage.
 
     Raises:
-        SporaxRuntimeError: another number of entries or dimensions, a cut that does not divide, an input cut along several
-            dimensions, inputs in different numbers of slices, or a cut beside an uncut input with more dimensions.
+        SporaxRuntimeError: another number of entries or dimensions, a sharding that does not divide, an input sharded in several
+            dimensions, inputs in different numbers of slices, or a sharded input next to a whole one with more dimensions.
     """
     if len(strategy) != len(shapes):
         raise SporaxRuntimeError(
@@ -40,19 +40,19 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
         cuts = [cut for cut in entry if cut > 1]
         if len(cuts) > 1:
             raise SporaxRuntimeError(
-                f"For '{_WHERE}', an input must be cut along one dimension at most, but the entry of input {number} cuts "
-                f"{len(cuts)}: {entry}. Layouts may cut several."
+                f"For '{_WHERE}', an input must be sharded along one dimension at most, but the entry of input {number} shards "
+                f"{len(cuts)}: {entry}. Layouts may shard several."
             )
         if cuts:
             counts[number] = cuts[0]
     if len(set(counts.values())) > 1:
         raise SporaxRuntimeError(
-            f"For '{_WHERE}', all inputs that are cut must have one number of slices, but got "
+            f"For '{_WHERE}', all inputs that are sharded must have one number of slices, but got "
             f"{' and '.join(map(str, sorted(set(counts.values()))))} in {strategy}."
         )
     rank = max(map(len, shapes), default=0)
     if counts and not any(len(shapes[number]) == rank for number in counts):
         raise SporaxRuntimeError(
-            f"For '{_WHERE}', an input with most dimensions ({rank}) must be cut if any is, but only inputs "
+            f"For '{_WHERE}', an input with most dimensions ({rank}) must be sharded if any is, but only inputs "
             f"{sorted(counts)} are: {strategy}."
         )

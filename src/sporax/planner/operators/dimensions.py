@@ -26,7 +26,7 @@ Shapes = Sequence[Shape]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one tuple of a strategy cuts.
+    """What one tuple of a strategy shards.
 
     Attributes:
         names: of its dimensions.
@@ -44,7 +44,7 @@ class Dims:
     Attributes:
         inputs: names of each input.
         entries: what a strategy's tuples cut; None: the inputs, one after another.
-        result: names of the first result where a strategy cuts what no input has; None: it lies as it comes.
+        result: names of the first result where a strategy shards what no input has; None: it lies as it comes.
         order: names in the order of the device matrix, as far as that is not the order in which they appear.
         leader: the input whose first dimension is the batch; None: the one with most dimensions.
         batch: name of the leader's dimension that is the batch, where it is not the first one.
@@ -176,7 +176,7 @@ def _matmul(mark: OperatorMark, shapes: Shapes) -> Dims | None:
 
 
 def _convolution(mark: OperatorMark, shapes: Shapes) -> Dims:
-    """Height and width (or depth and height) may be cut, the last dimension of three may not, the kernel never."""
+    """Height and width (or depth and height) may be sharded, the last dimension of three may not, the kernel never."""
     spatial = len(shapes[0]) - 2
     grouped = mark.get("group", mark.get("groups", 1)) != 1
     places = tuple(f"s{dim}{'!' if spatial == 3 and dim == 2 else ''}" for dim in range(spatial))
@@ -291,7 +291,7 @@ def _whole(mark: OperatorMark, shapes: Shapes) -> Dims:
     return Dims(tuple(_plain(len(shape), range(len(shape))) for shape in shapes))
 
 
-# ------------------------------------------------------------------------------------------------- cut by their results
+# -------------------------------------------------------------------------------------------- sharded by their results
 
 
 def _one_hot(mark: OperatorMark, shapes: Shapes) -> Dims | None:

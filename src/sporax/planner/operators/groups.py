@@ -152,7 +152,7 @@ class _GroupCollector:
         if exits:
             self.open = None
         if isinstance(mark, DerivativeMark) and not mark.backward:
-            return  # tangents beside the tensors themselves
+            return  # tangents, next to the tensors themselves
         group.given = isinstance(about, LayoutMark) or about.in_strategy is not None
         if enters:
             group.inputs = planned.operands

@@ -100,12 +100,12 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
             origin = "a Tensor" if table is None else "one made of values"
             raise SporaxRuntimeError(
                 f"For '{mark.where}', a table with '{_name(mark)}' must be a Parameter made by an initializer, as in "
-                f"Parameter(initializer('normal', {shapes[0]})), but got {origin}: only even cuts are possible then."
+                f"Parameter(initializer('normal', {shapes[0]})), but got {origin}: only even shardings are possible then."
             )
         before = rows.setdefault(table, (split.rows, mark.where))
         if before[0] != split.rows:
             raise SporaxRuntimeError(
-                f"For '{mark.where}', a table must be cut into the same parts by all its users, but it has {split.rows.rows} "
+                f"For '{mark.where}', a table must be split into the same parts by all its users, but it has {split.rows.rows} "
                 f"rows here and {before[0].rows} in '{before[1]}'."
             )
     return {table: split for table, (split, _) in rows.items()}
@@ -132,13 +132,13 @@ def check_split(mark: OperatorMark, shapes: tuple[Shape, ...], num_devices: int)
     _demand(
         mark,
         all(cut == 1 for cut in cut_indices[:-1]),
-        "allows cuts of the last dimension of the indices alone",
+        "allows a sharding of the last dimension of the indices only",
         cut_indices,
     )
     _demand(
         mark,
         cut_table[0] == cut_indices[-1] == parts,
-        f"has {parts} parts, so the rows of the table and the last dimension of the indices must be cut into {parts}",
+        f"has {parts} parts, so the rows of the table and the last dimension of the indices must be sharded into {parts}",
         f"{cut_table[0]} and {cut_indices[-1]}",
     )
     _demand(mark, fields % parts == 0, f"has {parts} parts, which must divide the fields of the indices", fields)

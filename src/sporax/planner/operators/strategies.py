@@ -24,7 +24,7 @@ from sporax.planner.operators.dimensions import Dims, Entry, Names, dims_of, is_
 from sporax.planner.operators.manual_split import LOOKUPS
 
 Named = Mapping[str, Axes]
-"""For each named dimension the mesh axes that cut it."""
+"""For each named dimension the mesh axes that shard it."""
 
 
 def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: DeviceMatrix) -> list[Placement]:
@@ -45,7 +45,7 @@ def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 def result_placement(
     mark: OperatorMark, shapes: Sequence[Shape], result: TensorSpec, mesh: DeviceMatrix
 ) -> Placement | None:
-    """Where the first result lies, for operators whose strategy cuts what only their results have; None for all others.
+    """Where the first result lies, for operators whose strategy shards what only their results have; None for all others.
 
     Args:
         mark: with the strategy.
@@ -61,7 +61,7 @@ def result_placement(
 
 
 def batch_parallel(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: DeviceMatrix) -> list[Placement | None]:
-    """MindSpore's choice for operators without a strategy: the first dimension is cut over as many devices as divide it.
+    """MindSpore's choice for operators without a strategy: the first dimension is sharded over as many devices as divide it.
 
     Weights, and other inputs that do not have the batch, stay whole.
     """
@@ -101,7 +101,7 @@ def layout_placement(where: str, number: int, layout: Layout, shape: Shape, mesh
 
 
 def on_devices(layout: Layout) -> Layout:
-    """The layout without its virtual axis, which cuts inside every device: a device has the same elements either way."""
+    """The layout without its virtual axis, which shards inside every device: a device has the same elements either way."""
     matrix = layout.device_matrix
     if not matrix.interleaved:
         return layout
@@ -205,18 +205,18 @@ def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: in
 def _check_cut(
     where: str, strategy: object, place: tuple[int, int], name: str, parts: int, size: int, cuts: dict[str, int]
 ) -> None:
-    """Note the cut of one dimension; it must agree with what is known of its name."""
+    """Note the sharding of one dimension; it must agree with what is known of its name."""
     tensor, dim = place
     if is_whole(name) and parts != 1:
         raise SporaxRuntimeError(
-            f"For '{where}', dimension {dim} of tensor {tensor} must stay whole (a cut of 1), but got {parts} in {strategy}."
+            f"For '{where}', dimension {dim} of tensor {tensor} must stay whole (1 slice), but got {parts} in {strategy}."
         )
     if size == 1:
-        return  # stretched to the other tensor's size, however that is cut
+        return  # stretched to the other tensor's size, however that is sharded
     if cuts.setdefault(name, parts) != parts:
         raise SporaxRuntimeError(
-            f"For '{where}', tensors must be cut alike along a dimension they share, but dimension {dim} of tensor {tensor} "
-            f"is cut into {parts} and another into {cuts[name]}: {strategy}."
+            f"For '{where}', tensors must have equal shardings along a dimension they share, but dimension {dim} of tensor "
+            f"{tensor} is sharded into {parts} and another into {cuts[name]}: {strategy}."
         )
 
 
@@ -238,13 +238,13 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
         for dim, (name, size, axes) in enumerate(zip(entry.names, entry.sizes, placement.dims, strict=True)):
             if is_whole(name) and axes:
                 raise SporaxRuntimeError(
-                    f"For '{where}', dimension {dim} of tensor {number} must stay whole (a cut of 1), but got "
+                    f"For '{where}', dimension {dim} of tensor {number} must stay whole (1 slice), but got "
                     f"{num_parts(mesh, axes)} in {layout}."
                 )
             if size > 1 and named.setdefault(name, axes) != axes:
                 raise SporaxRuntimeError(
-                    f"For '{where}', tensors must be cut alike along a dimension they share, but dimension {dim} of tensor "
-                    f"{number} is cut into {num_parts(mesh, axes)} ({layout}) and another into "
+                    f"For '{where}', tensors must have equal shardings along a dimension they share, but dimension {dim} of "
+                    f"tensor {number} is sharded into {num_parts(mesh, axes)} ({layout}) and another into "
                     f"{num_parts(mesh, named[name])}, or along other axes."
                 )
     _check_disjoint(where, entries, named, mesh)
@@ -252,15 +252,15 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
 
 
 def _check_disjoint(where: str, entries: Sequence[Entry], named: Named, mesh: DeviceMatrix) -> None:
-    """Different dimensions of the operator are cut along different axes."""
+    """Different dimensions of the operator are sharded along different axes."""
     owner: dict[int, str] = {}
     for name, axes in named.items():
         for axis in axes:
             if owner.setdefault(axis, name) != name:
                 tensors = [number for number, entry in enumerate(entries) if {name, owner[axis]} & {*entry.names}]
                 raise SporaxRuntimeError(
-                    f"For '{where}', the Layouts must cut different dimensions along different axes, but the axis "
-                    f"{mesh.axis_name(axis)} cuts two of them in tensors {tensors}."
+                    f"For '{where}', the Layouts must shard different dimensions along different axes, but the axis "
+                    f"{mesh.axis_name(axis)} shards two of them in tensors {tensors}."
                 )
 
 
@@ -268,7 +268,7 @@ def _check_disjoint(where: str, entries: Sequence[Entry], named: Named, mesh: De
 
 
 def _repeats_left(mark: OperatorMark, dims: Dims, cuts: Mapping[str, int]) -> bool:
-    """A lookup in a table that is cut where indices point has its repetition at the left of the device matrix."""
+    """A lookup in a table that is sharded where indices point has its repetition at the left of the device matrix."""
     if mark.operator not in LOOKUPS:
         return False
     table: Names = dims.inputs[0]

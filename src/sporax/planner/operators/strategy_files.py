@@ -101,7 +101,7 @@ def _read_at(tensor: int, graph: OperatorGraph, plan: Plan, readers: Mapping[int
 
 
 def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, kept: Callable[[OperatorMark], bool]) -> Cuts | None:
-    """The strategy that cuts an operator as its plan does; None where no strategy does.
+    """The strategy that shards an operator as its plan does; None where no strategy does.
 
     Args:
         entrance: the operator, with its plan.

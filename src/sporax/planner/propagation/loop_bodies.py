@@ -27,7 +27,7 @@ class Given:
     """What a search has decided of a graph, by position of the operator.
 
     Attributes:
-        cuts: how operators are cut.
+        cuts: how operators are sharded.
         control: plans of loops and branches, by which their bodies' arguments and results lie.
         bodies: what it has decided of their bodies.
         shared: tensors that are brought somewhere once, for several readers, by number of the tensor.
@@ -42,8 +42,8 @@ class Given:
 class PlanBody(Protocol):
     """Plans a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
-    Results from number `stacked` on may be parts of sums. Gives the plan, and where operators inside have the arguments;
-    parameters may be kept elsewhere. Operators are cut as given.
+    Results from number `stacked` on may be partial sums. Gives the plan, and where operators inside have the arguments;
+    parameters may be kept elsewhere. Operators are sharded as given.
     """
 
     def __call__(
@@ -60,7 +60,7 @@ class PlanBody(Protocol):
 
 
 def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> OperatorPlan:
-    """How a loop or branch is cut.
+    """How a loop or branch is sharded.
 
     Args:
         operator: it.
@@ -73,7 +73,7 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
 def plan_as_decided(
     operator: Operator, decided: OperatorPlan, given: Sequence[Given], plan_body: PlanBody
 ) -> OperatorPlan:
-    """How a loop or branch is cut that a search has planned: at the edges of its bodies as there.
+    """How a loop or branch is sharded that a search has planned: at the edges of its bodies as there.
 
     Args:
         operator: it.
@@ -127,7 +127,7 @@ def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
         *decided[: num_consts + num_carry],
         *(Placement(((), *item.dims)) for item in decided[num_consts + num_carry :]),
     )
-    # What all rounds give is stacked, and combined once where it is in parts: gradients of stacked weights are.
+    # What all rounds give is stacked, and combined once where it is partial: gradients of stacked weights are.
     stacked = tuple(
         Placement(((), *output.dims), output.partial, output.reduction) for output in plan.outputs[num_carry:]
     )

@@ -61,7 +61,7 @@ class Policy(Protocol):
         ...
 
     def weight(self, name: str, used: Placement) -> Resharding:
-        """How a parameter that is kept elsewhere is brought to where operators want it."""
+        """How a stored parameter is resharded for use."""
         ...
 
     def loss_scale(self, placement: Placement) -> float:

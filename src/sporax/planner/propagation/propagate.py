@@ -50,7 +50,7 @@ def plan_by_propagation(
         inputs: where arguments lie, by number of the tensor; the others are decided by their readers.
         policy: what marks mean.
         alltoall: whether tensors may be moved by all-to-all and permute.
-        given: how some operators are cut; the others follow.
+        given: how some operators are sharded; the others follow.
     """
     return _Propagation(graph, mesh, dict(inputs or {}), policy or NoPolicy(), alltoall, given or Given()).run()
 
@@ -197,7 +197,7 @@ class _Propagation:
     def _cheapest(
         self, operator: Operator, rule: Rule, current: MaybePlacements, result_placements: MaybePlacements
     ) -> Assignment:
-        """The cut that agrees with the operands; where they disagree, the one for which the cheapest of them move."""
+        """The sharding that agrees with the operands; where they disagree, the one for which the cheapest of them move."""
         first = propagate(rule, self.mesh, current, result_placements)
         decided = [position for position, placement in enumerate(current) if placement is not None and placement.used]
         best = self._seconds(operator, rule, first, current)
@@ -215,7 +215,7 @@ class _Propagation:
         return first
 
     def _seconds(self, operator: Operator, rule: Rule, assignment: Assignment, current: MaybePlacements) -> float:
-        """Time to bring the operands to where the cut needs them; nothing for what is there already."""
+        """Time to bring the operands to where the sharding needs them; nothing for what is there already."""
         total = 0.0
         specs = operator.operation.operands
         for tensor, spec, here, wanted in zip(
@@ -247,7 +247,7 @@ class _Propagation:
         return operands
 
     def _grows(self, number: int, position: int) -> bool:
-        """Whether carrying parts on would be dearer than combining them: more bytes, or several readers."""
+        """Whether carrying parts on would be more expensive than combining them: more bytes, or several readers."""
         operator = self.graph.operators[number]
         readers = self.consumers.get(operator.operands[position], [])
         before = operator.operation.operands[position].num_bytes
@@ -262,7 +262,7 @@ class _Propagation:
         return complete
 
     def _may_combine(self, tensor: int, number: int) -> bool:
-        """Whether no operator has been cut on the assumption that the tensor is in parts."""
+        """Whether no operator has been sharded on the assumption that the tensor is partial."""
         return not any(reader in self.plans for reader in self.consumers[tensor] if reader != number)
 
     def _finish(self, number: int, operator: Operator, planned: OperatorPlan) -> None:
@@ -355,15 +355,15 @@ class _Propagation:
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
 
     def _pin(self, operator: Operator, mark: OperatorMark, wanted: Sequence[Resharding | None]) -> None:
-        """Strategies of all operators that read a parameter must cut it alike: it is kept in one way."""
+        """Strategies of all operators that read a parameter must shard it equally: it has one storage sharding."""
         for position, (tensor, resharding) in enumerate(zip(operator.operands, wanted, strict=True)):
             if resharding is None or tensor not in self.trainable:
                 continue
             user, placement = self.pinned.setdefault(tensor, (mark.where, resharding.placement))
             if placement != resharding.placement:
                 raise SporaxRuntimeError(
-                    f"For '{mark.where}', the parameter '{self.trainable[tensor]}' has multiple users, which must cut it alike, "
-                    f"but '{user}' cuts it {placement.on(self.mesh)} and this one, as tensor {position}, "
+                    f"For '{mark.where}', the parameter '{self.trainable[tensor]}' has multiple users, which must shard it "
+                    f"equally, but '{user}' shards it {placement.on(self.mesh)} and this one, as tensor {position}, "
                     f"{resharding.placement.on(self.mesh)}. Give both one strategy (or one Layout), or make it two parameters."
                 )
 
@@ -387,9 +387,9 @@ class _Propagation:
     def _cotangent_placement(self, mark: OperatorMark | LayoutMark, source: Placement, here: Placement) -> Placement:
         """Where a cotangent shall be that passes a mark, given where its tensor came from.
 
-        A derivative lies as its operator did. But along axes over which an operator is repeated, its derivative need not be:
-        a cotangent that arrives cut along these stays cut, and the gradients of the operator's weights become parts of a sum
-        over them. (The operator before it decides the same for itself, so at an entrance every finer cut may stay.)
+        A derivative has the placements of its operator. But this need not hold along axes over which an operator is repeated:
+        a cotangent that is sharded along these stays so, and the gradients of the operator's weights become partial sums
+        over them. (The operator before it decides the same for itself, so at an entrance every finer sharding may stay.)
         """
         if isinstance(mark, OperatorMark):
             busy = self.busy.get(mark.number, set()) if mark.side is Side.OUT else set()
@@ -438,7 +438,7 @@ class _Propagation:
         self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
 
     def _regathered_weight(self, number: int, operator: Operator, mark: WeightMark, current: MaybePlacements) -> None:
-        """A copy of a parameter as it is kept, which is then brought to where operators have the parameter."""
+        """A copy of a parameter as it is kept, which is then resharded to where operators have the parameter."""
         parameter = operator.operands[0]
         used, late = current
         if used is None:
@@ -470,8 +470,8 @@ class _Propagation:
     ) -> tuple[Plan, tuple[Placement, ...]]:
         """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said.
 
-        Results from number `stacked` on may be parts of sums. Beside it, where operators inside have the arguments;
-        parameters may be kept elsewhere. Operators are cut as given.
+        Results from number `stacked` on may be partial sums. Beside it, where operators inside have the arguments;
+        parameters may be kept elsewhere. Operators are sharded as given.
         """
         first = len(body.inputs) - len(arguments)
         inputs = {
@@ -542,12 +542,12 @@ class _Propagation:
 
 
 def _refines(placement: Placement, coarser: Placement) -> bool:
-    """Whether every dimension is cut as in the coarser placement, and perhaps further."""
+    """Whether every dimension is sharded as in the coarser placement, and perhaps further."""
     return all(axes[: len(before)] == before for axes, before in zip(placement.dims, coarser.dims, strict=True))
 
 
 def _without(placement: Placement | None, taken: frozenset[int]) -> Placement | None:
-    """What is left of a placement when others have taken some axes: of each dimension, the cuts before the first of these."""
+    """A placement without the axes that others use: of each dimension, the axes before the first of these."""
     if placement is None or not placement.used & taken:
         return placement
     dims = (tuple(itertools.takewhile(lambda axis: axis not in taken, axes)) for axes in placement.dims)

@@ -55,7 +55,7 @@ def semi_auto_plan(
         mesh: the devices, with axes of prime sizes.
         config: the user's settings.
         data: where inputs lie that hold data, by number of the tensor.
-        whole_parameters: names of those that optimizer parallelism shall not cut.
+        whole_parameters: names of those that optimizer parallelism must not shard.
 
     Raises:
         SporaxRuntimeError: a strategy that does not fit its operator, or one parameter cut in two ways.
@@ -71,7 +71,7 @@ class SemiAuto:
     Attributes:
         mesh: the devices.
         config: the user's settings.
-        whole_parameters: names of those that optimizer parallelism shall not cut.
+        whole_parameters: names of those that optimizer parallelism must not shard.
         buffers: with which others each parameter travels.
         shapes: of the inputs of operators whose entrance has been passed, by number of the call.
     """
@@ -120,7 +120,7 @@ class SemiAuto:
         return [None if placement is None else Resharding(placement, f"layout of {mark.asker}") for placement in wanted]
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
-        """Combined over the ranks that repeat the parameter, as its home is cut."""
+        """Combined over the ranks that repeat the parameter, as its storage sharding says."""
         repeats = self.mesh.num_devices // num_parts(self.mesh, tuple(used.used))
         ids = self.buffers.reduced if storage == used else self.buffers.scattered
         return Resharding(
@@ -146,7 +146,7 @@ class SemiAuto:
         return self.mesh.num_devices / num_parts(self.mesh, tuple(placement.used))
 
     def storage(self, spec: TensorSpec, used: Placement, parameter: str) -> Placement:
-        """Where a parameter is kept: cut further along dimension 0 with optimizer parallelism, where that is possible."""
+        """Where a parameter is kept: sharded further along dimension 0 with optimizer parallelism, where that is possible."""
         if not self.config.enable_parallel_optimizer or parameter in self.whole_parameters or not spec.shape:
             return used
         axes = self._optimizer_axes(used)
@@ -232,7 +232,7 @@ class SemiAuto:
 
     @staticmethod
     def _scatters(mark: OperatorMark, placement: Placement) -> bool:
-        """Whether parts are reduce-scattered: where the user says so, and for lookups in a cut table with whole indices."""
+        """Whether parts are reduce-scattered: where the user says so, and for lookups in a sharded table with whole indices."""
         lookup = mark.operator in READERS and mark.in_strategy is not None and bool(placement.dims)
         asked = mark.get("forward_reduce_scatter", False) or (lookup and not placement.dims[0])
         return bool(asked and placement.partial)
@@ -270,10 +270,10 @@ def asks_for_results(mark: OperatorMark) -> bool:
 
 
 def _gathered_for_nd(mark: OperatorMark, wanted: list[Placement | None]) -> list[Placement | None]:
-    """High-dimension tensor parallelism: the activation is gathered along the axes that cut the weight's other dimension.
+    """High-dimension tensor parallelism: the activation is gathered along the axes that shard the weight's other dimension.
 
-    It arrives with its last dimension cut by all axes, the weight with both dimensions cut. What is left is a plain product:
-    the contraction is cut as the weight's is, and the parts of the result are scattered again at the exit.
+    It arrives with its last dimension sharded by all axes, the weight with both dimensions sharded.  The rest is a plain product:
+    its contraction has the sharding of the weight, and partial sums are scattered again at the exit.
     """
     left, right = wanted[:2]
     if left is None or right is None:

@@ -43,12 +43,12 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
     if not rows:
         return ""
     within = f"; paths within {prefix}" if prefix else ""
-    section = Section("", ("", "this plan", "the other one"), folded(rows))
+    section = Section("", ("", "this plan", "the other plan"), folded(rows))
     return "\n".join([f"axes {axes.legend()}{within}", *table_lines(section, page_width())])
 
 
 def _cut_otherwise(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[int]:
-    """Operators that are cut in two ways; those that follow others only with `every`."""
+    """Operators that are sharded in two ways; those that follow others only with `every`."""
     for number, (operator, a, b) in enumerate(zip(graph.operators, first.operators, second.operators, strict=True)):
         shown = every or not (is_light(operator) or is_identity(operator))
         if shown and (a.operands, a.results) != (b.operands, b.results):
@@ -74,7 +74,7 @@ def _tensors(graph: OperatorGraph, first: Plan, second: Plan, axes: AxisNames) -
 def _resharding_text(resharding: Resharding | None, axes: AxisNames) -> str:
     """Where a tensor is brought for all readers, and how its parts are combined."""
     if resharding is None:
-        return "wherever it is read"
+        return "resharded at each reader"
     words = {
         "in float32": resharding.in_float32,
         f"together as {resharding.fusion}": resharding.fusion is not None and resharding.fusion > 0,

@@ -30,7 +30,7 @@ from sporax.planner.search.search_space import Units, cuts_of, natural_units
 
 @dataclass(frozen=True, slots=True)
 class OperandTransfer:
-    """A tensor that is brought to an operator, or from it to a reader.
+    """A tensor that is resharded to an operator, or from it to a reader.
 
     Attributes:
         what: the variable that it is, or who made it, or, of a result, who reads it; for people.
@@ -45,10 +45,10 @@ class OperandTransfer:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to cut an operator, everything else staying as it is.
+    """One way to shard an operator, everything else staying as it is.
 
     Attributes:
-        assignment: the cut.
+        assignment: the sharding.
         operands, results: where they lie then.
         parts: among how many devices the work is shared out.
         operator_seconds: the operator's own time.
@@ -84,7 +84,7 @@ class Alternative:
         return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
 
     def why_not(self, chosen: Alternative, unit: str = "s") -> str:
-        """Where it is dearer or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
+        """Where it is more expensive or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
         return difference_text(self, chosen, unit)
 
 
@@ -120,7 +120,7 @@ class Explanation:
 
 
 class Explanations(tuple[Explanation, ...]):
-    """Several explanations; ``print`` shows them one below the other, those of layers that are cut alike once."""
+    """Several explanations; ``print`` shows them one below the other, those of layers that are sharded equally once."""
 
     __slots__ = ()
 
@@ -137,16 +137,16 @@ def explain(
     most: int = 8,
     memory_bytes: int | None = None,
 ) -> Explanations:
-    """Why operators are cut as they are: their alternatives, with everything around them as the plan has it.
+    """Why operators are sharded as they are: their alternatives, with everything around them as the plan has it.
 
     An alternative that looks cheaper here is one that the neighbours, too, would have to follow to be so, or one outside the
-    menu of the search. Loops are written out: an operator inside counts as often as it runs, and has a number behind those before
+    search space. Loops are inlined: an operator inside counts as often as it runs, and has a number behind those before
     the loop.
 
     Args:
         graph: the step.
         plan: its plan.
-        model: prices operators and moves.
+        model: the cost of operators and moves.
         path: where the operators stand: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
             ``"#17"``; or a variable that they read; or an operator of the facade or a primitive, ``"MatMul"``,
             ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
@@ -185,7 +185,7 @@ def check_count(question: str, name: str, value: object) -> None:
 
 
 class _Explainer:
-    """Prices other ways to cut single operators. Arguments as for `explain`; `names` are those of the graph."""
+    """Prices other ways to shard single operators. Arguments as for `explain`; `names` are those of the graph."""
 
     def __init__(
         self,
@@ -226,10 +226,10 @@ class _Explainer:
         reported = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
         notes = [*self._impossible(rule)]
         if len(ordered) > len(reported):
-            notes.append(f"{len(ordered) - len(reported)} more ways: most={len(ordered)} tells of them")
+            notes.append(f"{len(ordered) - len(reported)} more alternatives: most={len(ordered)} shows them")
         if ordered[0].seconds < own.seconds * (1 - 1e-9):
             notes.append(
-                "what is cheaper than the plan's way is so only by itself: whatever is decided together with it would follow"
+                "an alternative that looks cheaper would also change its neighbours, which costs more in total"
             )
         return Explanation(
             number,

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from sporax.planner.report.explain import Alternative, Explanation, OperandTransfer
 
 _MOST_TRANSFERS = 2
-"""Of which a reason tells, the dearest first."""
+"""Of which a reason tells, the most expensive first."""
 _TOO_LITTLE = 1e-12
-"""Seconds of which nobody needs to know."""
-_KINDS = {Kind.REDUCE: "reduced", Kind.BLOCKED: "never cut", Kind.HALO: "a window", Kind.PERMUTE: "reversed"}
+"""Seconds; smaller differences are not shown."""
+_KINDS = {Kind.REDUCE: "reduced", Kind.BLOCKED: "never sharded", Kind.HALO: "a window", Kind.PERMUTE: "reversed"}
 
 
 def alternatives_text(explanations: Sequence[Explanation]) -> str:
-    """All of them, one below the other; layers that are cut alike are shown once, with the paths of all."""
+    """All of them, one below the other; layers that are sharded equally are shown once, with the paths of all."""
     if not explanations:
         return ""
-    legend = f"axes {explanations[0].axes.legend()}; * is the plan's way"
+    legend = f"axes {explanations[0].axes.legend()}; * marks the plan's choice"
     return f"{legend}\n" + "\n\n".join(_table(entry) for entry in _alike(explanations))
 
 
@@ -57,7 +57,7 @@ def _table(alike: Sequence[Explanation]) -> str:
         )
         for alternative in explanation.alternatives
     )
-    columns = ("", "in all", "operands", "results", "beside the chosen one")
+    columns = ("", "total", "operands", "results", "compared with the chosen one")
     lines = [explanation.title, f"  {explanation.rule}"]
     if len(alike) > 1:
         others = ", ".join(f"#{entry.operator}" for entry in alike[1:])
@@ -67,7 +67,7 @@ def _table(alike: Sequence[Explanation]) -> str:
 
 
 def difference_text(alternative: Alternative, chosen: Alternative, unit: str) -> str:
-    """In which terms a way is dearer or cheaper than the chosen one, with what it sends; of the chosen one, what it sends."""
+    """Where the cost of an alternative differs from the chosen one, with its communication; for the chosen one that alone."""
     if alternative.chosen:
         sent = ", ".join(filter(None, (_sent(alternative.fetches, "of"), _sent(alternative.deliveries, "for"))))
         return f"chosen{': ' if sent else ''}{sent}"
@@ -88,8 +88,8 @@ def difference_text(alternative: Alternative, chosen: Alternative, unit: str) ->
         if abs(change) > _TOO_LITTLE
     ]
     if alternative.lacking_bytes:
-        explanation.insert(0, f"does not fit: {size_text(alternative.lacking_bytes)} of memory are lacking")
-    return "; ".join(explanation) or "as good"
+        explanation.insert(0, f"does not fit: {size_text(alternative.lacking_bytes)} of memory are missing")
+    return "; ".join(explanation) or "equal cost"
 
 
 def _change(cost: float, unit: str) -> str:
@@ -98,7 +98,9 @@ def _change(cost: float, unit: str) -> str:
 
 def _shared(alternative: Alternative, chosen: Alternative) -> tuple[str, str]:
     """Why computing takes longer, or less."""
-    explanation = f" (cut {alternative.parts} ways, not {chosen.parts})" if alternative.parts != chosen.parts else ""
+    explanation = (
+        f" (over {alternative.parts} devices, not {chosen.parts})" if alternative.parts != chosen.parts else ""
+    )
     return explanation, explanation
 
 
@@ -110,7 +112,7 @@ def _transfers(transfers: Sequence[OperandTransfer], chosen: Sequence[OperandTra
 
 
 def _sent(transfers: Sequence[OperandTransfer], word: str) -> str:
-    """``"all_gather 65.5 kB of layers.2"``, the dearest first."""
+    """``"all_gather 65.5 kB of layers.2"``, the most expensive first."""
     sending = sorted((transfer for transfer in transfers if transfer.moves), key=lambda entry: -entry.seconds)
     explanation = [f"{_moves(entry.moves)} {word} {entry.what}" for entry in sending[:_MOST_TRANSFERS]]
     more = [f"{len(sending) - _MOST_TRANSFERS} more"] if len(sending) > _MOST_TRANSFERS else []
@@ -127,7 +129,7 @@ def _moves(moves: Sequence[tuple[str, int]]) -> str:
 def rule_text(rule: Rule) -> str:
     """What an operator does to dimensions: ``"A B, B C → A C; A = 32, B = 64 (reduced), C = 64"``."""
     if rule.opaque:
-        return f"cannot be cut: {rule.opaque}"
+        return f"cannot be sharded: {rule.opaque}"
     numbers = [number for number, factor in enumerate(rule.factors) if factor.kind is not Kind.PARTIAL]
     names = {number: _upper(place) for place, number in enumerate(numbers)}
 

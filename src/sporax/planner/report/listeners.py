@@ -33,6 +33,6 @@ step_execution = StepExecution()
 
 
 def announce(planned: Planned) -> None:
-    """Tell all watchers of a new plan. What they raise goes to whoever started the step."""
+    """Call all listeners with a new plan. An exception of theirs reaches the caller of the step."""
     for listener in plan_listeners:
         listener(planned)

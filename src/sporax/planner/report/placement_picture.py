@@ -28,7 +28,7 @@ def picture(holders: Mapping[tuple[int, ...], Sequence[int]]) -> str:
     """
     cut = [dim for dim, numbers in enumerate(zip(*holders, strict=True)) if max(numbers) > 0]
     if len(cut) > 2:
-        raise SporaxValueError(f"For 'show_layout', at most two dimensions must be cut to be drawn, but got {cut}.")
+        raise SporaxValueError(f"For 'show_layout', at most two dimensions may be sharded in a picture, but got {cut}.")
     down: int | None = None
     across: int | None = None
     if len(cut) == 2:

@@ -48,7 +48,7 @@ class Planned(Protocol):
 
     @property
     def model(self) -> CostModel:
-        """What prices operators and links."""
+        """The cost model of operators and links."""
         ...
 
 
@@ -84,11 +84,11 @@ class Answers:
         return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
 
     def summary(self: Planned) -> Summary:
-        """The plan for people: what is cut how, what travels, what every device holds. ``print`` shows it as tables."""
+        """The plan for people: what is sharded how, what travels, what every device holds. ``print`` shows it as tables."""
         return summarize(self.graph, self.plan, self.search)
 
     def explain(self: Planned, path: str, most: int = 8) -> Explanations:
-        """Why operators are cut as they are: their alternatives, what these would cost, and why they lost.
+        """Why operators are sharded as they are: their alternatives, what these would cost, and why they lost.
 
         Args:
             path: where the operators stand, or a part of it (``"layers.3.attn.q"``); or ``"#7"`` for number 7; or a variable that
@@ -140,7 +140,7 @@ class Answers:
         check_count("alternatives", "count", count)
         check_seconds("alternatives", seconds)
         search = _searched(self, "alternatives")
-        with shown(), doing("looking for other plans"):
+        with shown(), doing("searching alternative plans"):
             step = self.graph, self.plan.mesh, self.model, search.options
             best = alternatives(*step, count=count + 1, seconds=seconds, incumbent=search.plan)
         others = [entry for entry in best if entry.plan.operators != search.plan.operators]
@@ -162,7 +162,7 @@ class Answers:
         check_count("trade_offs", "count", count)
         check_seconds("trade_offs", seconds)
         search = _searched(self, "trade_offs")
-        with shown(), doing("looking for smaller plans"):
+        with shown(), doing("searching plans with less memory"):
             step = self.graph, self.plan.mesh, self.model, search.options
             results = trade_offs(*step, count=count, seconds=seconds, incumbent=search.plan)
         return tuple(_with(self, item) for item in results)
@@ -193,7 +193,7 @@ def check_seconds(question: str, seconds: object) -> None:
 def _searched(planned: Planned, question: str) -> SearchResult:
     if planned.search is None:
         raise SporaxValueError(
-            f"For '{question}', the plan must come from a search ('parallel_mode' 'auto_parallel'), but the user's cuts made it."
+            f"For '{question}', a search must make the plan ('parallel_mode' 'auto_parallel'), but the user's strategies did."
         )
     return planned.search
 

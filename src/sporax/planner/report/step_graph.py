@@ -33,7 +33,7 @@ class Box:
         moved_bytes: what a rank brings into collectives on tensors without an arrow: those inside of it, and the step's
             inputs and results.
         unit: of the predicted time, where another model than one in seconds priced it.
-        times: how many like it there are, in layers that are cut alike; the figures are those of one.
+        times: how many like it there are, in layers that are sharded equally; the figures are those of one.
         paths: of all of them; "" for one alone.
     """
 
@@ -52,7 +52,7 @@ class Arrow:
     Attributes:
         num_tensors: how many.
         moved: bytes that a rank brings into collectives on them, by kind.
-        times: how many like it there are, in layers that are cut alike.
+        times: how many like it there are, in layers that are sharded equally.
     """
 
     num_tensors: int = 0
@@ -91,7 +91,7 @@ def boxes_of(
 def folded_boxes(
     boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arrow]
 ) -> tuple[tuple[Box, ...], dict[tuple[int, int], Arrow]]:
-    """Boxes and arrows with those of layers that are cut alike as one, with the figures of one.
+    """Boxes and arrows with those of layers that are sharded equally as one, with the figures of one.
 
     A box stands where the first of its kind runs, at the path of the one with the least number. An arrow to the next layer comes
     back to the box that stands for it.

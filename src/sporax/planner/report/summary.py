@@ -119,7 +119,7 @@ class Totals:
 
     Attributes:
         parameter_bytes, state_bytes, data_bytes: of the inputs by role.
-        whole_parameter_bytes, whole_state_bytes: the same uncut: what a single device would hold.
+        whole_parameter_bytes, whole_state_bytes: the same whole: what a single device would hold.
         peak_bytes: predicted most memory in use, by the lives of tensors.
         peak_uses: what it is made of, as pairs of a use and bytes.
         flops: floating-point operations.
@@ -144,8 +144,8 @@ class SearchRow:
     Attributes:
         method: the search.
         predicted_seconds: of one step as the search left it; optimizer parallelism and fusion come after it.
-        bound_seconds: no plan of the same menu is faster than this; None when nothing was proven.
-        optimal: the prediction is the least of the menu.
+        bound_seconds: no plan of the same search space is faster than this; None when nothing was proven.
+        optimal: the prediction is the least of the search space.
         search_seconds: what the search took.
         unit: of the prediction and the bound; another one than seconds where a model without hardware priced the plan.
     """
@@ -168,8 +168,8 @@ class Summary:
         operators: in the order in which they run.
         tensors: inputs of the step.
         totals: sums.
-        notes: what one should know: operators that could not be cut, and why.
-        search: how the plan was found; None where the user's cuts decided.
+        notes: what one should know: operators that could not be sharded, and why.
+        search: how the plan was found; None where the user's shardings decided.
     """
 
     num_devices: int
@@ -300,9 +300,9 @@ class Summarizer:
     def _loops(self) -> Iterable[str]:
         names = {operator.name for operator in self.graph.walk()}
         if "while" in names:
-            yield "loops of unknown length are counted as if they ran once"
+            yield "loops of unknown length are counted once"
         if "cond" in names:
-            yield "every branch of a condition is counted"
+            yield "all branches of a condition are counted"
 
 
 def _uses(memory: MemoryUse) -> tuple[tuple[str, int], ...]:
@@ -319,7 +319,7 @@ def _trained(graph: OperatorGraph) -> frozenset[str]:
 
 
 def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMatrix) -> tuple[Collective, ...]:
-    """What a rank takes part in; transfers that travel together are one collective."""
+    """What a rank takes part in; fused transfers are one collective."""
     counts: dict[tuple[str, int, int], int] = {}
     for transfer_group, times in transfers:
         for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):

@@ -59,13 +59,13 @@ def heading(summary: Summary) -> str:
     """The line above the tables."""
     axes = ", ".join(f"{name} = {size}" for name, size in summary.axes)
     if not axes:
-        return "Plan for one device: nothing is cut"
+        return "Plan for one device: nothing is sharded"
     star = "; * marks a strategy that the user gave" if any(row.given for row in summary.operators) else ""
     return f"Plan for {summary.num_devices} devices; axes {axes}{star}"
 
 
 def sections(summary: Summary) -> tuple[Section, ...]:
-    """What is shown, in order; empty tables are left out, and rows of layers that are cut alike are one, marked with (4 ×)."""
+    """The tables in order, without empty ones. Rows of equally sharded layers become one, marked with (4 ×)."""
     prefix = common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
     tables = [
         *(folded_section(_operators(summary, phase, title, prefix)) for phase, title in _PHASES.items()),
@@ -78,9 +78,9 @@ def sections(summary: Summary) -> tuple[Section, ...]:
 
 
 def folded_section(section: Section) -> Section:
-    """The table with rows of layers that are cut alike as one."""
+    """The table with rows of layers that are sharded equally as one."""
     rows = folded(section.rows)
-    remark = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two alike, with the figures of one"
+    remark = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two equal rows, with the numbers of one"
     return replace(section, title=section.title + remark, rows=rows)
 
 
@@ -133,7 +133,7 @@ def size_text(num_bytes: float) -> str:
 def _operators(summary: Summary, phase: str, title: str, prefix: str) -> Section:
     """One table per phase; only the forward phase has strategies."""
     forward = phase == "forward"
-    columns = ["operator", "strategy", "inputs → results", "collectives, bytes of a rank", "flops"]
+    columns = ["operator", "strategy", "inputs → results", "collectives, bytes per rank", "flops"]
     rows = [_operator_cells(row, prefix) for row in summary.operators if row.phase == phase and _is_shown(row)]
     if not forward:
         for row in (columns, *rows):
@@ -209,10 +209,10 @@ def totals_section(summary: Summary) -> Section:
         ("parameters", f"{size_text(totals.parameter_bytes)} of {size_text(totals.whole_parameter_bytes)}"),
         ("optimizer state and counters", f"{size_text(totals.state_bytes)} of {size_text(totals.whole_state_bytes)}"),
         ("data", size_text(totals.data_bytes)),
-        ("predicted peak of memory", f"{size_text(totals.peak_bytes)} ({uses})"),
+        ("predicted peak memory", f"{size_text(totals.peak_bytes)} ({uses})"),
     ]
     rows += [
-        (entry.kind, f"{entry.count} per step, {size_text(entry.num_bytes)} of a rank in all")
+        (entry.kind, f"{entry.count} per step, {size_text(entry.num_bytes)} per rank in total")
         for entry in totals.traffic
     ]
     return Section("Each device", ("", ""), tuple(rows))
@@ -230,7 +230,7 @@ def search_section(summary: Summary) -> Section:
             "predicted time of a step" if search.unit == "s" else "cost of a step",
             cost_text(search.predicted_seconds, search.unit),
         ),
-        ("no plan of the menu is below", f"{bound} (this one is optimal)" if search.optimal else bound),
+        ("lower bound of all plans", f"{bound} (this plan is optimal)" if search.optimal else bound),
         ("time of the search", time_text(search.search_seconds)),
     )
     return Section("Search", ("", ""), rows)

@@ -43,7 +43,7 @@ _USES = {
 
 
 def operators_picture(boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arrow]) -> str:
-    """The operators as boxes, coloured by how they are cut, and arrows with the bytes that travel."""
+    """The operators as boxes, coloured by how they are sharded, and arrows with the bytes that travel."""
     places = _places(boxes)
     colours = _colours(boxes)
     slowest = max((box.seconds for box in boxes), default=0.0)
@@ -106,7 +106,7 @@ def _cut(box: Box) -> str:
 
 
 def _colours(boxes: Sequence[Box]) -> dict[str, str]:
-    """One per layout, as different as can be; grey for what is not cut."""
+    """One per layout, as different as can be; grey for what is not sharded."""
     layouts = sorted({_cut(box) for box in boxes} - {"whole", "not one tensor"})
     colours = {layout: _pastel((number * 137.5 + 210) % 360) for number, layout in enumerate(layouts)}
     return {**colours, "whole": "#e4e4e4", "not one tensor": "#fff"}
@@ -125,7 +125,9 @@ def _box(box: Box, place: tuple[int, int], colour: str, slowest: float) -> str:
     inside = layouts if len(layouts) <= _LETTERS else f"… → {' '.join(row.results)}"
     tooltip = [box.paths or row.path or row.name, row.name, layouts, f"predicted {cost_text(box.seconds, box.unit)}"]
     if box.moved_bytes:
-        tooltip.append(f"{size_text(box.moved_bytes)} travel inside of it, or are inputs and results of the step")
+        tooltip.append(
+            f"{size_text(box.moved_bytes)} in collectives inside of it, or on inputs and results of the step"
+        )
     bar = _WIDTH * box.seconds / slowest if slowest else 0.0
     tags = [
         f"<title>{escape(chr(10).join(filter(None, tooltip)))}</title>",

@@ -1,4 +1,4 @@
-"""Rules: how every primitive can be cut, and everything that follows from it. `docs/rules.md` is the manual."""
+"""Rules: how every primitive can be sharded, and everything that follows from it. `docs/rules.md` is the manual."""
 
 from sporax.planner.rules.derive import (
     Assignment,

@@ -1,4 +1,4 @@
-"""Family 3: products summed over shared indices. Linear in each operand, so either may arrive in parts."""
+"""Family 3: products summed over shared indices. Linear in each operand, so either may be partial."""
 
 from __future__ import annotations
 

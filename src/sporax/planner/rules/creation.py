@@ -1,7 +1,7 @@
 """Family 9: tensors made from nothing, and random bits. Every rank makes its own slice.
 
 What depends on the place of an element (iota, counters of random numbers) is computed from its place in the whole tensor,
-so the values do not depend on the cut.
+so the values do not depend on the sharding.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Everything that follows from a rule.
 
-An *assignment* gives each factor the mesh axes that cut it, outermost first. It decides where operands must lie, where
+An *assignment* gives each factor the mesh axes that shard it, outermost first. It decides where operands must lie, where
 results then lie (and along which axes they are still parts), the local shapes and parameters, and the work per rank.
 """
 
@@ -17,7 +17,7 @@ from sporax.ir.placement import Axes, Placement, num_parts, placed
 from sporax.planner.rules.language import DimFactors, Factor, Kind, Operation, Rule, TensorSpec
 
 Assignment = tuple[Axes, ...]
-"""For each factor of a rule the mesh axes that cut it."""
+"""For each factor of a rule the mesh axes that shard it."""
 
 
 def problem(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> str | None:
@@ -27,9 +27,7 @@ def problem(rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> str | Non
         return f"every axis must be assigned to one factor at most, but got {assignment} for {rule}"
     for number, (factor, cut) in enumerate(zip(rule.factors, assignment, strict=True)):
         if cut and not factor.allows(num_parts(mesh, cut)):
-            return (
-                f"factor {number} ({factor.kind.value}, size {factor.size}) cannot be cut into {num_parts(mesh, cut)}"
-            )
+            return f"factor {number} ({factor.kind.value}, size {factor.size}) cannot be sharded into {num_parts(mesh, cut)}"
     for indices in rule.joined:
         if not _contiguous(rule, indices, assignment, mesh):
             return f"the slices of a dimension made of factors {indices} are not contiguous under {assignment}"
@@ -111,7 +109,7 @@ def local_operation(operation: Operation, rule: Rule, assignment: Assignment, me
     """
     reason = problem(rule, assignment, mesh)
     if reason:
-        raise SporaxValueError(f"For '{operation.name}', the cut must be possible, but {reason}.")
+        raise SporaxValueError(f"For '{operation.name}', the sharding must be possible, but {reason}.")
     where, whence = placements(rule, assignment)
     operands = tuple(_local(spec, placement, mesh) for spec, placement in zip(operation.operands, where, strict=True))
     results = tuple(_local(spec, entry, mesh) for spec, entry in zip(operation.results, whence, strict=True))
@@ -162,7 +160,7 @@ def _sent(factor: Factor, parts: int, slice_bytes: int, size: int) -> int:
 
 
 def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, mesh: DeviceMatrix) -> bool:
-    """Whether every factor before the last one that is cut is cut completely."""
+    """Whether every factor before the last one that is sharded is sharded completely."""
     cut = [position for position, index in enumerate(indices) if assignment[index]]
     return all(
         num_parts(mesh, assignment[index]) == rule.factors[index].size for index in indices[: cut[-1] if cut else 0]

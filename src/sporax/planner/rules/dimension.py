@@ -59,7 +59,7 @@ def reshape(operation: Operation) -> Rule:
     products meet again.
     """
     if 0 in operation.operands[0].shape:
-        return replicate(operation, "an empty tensor has nothing to cut")
+        return replicate(operation, "an empty tensor has nothing to shard")
     draft = Draft(operation)
     operand, result = _common_factors(draft, operation.operands[0].shape, operation.results[0].shape)
     return _finish(draft, [operand], [result], adapt=_result_shape("new_sizes"))
@@ -206,7 +206,7 @@ def pad(operation: Operation) -> Rule:
 
 
 def slice_(operation: Operation) -> Rule:
-    """A dimension taken whole, or in regular steps all through, can be cut; any other stays whole."""
+    """A dimension taken whole, or in regular steps all through, can be sharded; any other stays whole."""
     draft = Draft(operation)
     operand, result = operation.operands[0].shape, operation.results[0].shape
     starts = operation.params["start_indices"]

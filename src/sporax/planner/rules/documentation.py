@@ -27,7 +27,7 @@ def table_text() -> str:
 
 
 def with_table(page: str) -> str:
-    """The page with its table made anew."""
+    """The page with a new table."""
     before, _, rest = page.partition(BEGIN)
     return before + table_text() + rest.partition(END)[2]
 

@@ -1,7 +1,7 @@
 """Family 6: reading and writing at computed places.
 
 The interesting dimension is the one that the indices point into. Cut it, and every rank looks up what it owns: reading
-gives zeros elsewhere, so the results are parts of a sum (the vocabulary-parallel embedding); writing skips what belongs to
+gives zeros elsewhere, so the results are partial sums (the vocabulary-parallel embedding); writing skips what belongs to
 others, so the results are simply cut. The recipes "gather" and "scatter" shift and mask the indices.
 """
 

@@ -4,7 +4,7 @@ A *factor* is an index that runs through the primitive's computation: matrix mul
 
     i k, k j -> i j        i and j are *mapped*, k is *reduced* by a sum
 
-A rule lists the factors and says which of them index each dimension of each operand and result. Cutting a factor by mesh
+A rule lists the factors and says which of them index each dimension of each operand and result. Sharding a factor by mesh
 axes cuts every dimension it indexes, and from that everything else follows (`sporax.planner.rules.derive`).
 
 Kinds of factors:
@@ -18,7 +18,7 @@ Kinds of factors:
               which is what linear primitives allow
 
 A dimension may be indexed by several factors, the major one first (a reshape splits and joins dimensions that way); the
-slices must stay contiguous, so a minor factor can be cut only after all factors before it are cut completely.
+slices must stay contiguous, so a minor factor can be sharded only after all factors before it are sharded completely.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MOVABLE = ("sum", "max", "min")
 
 
 class Kind(Enum):
-    """What cutting a factor means; the module's docstring explains each."""
+    """What sharding a factor means; the module's docstring explains each."""
 
     MAP = "map"
     REDUCE = "reduce"
@@ -68,7 +68,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What a rank needs of its neighbours for one window dimension cut into equal slices, and the padding that is left.
+    """What a rank needs of its neighbours for one window dimension sharded into equal slices, and the padding that is left.
 
     Attributes:
         left, right: elements to fetch from the neighbour before and the one behind.
@@ -88,7 +88,7 @@ class Window:
     Attributes:
         extent: window size, in elements of the window.
         stride, base_dilation, window_dilation, pad_low: as in XLA.
-        exchanges: whether borders can be fetched; otherwise only cuts that need none are allowed.
+        exchanges: whether borders can be fetched; otherwise only shardings that need none are allowed.
     """
 
     size: int
@@ -101,7 +101,7 @@ class Window:
     exchanges: bool = True
 
     def border(self, parts: int) -> Border | None:
-        """What a rank needs when the dimension is cut into `parts` slices; None when that is not possible.
+        """What a rank needs when the dimension is sharded into `parts` slices; None when that is not possible.
 
         All ranks run the same program, so slices must start at the same place relative to their windows: inputs and
         outputs advance in step, and a border reaches no farther than the next neighbour.
@@ -126,7 +126,7 @@ class Factor:
     """One index of a computation.
 
     Attributes:
-        kind: what cutting it means.
+        kind: what sharding it means.
         size: how many values it takes; cuts must divide it. 0 for `Kind.PARTIAL`, which has no extent.
         reduction: how parts combine, for reduce and partial.
         operands, results: which tensors are parts, for partial.
@@ -143,7 +143,7 @@ class Factor:
     name: str = ""
 
     def allows(self, parts: int) -> bool:
-        """Whether it can be cut into `parts` slices."""
+        """Whether it can be sharded into `parts` slices."""
         if self.kind is Kind.PARTIAL:
             return True
         if self.kind is Kind.BLOCKED:
@@ -171,7 +171,7 @@ class Rule:
         the others). adapt: parameters that depend on shapes, for the slices; None when there are none.
         flops_per_point: work at each point of the index space spanned by `points`.
         points: the factors that span the index space; all factors when None.
-        opaque: why nothing may be cut; "" for a rule that says something.
+        opaque: why nothing may be sharded; "" for a rule that says something.
         parts_of_operands, parts_of_results: per tensor the factors whose axes leave parts in it: partial ones, and for results
             reduced ones that do not index it. They follow from the others, as do the next two.
         joined: dimensions that several factors index.
@@ -299,7 +299,7 @@ class Draft:
 
 
 def replicate(operation: Operation, reason: str, flops_per_point: float = 0.0) -> Rule:
-    """The rule that cuts nothing, for a `reason` that plans report."""
+    """The rule that shards nothing, for a `reason` that plans report."""
     return Rule(
         (),
         tuple(((),) * operand.num_dims for operand in operation.operands),

@@ -1,7 +1,7 @@
 """Rules of the edges of loops and branches that are written out for planning (`sporax.planner.loops.inline`); none of
 them ever runs.
 
-What all rounds give may be stacked in parts and combined once, and what is summed up in rounds may be carried in parts. Branches'
+Stacked results of rounds may be partial and are reduced once; sums over rounds may be carried partial. Branches'
 results are complete, since one branch knows nothing of the parts of another.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from sporax.planner.rules.language import MOVABLE, Draft, Operation, Rule
 
 ENTER = "loop_enter"
-"""An operand of control flow is brought to where bodies have it."""
+"""An operand of control flow is resharded to where bodies have it."""
 ARGUMENT = "loop_argument"
 """From there it is the argument of a body."""
 SLICE = "loop_slice"

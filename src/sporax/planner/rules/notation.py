@@ -3,7 +3,7 @@
     "b i k, b k j -> b i j"      k is in no result, so it is reduced (by a sum, unless `reduce` says otherwise)
     "... n, n -> ... n"          any leading dimensions, mapped
     "(g c) x -> g x"             a dimension made of two factors, the major one first
-    "b 1 -> b"                   1: a dimension that is never cut
+    "b 1 -> b"                   1: a dimension that is never sharded
     "b i, -> b i"                the second operand is a scalar
 
 Names are single letters; spaces are free. A reduced index must be one over which the primitive really combines parts:

@@ -40,7 +40,7 @@ CUMULATIVE: dict[str, tuple[str, ...]] = {
 
 
 def reduce_dims(operation: Operation) -> Rule:
-    """The reduced dimensions leave parts behind when they are cut."""
+    """The reduced dimensions leave parts behind when they are sharded."""
     reduction = REDUCTION[operation.name]
     return _reduce(operation, reduction, operation.params["axes"], passes=reduction in ("sum", "max", "min"))
 

@@ -1,7 +1,7 @@
 """Which primitive has which rule.
 
 Every lax primitive has an entry: a rule, or a word on what happens to it instead. `rule_for` is the one way to get the rule
-of an operation; a primitive that cannot be cut gets one that says why (`Rule.opaque`), for plans to report.
+of an operation; a primitive that cannot be sharded gets one that says why (`Rule.opaque`), for plans to report.
 
 Users add primitives and custom calls of their own in one line::
 
@@ -58,7 +58,7 @@ class Entry:
         family: what it belongs to, as in the manual's table.
         behaviour: what becomes of it.
         rule: makes its rule; None unless `behaviour` is RULE or PIN.
-        reason: why it is not cut; "" when it can be.
+        reason: why it is not sharded; "" when it can be.
     """
 
     family: str
@@ -190,7 +190,7 @@ _WITHOUT_RULES: dict[str, Entry] = {
         "custom_partitioning ffi_call pallas_call call_exported"),
     **_others("12 annotations and opaque", Behaviour.OPAQUE, "runs Python on the host with the whole tensors",
         "pure_callback io_callback debug_callback debug_print inspect_sharding check shape_assertion"),
-    **_others("12 annotations and opaque", Behaviour.OPAQUE, "orders effects; it has no data to cut",
+    **_others("12 annotations and opaque", Behaviour.OPAQUE, "orders effects; it has no data to shard",
         "after_all create_token dce_sink unreachable tie"),
     **_others("12 annotations and opaque", Behaviour.OPAQUE, "a mutable reference, held whole by every rank",
         """get swap addupdate accum_grad_in_ref new_ref empty_ref free_ref freeze box_get box_set new_box create_linear
@@ -258,7 +258,7 @@ def rule_for(operation: Operation) -> Rule:
 def _make_rule(operation: Operation) -> Rule:
     entry = entry_for(operation.name)
     if entry.rule is None:
-        return replicate(operation, f"'{operation.name}' is not cut: {entry.reason}")
+        return replicate(operation, f"'{operation.name}' is not sharded: {entry.reason}")
     return entry.rule(operation)
 
 
@@ -271,7 +271,7 @@ def register(
     linear: Iterable[Sequence[int]] = (),
     flops_per_point: float = 1.0,
 ) -> None:
-    """Tell the planner how a primitive or custom call of yours can be cut. Replaces an earlier rule of that name.
+    """Tell the planner how a primitive or custom call of yours can be sharded. Replaces an earlier rule of that name.
 
     Args:
         name: the primitive's name; for foreign code ``"ffi_call:<target>"`` or ``"pallas_call:<name>"``.

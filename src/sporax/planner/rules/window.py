@@ -1,6 +1,6 @@
 """Family 5: windows that slide over dimensions.
 
-A dimension whose window is a single element is mapped. One with real windows can be cut when inputs and outputs advance in
+A dimension whose window is a single element is mapped. One with real windows can be sharded when inputs and outputs advance in
 step; ranks fetch borders from their neighbours where windows overlap.
 """
 
@@ -19,7 +19,7 @@ def reduce_window_named(operation: Operation) -> Rule:
 
 
 def reduce_window(operation: Operation) -> Rule:
-    """Any function over windows: only dimensions whose windows do not reach into other slices can be cut."""
+    """Any function over windows: only dimensions whose windows do not reach into other slices can be sharded."""
     draft = Draft(operation)
     operand, result = _slide(draft, operation.operands[0].shape, operation.results[0].shape, exchanges=False)
     operands = [operand if other_operand.num_dims == len(operand) else () for other_operand in operation.operands]

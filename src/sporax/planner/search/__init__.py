@@ -78,7 +78,7 @@ def search(
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         mode: one of `MODES`, or of `SHORT_NAMES`.
         options: what the search may do.
 

@@ -105,20 +105,20 @@ def alternatives(
 ) -> tuple[SearchResult, ...]:
     """The `count` cheapest plans of which any two cut one of the heaviest operators in different ways, the cheapest first.
 
-    Each is the best plan with its cuts of these operators. That they are the cheapest is proven as long as the time lasts: the
+    Each is the best plan with its shardings of these operators. They are proven to be the cheapest while the time lasts: the
     statistics of each say ``"proven": 1`` when nothing cheaper was left out before it. What is found after that is good, and
     no more; ``"cut_short"`` is how many parts were not looked through to the end. There are fewer than `count` where the
-    operators cannot be cut in so many ways, or nothing else was found that fits the memory.
+    operators cannot be sharded in so many ways, or nothing else was found that fits the memory.
 
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do.
         count: how many plans.
-        decisions: how many of the heaviest operators must not all be cut alike.
+        decisions: how many of the heaviest operators must not all be sharded equally.
         seconds: time for all of it, the problem itself aside.
-        known: a plan that a search found; under a memory limit nobody has to look for one that fits.
+        known: a plan that a search found; under a memory limit it saves the search for one that fits.
 
     Raises:
         SporaxValueError: a number below 1.
@@ -392,7 +392,7 @@ def trade_offs(
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do; the fastest keeps its memory limit.
         count: how many at most.
         seconds: time in which something new is tried, the fastest plan aside; the statistics' ``"cut_short"`` is how many tries

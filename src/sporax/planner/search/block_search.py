@@ -40,14 +40,14 @@ def repeated(
     *,
     turns: int = TURNS,
 ) -> SearchResult:
-    """A plan in which repeated blocks are cut alike, with a bound on what better there could be.
+    """A plan in which repeated blocks are sharded equally, with a bound on what better there could be.
 
     Cost and bound are of one price list. On meshes of many axes moves go the straight way there, and the plan may run faster.
 
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do.
         turns: after how many blocks the plan repeats.
 

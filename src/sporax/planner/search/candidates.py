@@ -31,7 +31,7 @@ from sporax.planner.search.search_space import Units, cuts_of, placements_of, re
 
 
 class Step(NamedTuple):
-    """How one operator is cut, where its operands must lie, where its results then lie, and its time."""
+    """How one operator is sharded, where its operands must lie, where its results then lie, and its time."""
 
     assignment: Assignment
     operands: tuple[Placement, ...]
@@ -93,7 +93,7 @@ class _Structure(NamedTuple):
     sharing: tuple[int, ...]
     """and how many share their starts."""
     summed: bool
-    """Rounds of a loop add to the root, which may be in parts meanwhile."""
+    """Rounds of a loop add to the root, which may be partial meanwhile."""
 
 
 class _BundleInstance(NamedTuple):
@@ -133,7 +133,7 @@ class Catalogue:
         mover: prices moves.
         units: the axes to hand out.
         busy: heavy operators of arithmetic must use all units where they can.
-        align: a cut of one of the last two dimensions of a product's tensors must leave a multiple of this.
+        align: a sharding of one of the last two dimensions of a product's tensors must leave a multiple of this.
         follow: bundles may also lie as whoever makes their root leaves it, whatever the units.
     """
 
@@ -231,7 +231,7 @@ class Catalogue:
         return [cut for cut, count in zip(cuts, used, strict=True) if count == max(used)]
 
     def _is_aligned(self, rule: Rule, cut: Assignment, operator: Operator) -> bool:
-        """Whether every cut of one of the last two dimensions of a tensor leaves a multiple of `align`."""
+        """Whether every sharding of one of the last two dimensions of a tensor leaves a multiple of `align`."""
         specs = (*operator.operation.operands, *operator.operation.results)
         return all(
             not axes or size // num_parts(self.mesh, axes) % self.align == 0
@@ -401,7 +401,7 @@ class Catalogue:
         return outcome
 
     def _follow(self, kind: int, operands: tuple[Placement | None, ...]) -> Step:
-        """The largest cut that agrees with the operands that are known."""
+        """The largest sharding that agrees with the operands that are known."""
         key = (kind, operands)
         step = self._followed.get(key)
         if step is None:
@@ -416,7 +416,7 @@ class Catalogue:
         return step
 
     def _follow_partial(self, kind: int, decided: tuple[Placement | None, ...]) -> Step:
-        """As `_follow`, when the other operands of the same shape are in parts, too: sums of parts."""
+        """As `_follow`, when the other operands of the same shape are partial, too: sums of parts."""
         operands = self.kinds.examples[kind].operation.operands
         partial = next(where for where in decided if where is not None and where.partial)
         filled = [
@@ -426,7 +426,7 @@ class Catalogue:
         return self._step(kind, propagate(self._rules[kind], self.mesh, filled))
 
     def _pull(self, kind: int, wanted: Placement) -> Step:
-        """The cut that makes what is wanted."""
+        """The sharding that makes what is wanted."""
         key = (kind, wanted)
         if key not in self._pulled:
             complete = wanted.complete()

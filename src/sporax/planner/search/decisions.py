@@ -30,7 +30,7 @@ from sporax.planner.rules.loops import CARRY
 from sporax.planner.search.operator_rules import Kinds, is_identity, is_light, is_linear, is_reduction
 
 _ADDITIONS = frozenset(["add", "add_any", "sub"])
-"""Sums of parts are parts of the sum."""
+"""Sums of partial sums are partial sums."""
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class _DecisionFinder:
     def _sums(self) -> frozenset[int]:
         """Additions whose results are decided on: the last ones of sums of several products or reductions.
 
-        All of these may be made in parts, which are then combined once, in their sum.
+        All of these may be partial sums, which are then reduced once, in their sum.
         """
         terms: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -306,7 +306,7 @@ class _DecisionFinder:
         self.node_of[self.graph.operators[number].results[0]] = bundle
 
     def _relays(self) -> dict[int, int]:
-        """Relays for what several heavy operators read; a bundle that nobody else belongs to or reads needs none."""
+        """Relays for what several heavy operators read; a bundle without other members and readers needs none."""
         relays: dict[int, int] = {}
         for tensor, readers in self.readers.items():
             bundle = self.nodes[self.node_of[tensor]]

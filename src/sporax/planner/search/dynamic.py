@@ -60,7 +60,7 @@ def dynamic(
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do.
         seconds: time for what elimination leaves over; `MEMORY_SECONDS` at most for a plan that fits.
         largest_table: entries of the largest table that elimination may make.

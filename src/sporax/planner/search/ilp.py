@@ -44,7 +44,7 @@ def ilp(
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do.
         seconds: time for the solver.
 

@@ -153,7 +153,7 @@ def _sizes(problem: Problem) -> list[Floats]:
 
 
 def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
-    """Decisions that are alike and cut alike, those of repeated layers; then each by itself."""
+    """Decisions that are alike and sharded equally, those of repeated layers; then each by itself."""
     alike: dict[tuple[int, int], list[int]] = {}
     for number, (choices, candidate) in enumerate(zip(problem.choices, chosen, strict=True)):
         alike.setdefault((id(choices.steps), candidate), []).append(number)

@@ -92,9 +92,9 @@ class Materialization:
         return self._is_absorbed(reader) or (self.order.forms[reader] is CompiledForm.REDUCTION and not absorbed)
 
     def kept_for(self, tensor: int, computed: Container[int]) -> list[int]:
-        """Tensors of which one surely has an array that a loop reads that runs later and reads `tensor` where it lies.
+        """Tensors of one bundle; a later loop that reads `tensor` at its bundle's placement reads an array of one of them.
 
-        All of them belong to one bundle; nothing where nobody knows.
+        Empty if that is not known in every plan.
 
         Args:
             tensor: what the loop wants to know.
@@ -170,7 +170,7 @@ class Materialization:
         return max(operands, key=lambda operand: self.graph.tensors[operand].num_bytes, default=None)
 
     def _is_repeated(self, tensor: int) -> bool:
-        """Whether a cheap loop surely reads no more than one array as large as what it makes: then it is computed anew."""
+        """Whether a cheap loop reads at most one array as large as its result, in every plan: then it is computed again."""
         operands = dict.fromkeys(self.order.operands[self.order.producer[tensor]])
         size, devices = self.graph.tensors[tensor].num_bytes, self.order.devices
         return (
@@ -179,7 +179,7 @@ class Materialization:
         )
 
     def _is_large(self, tensor: int) -> bool:
-        """Whether a loop surely reads two arrays as large as what it makes."""
+        """Whether a loop reads two arrays as large as its result, in every plan."""
         spec = self.graph.tensors[tensor]
         full = set()
         for operand in self.order.operands[self.order.producer[tensor]]:

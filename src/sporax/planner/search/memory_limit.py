@@ -159,7 +159,7 @@ def _solve_round(
 
 
 def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan, usage: Usage) -> Bytes:
-    """[1 + operators + 1] what a plan takes beside the tensors that whoever decides knows of."""
+    """[1 + operators + 1] bytes of a plan in addition to the tensors that the solver knows of."""
     count = len(problem.graph.operators)
     taken = np.zeros(2 * count + 4, np.int64)
     for pieces, candidate in zip(usage, fitted.chosen, strict=True):
@@ -261,7 +261,7 @@ def solve_within(
         return replace(least if ready else improved_within(problem, least, limit), rounds=asked), proof
     raise SporaxRuntimeError(
         f"For 'memory', the plan must fit into {limit / 1e6:.3f} MB per device, but {_kilobytes(least.peak_bytes) / 1e3:.3f} MB "
-        f"is the least that was found to do ({_usage_text(least.memory)}). {_advice(least.memory)}"
+        f"is the smallest plan that was found ({_usage_text(least.memory)}). {_advice(least.memory)}"
     )
 
 
@@ -272,7 +272,7 @@ def _those_that_fit(limit: int, *plans: MeasuredPlan | None) -> list[MeasuredPla
 def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) -> float | None:
     """A solver's bound in seconds, if the plan that was found does not refute it.
 
-    What a plan surely needs (`surely`) follows from how memory is measured; a plan that refutes it would show a mistake there.
+    The lower bound on memory follows from the memory model; a plan below it would show a mistake there.
 
     Args:
         cost: of the plan, in seconds.
@@ -296,8 +296,8 @@ def _usage_text(memory: MemoryUse) -> str:
 
 
 _HELP = {
-    Use.PARAMETERS: "Optimizer parallel cuts parameters and their state further",
-    Use.STATE: "Optimizer parallel cuts parameters and their state further",
+    Use.PARAMETERS: "Optimizer parallel stores parameters and their state in smaller slices",
+    Use.STATE: "Optimizer parallel stores parameters and their state in smaller slices",
     Use.DATA: "A smaller batch needs less",
     Use.ACTIVATIONS: "Recomputation keeps fewer activations, and so does a smaller batch",
     Use.TRANSIENTS: "A smaller batch, or gradient accumulation, needs less at a time",

@@ -49,7 +49,7 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MemoryLowerBound:
-    """What a plan surely needs.
+    """A lower bound on the memory of every plan.
 
     Attributes:
         always: per decision what arguments and results take, per candidate.
@@ -60,7 +60,7 @@ class MemoryLowerBound:
     moments: Mapping[int, Sequence[Table]]
 
     def bytes_of(self, chosen: Sequence[int]) -> int:
-        """What a choice surely needs on one device."""
+        """The lower bound of one choice, in bytes per device."""
         held = sum(int(sizes[chosen[node]]) for node, sizes in self.always.items())
         return held + max((_total(tables, chosen) for tables in self.moments.values()), default=0)
 
@@ -70,7 +70,7 @@ def _total(tables: Sequence[Table], chosen: Sequence[int]) -> int:
 
 
 def memory_lower_bound(problem: Problem) -> MemoryLowerBound:
-    """What a plan of the problem surely needs."""
+    """The lower bound on memory of a problem's plans; cached."""
     if "needs" not in problem.cache:
         problem.cache["needs"] = _LowerBoundBuilder(problem).run()
     cached: MemoryLowerBound = problem.cache["needs"]
@@ -202,7 +202,7 @@ class _LowerBoundBuilder:
         return always
 
     def _moments(self) -> list[int]:
-        """Heavy operators that are kernels, those where the most is there if nothing is cut."""
+        """Heavy operators that are kernels: those at which an unsharded step uses the most memory."""
         kernels = [
             number
             for number in self.decisions.heavy
@@ -273,7 +273,7 @@ class _LowerBoundBuilder:
         return depths
 
     def _from_nothing(self, operator: int, slack: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-        """Tensors that are made of constants, which waits for nobody."""
+        """Tensors that depend on constants only, and so can be computed at any time."""
         for number in self.constant:
             results = self.graph.operators[number].results if number != operator else ()
             yield from ((tensor, self.order.depth(operator) - 1) for tensor in results if tensor not in slack)

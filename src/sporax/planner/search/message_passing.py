@@ -139,7 +139,7 @@ class CoordinateDescent:
         return candidate_costs
 
     def improve(self, chosen: list[int], kept: frozenset[int] = frozenset()) -> None:
-        """Change `chosen` in place until nobody wants to change; those in `kept` stay."""
+        """Change `chosen` in place until no decision improves; those in `kept` stay."""
         waiting = dict.fromkeys(node for node in range(len(chosen)) if node not in kept)
         while waiting:
             node = next(iter(waiting))

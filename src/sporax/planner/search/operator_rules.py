@@ -56,7 +56,7 @@ def is_linear(operator: Operator) -> bool:
 
 
 def signature(operation: Operation) -> Signature:
-    """A key that is equal for operations that can be cut alike. Objects that cannot be hashed count as themselves."""
+    """A key that is equal for operations that can be sharded equally. Objects that cannot be hashed count as themselves."""
     params = tuple((name, _hashable(value)) for name, value in operation.params.items())
     return operation.name, operation.operands, operation.results, params
 
@@ -108,7 +108,7 @@ class Kinds:
 def rule_of(operator: Operator) -> Rule:
     """The rule of an operator. Control flow is held whole: its bodies are not planned from inside."""
     if operator.bodies:
-        return replicate(operator.operation, f"'{operator.name}' is not cut: bodies of control flow are run whole")
+        return replicate(operator.operation, f"'{operator.name}' is not sharded: bodies of control flow are run whole")
     if is_identity(operator):
         return _identity_rule(operator.operation.operands)
     return rule_for(operator.operation)

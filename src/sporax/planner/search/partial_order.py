@@ -30,7 +30,7 @@ class CompiledForm(Enum):
     REDUCTION = "reduction"
     """A reduction of more elements than there are devices: a kernel, with an elementwise operator before it."""
     LOOP = "loop"
-    """Melted into the loops that read it, or written out."""
+    """Fused into the loops that read it, or written out."""
     VIEW = "view"
     """A view, or a loop."""
     OTHER = "other"
@@ -39,12 +39,12 @@ class CompiledForm(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Predecessors:
-    """What has surely happened when an operator runs.
+    """What has run before an operator in every plan.
 
     Attributes:
         operator: which one.
-        slack: for every tensor that it is computed from, and every argument, by how much the operator is surely deeper.
-        reach: for every operator that it waits for, and itself, how many kernels there surely are from there on.
+        slack: for every tensor that it is computed from, and every argument, by how much deeper the operator is, at least.
+        reach: for every operator that it waits for, and itself, how many kernels there are, at least, from there on.
     """
 
     operator: int
@@ -155,11 +155,11 @@ class Order:
         return bool(self._waits[operator] >> on & 1)
 
     def before(self, operator: int, copies: Callable[[int, int], int]) -> Predecessors:
-        """What has surely happened when an operator runs.
+        """What has run before an operator in every plan.
 
         Args:
             operator: which one.
-            copies: how many kernels surely bring an operand (operator, place) in order before its operator runs.
+            copies: how many kernels transpose an operand (operator, place), at least, before its operator runs.
         """
         slack: dict[int, int] = {}
         reach: dict[int, int] = {}

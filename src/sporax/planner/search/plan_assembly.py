@@ -20,7 +20,7 @@ def plan_of(problem: Problem, chosen: Sequence[int]) -> Plan:
 
 
 def whole_plan(graph: OperatorGraph, mesh: DeviceMatrix) -> Plan:
-    """The plan that cuts nothing: every device computes everything."""
+    """The plan that shards nothing: every device computes everything."""
 
     def planned(operator: Operator) -> OperatorPlan:
         rule = rule_of(operator)
@@ -143,7 +143,7 @@ class _Assembler:
 
 
 def _notes(graph: OperatorGraph, rules: Iterable[Rule]) -> Iterator[str]:
-    """What people should know: operators that cannot be cut, and why."""
+    """What people should know: operators that cannot be sharded, and why."""
     for operator, rule in zip(graph.operators, rules, strict=True):
         if rule.opaque and not is_identity(operator):
             yield f"{rule.opaque} ({operator.path})" if operator.path else rule.opaque

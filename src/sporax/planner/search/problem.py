@@ -40,14 +40,14 @@ class SearchOptions:
 
     Attributes:
         units: runs of mesh axes that are handed out together; () for two, within nodes and between nodes.
-        fully_use_devices: operators of arithmetic are cut by all units wherever that is possible.
+        fully_use_devices: operators of arithmetic are sharded by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
-        cuts: cuts of heavy operators that are given, by number of the operator.
+        cuts: shardings of heavy operators that are given, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
-        follow: light operators take the cut that their bundle's producer makes; nothing but combining parts comes between.
-        align: in products, a cut of one of the last two dimensions of an operand or result must leave a multiple of this.
-        epsilon: share of its cost by which the plan of dynamic programming may be dearer than the best.
+        follow: light operators take the sharding that their bundle's producer makes; nothing but combining parts comes between.
+        align: in products, a sharding of one of the last two dimensions of an operand or result must leave a multiple of this.
+        epsilon: share of its cost by which the plan of dynamic programming may be more expensive than the best.
     """
 
     units: Units = ()
@@ -132,9 +132,9 @@ class ProblemBuilder:
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do.
-        hurry: price moves by the straight way, which may be dearer than the cheapest; by default on meshes of many axes,
+        hurry: price moves by the straight way, which may be more expensive than the cheapest; by default on meshes of many axes,
             where the search for the cheapest takes too long.
 
     Raises:
@@ -301,7 +301,7 @@ class ProblemBuilder:
 
 
 def _same_cuts(sources: Sequence[Placement], targets: Sequence[Placement]) -> NDArray[np.bool_]:
-    """[sources, targets] whether a tensor is cut alike; parts may be combined."""
+    """[sources, targets] whether a tensor has the same sharding; partial sums may be reduced."""
     return np.array([[a.dims == b.dims for b in targets] for a in sources])
 
 
@@ -309,7 +309,7 @@ def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Pl
     """Raise unless every given placement fits its tensor and agrees with what the step itself demands.
 
     Raises:
-        SporaxValueError: no such tensor, a cut that does not divide it, parts, or an argument and the result that takes
+        SporaxValueError: no such tensor, a sharding that does not divide it, parts, or an argument and the result that takes
             its place are given different placements.
     """
     for tensor, placement in fixed.items():
@@ -328,6 +328,6 @@ def check_fixed(graph: OperatorGraph, mesh: DeviceMatrix, fixed: Mapping[int, Pl
         pair = fixed.get(graph.outputs[output]), fixed.get(graph.inputs[argument].tensor)
         if None not in pair and pair[0] != pair[1]:
             raise SporaxValueError(
-                f"For 'fixed', result {output} takes the place of {graph.inputs[argument].name or f'input {argument}'} and must "
-                f"lie as it does, but got {pair[0]} and {pair[1]}."
+                f"For 'fixed', result {output} replaces {graph.inputs[argument].name or f'input {argument}'} and must "
+                f"have its placement, but got {pair[0]} and {pair[1]}."
             )

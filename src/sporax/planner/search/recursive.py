@@ -47,7 +47,7 @@ Order = tuple[Units, ...]
 _ROUNDS = 5
 """Rounds at most, of axis by axis."""
 _WORTH = 0.1
-"""How much dearer than the other an order's plan may be by quick prices to be priced by the cheapest ways, which takes longer."""
+"""Share by which an order's plan may exceed the other's quick cost and still be priced exactly, which takes longer."""
 
 
 @inside_loops
@@ -59,7 +59,7 @@ def recursive(
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do; `units` are its rounds; several orders are tried by default.
 
     Raises:
@@ -182,7 +182,7 @@ def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedO
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:
-    """The choice of one round; what is too large may still be cut by the devices `to_come`."""
+    """The choice of one round; what is too large may still be sharded by the devices `to_come`."""
     limit = problem.options.memory_bytes
     chosen = choose_tied(problem)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:

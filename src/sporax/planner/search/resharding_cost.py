@@ -116,7 +116,7 @@ class ReshardingCosts:
 
 
 class _Move(NamedTuple):
-    """One move of a way: what it is, along which axes of which sizes, and in how many slices the tensor is cut before."""
+    """One move of a way: what it is, along which axes of which sizes, and in how many slices the tensor is sharded before."""
 
     kind: MoveKind
     slices: int
@@ -205,7 +205,7 @@ class _DirectRoute:
         return False
 
     def _scatter(self) -> bool:
-        """Combine parts and cut by their axes at once."""
+        """Reduce partial sums and shard by their axes in one move."""
         for dim, missing in self._wanted():
             axes = _leading(missing, lambda axis: axis in self.parts)
             if axes:
@@ -234,7 +234,7 @@ class _DirectRoute:
         return bool(axes) and self._move(MoveKind.ALL_REDUCE, axes)
 
     def _gather(self) -> bool:
-        """Undo the cuts of one dimension that are not as they shall be."""
+        """Gather one dimension whose sharding is in the way."""
         for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True)):
             axes = old[_common(old, new) :]
             if axes:
@@ -253,7 +253,7 @@ def _essential(source: Placement, target: Placement) -> _Pair:
 
 
 def _in_other_order(source: Placement, target: Placement) -> Placement:
-    """The target with axes that cut a dimension already before those that are new there: a permute brings them in order."""
+    """The target with axes that shard a dimension already before those that are new there: a permute brings them in order."""
     dims = tuple(
         (*(axis for axis in old if axis in new), *(axis for axis in new if axis not in old))
         for old, new in zip(source.dims, target.dims, strict=True)

@@ -17,8 +17,8 @@ class SearchResult:
         plan: the plan.
         method: which search found it.
         cost_seconds: predicted time of one step.
-        bound_seconds: no plan of the same menu is faster than this; None when nothing was proven.
-        optimal: `cost_seconds` is the least of the menu.
+        bound_seconds: no plan of the same search space is faster than this; None when nothing was proven.
+        optimal: `cost_seconds` is the least of the search space.
         seconds: what the search took.
         statistics: sizes and counts.
         unit: of costs: seconds, or what another cost model counts in their place.

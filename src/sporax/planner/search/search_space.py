@@ -88,7 +88,7 @@ def cuts_of(rule: Rule, mesh: DeviceMatrix, units: Units, base: Assignment | Non
 def placements_of(
     shape: Sequence[int], mesh: DeviceMatrix, units: Units, base: Placement | None = None
 ) -> Iterator[Placement]:
-    """Placements: the cuts of `base` extended by every unit at one dimension or none; parts of `base` stay parts."""
+    """Placements: the shardings of `base` extended by every unit at one dimension or none; parts of `base` stay parts."""
     base = base or Placement.replicated(len(shape))
     for owners in itertools.product((None, *range(len(shape))), repeat=len(units)):
         extended = [list(axes) for axes in base.dims]
@@ -101,7 +101,7 @@ def placements_of(
 
 
 def with_partial_sums(placements: Iterable[Placement], units: Units) -> Iterator[Placement]:
-    """The same placements, and those with parts of a sum along units that they do not use."""
+    """The same placements, and those with partial sums along units that they do not use."""
     for placement in placements:
         free = [unit for unit in units if placement.used.isdisjoint(unit)]
         for count in range(len(free) + 1):

@@ -39,7 +39,7 @@ Seeding = dict[int, int]
 _HEAVIEST = 2
 """Kinds of operators whose cuts are tried as seeds,"""
 _CUTS = 6
-"""and how many of the cuts of each, the fastest ones."""
+"""and how many of the shardings of each, the fastest ones."""
 
 
 @inside_loops
@@ -51,7 +51,7 @@ def propagation(
     Args:
         graph: the step.
         mesh: the devices.
-        model: prices operators and links.
+        model: the cost of operators and links.
         options: what the search may do; placements in `fixed` and `cuts` are the seeds.
 
     Raises:
@@ -88,7 +88,7 @@ def _search_from_seeds(builder: ProblemBuilder) -> _MeasuredResult:
 
 
 def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) -> list[int]:
-    """One candidate per decision: from the seeds to neighbours of neighbours, and again from what nobody reached.
+    """One candidate per decision: from the seeds to neighbours of neighbours, and again from decisions that were not reached.
 
     Args:
         improver: knows who is whose neighbour.
@@ -130,7 +130,7 @@ def _given(problem: Problem) -> Seeding:
 
 
 def _automatic(problem: Problem) -> Iterator[Seeding]:
-    """Seedings to try: data by batch, nothing at all, and the fastest cuts of the heaviest operators."""
+    """Seedings to try: data by batch, nothing at all, and the fastest shardings of the heaviest operators."""
     yield _by_batch(problem)
     yield {}
     tried: set[object] = set()
@@ -147,7 +147,7 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
 
 
 def _by_batch(problem: Problem) -> Seeding:
-    """Data cut along its first dimension as far as it goes."""
+    """Data sharded along its first dimension as far as it goes."""
     seeding: Seeding = {}
     for argument in problem.graph.inputs:
         if argument.role is not Role.DATA or not problem.graph.tensors[argument.tensor].num_dims:

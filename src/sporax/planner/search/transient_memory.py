@@ -16,7 +16,7 @@ from sporax.planner.memory.peak import live_ranges
 from sporax.planner.search.problem import Problem
 
 TickSpan = tuple[int, int]
-"""First tick at which something is there, and the one after the last; operator n runs in ticks 2n + 1 and 2n + 2."""
+"""First tick at which something exists, and the tick after its last; operator n runs in ticks 2n + 1 and 2n + 2."""
 
 
 def transient_usage(problem: Problem) -> Sequence[Mapping[TickSpan, Sequence[int]]]:
@@ -70,7 +70,7 @@ class _TransientMemory:
         return begin + 1
 
     def _add_lifetime(self, tensor: int, decision: int, begin: int, end: int) -> None:
-        """A tensor is where its bundle has it until it is last read there, and where it is brought to until the end."""
+        """A tensor is where its bundle has it until it is last read there, and then where it is resharded to until the end."""
         heavy = [reader for reader in self.decisions.readers.get(tensor, ()) if reader in self.decisions.heavy]
         direct = [
             self.times[reader]

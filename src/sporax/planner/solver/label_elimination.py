@@ -142,7 +142,7 @@ class Elimination:
 
     def run(self, cutoff: float, allowance: Allowance) -> Ints | None:
         """The cheapest choice of those that fit and cost no more than `cutoff` above the bound, where there is one; otherwise
-        maybe a dearer one.
+        maybe a more expensive one.
 
         Raises:
             TooManyLabels: it would take more than is allowed.
@@ -348,7 +348,9 @@ def undominated(entries: Ints, costs: Floats, loads: Ints) -> Ints:
     """
     order = np.lexsort((loads.sum(axis=1), costs, entries))
     entries, loads = entries[order], loads[order]
-    if loads.shape[1] == 1:  # along the labels of an entry, dearer and dearer, those that take less than all before
+    if (
+        loads.shape[1] == 1
+    ):  # along the labels of an entry, in order of cost, those that take less memory than all before
         number = np.cumsum(_begins(entries))
         falling = loads[:, 0] - number * (int(loads.max(initial=0)) + 1)
         least = np.minimum.accumulate(falling)

@@ -1,7 +1,7 @@
 """Rounds of the exact solver by elimination with labels.
 
 Prices and messages give a lower bound, and say of every strategy and pair how far above it they are. Elimination then looks at
-the choices within a little of the bound; where the best of them is no dearer than that, nothing is better. Otherwise the bound
+the choices close to the bound. If the best of them costs no more than that, it is optimal. Otherwise the bound
 has risen by as much, and it looks further. What takes too many labels is left to the integer program.
 """
 

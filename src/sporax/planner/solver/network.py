@@ -166,7 +166,7 @@ class Network:
         return changed
 
     def binding_rows(self) -> Ints:
-        """Rows that some choice, however dear, would overload."""
+        """Rows that some choice, however expensive, would overload."""
         most = np.zeros(len(self.base) + 1, dtype=np.int64)
         for memory in self.memory:
             if len(memory):

@@ -5,7 +5,7 @@ Each rule leaves the optimum reachable and unchanged; `reduce` applies them unti
 * *Impossible*: a strategy of infinite cost, or without a finite partner across some edge, goes.
 * *Dominated* (Goldstein's criterion of dead-end elimination; soft neighbourhood substitution in the constraint
   literature): strategy p goes when some q is never worse whatever the neighbours do and uses no more memory anywhere.
-* *Oversized*: a strategy that does not fit beside the load that no choice can change goes.
+* *Oversized*: a strategy that does not fit next to the load that no choice can change goes.
 * *Slack*: a memory row that no choice overloads goes.
 * *Separable*: an edge table that is a sum of a row vector and a column vector moves into the two nodes' costs.
 * *Single*: a node with one strategy folds into its neighbours and the base load.
@@ -151,7 +151,7 @@ class Reducer:
             self._shrink(node, winners)
 
     def gain(self, table: Floats) -> Floats | None:
-        """[p, q] least of table[p, y] - table[q, y] over y possible with p: what changing p to q surely saves."""
+        """[p, q] least of table[p, y] - table[q, y] over y possible with p: what changing p to q saves at least."""
         gains = self._gains.get(id(table))
         if gains is None:
             rows, columns = table.shape

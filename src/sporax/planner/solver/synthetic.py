@@ -53,7 +53,7 @@ class _Step:
     def add(self, rank: int, volume: float, until: int | None, sources: list[int], *, role: int = 0) -> int:
         """Adds an operator whose result has `volume` elements and is live from now until `until` (None: one step).
 
-        Operators of one `role` (0: none) communicate alike: each way of cutting them costs a multiple of the volume.
+        Operators of one `role` (0: none) communicate alike: each way of sharding them costs a multiple of the volume.
         """
         number = len(self.costs)
         layouts = _Layouts(self.mesh, rank, self._menu(rank))
@@ -122,7 +122,7 @@ def training_step(
         mesh: sizes of the mesh axes.
         choices: most strategies that a node offers.
         width: scale of the tensors.
-        seed: seed of the menus of layouts.
+        seed: seed of the search space of layouts.
     """
     step = _Step(mesh, choices, np.random.default_rng(seed))
     end = 2 * layers * 30 + 200

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import jax
+
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import Operator, OperatorGraph, Role
@@ -25,6 +27,7 @@ from sporax.planner.pipeline.check import check_schedule
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.runtime.global_view import data_placement
+from sporax.runtime.pipeline.stages import chosen_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,14 @@ class PlannedPipeline:
         chunks: in the order of the route.
         schedule: who does what, in which order.
         num_levels: programs of the update per chunk.
+        reason: why the stages are as they are, where the planner chose them.
     """
 
     micro: MicroStep
     chunks: tuple[PlannedChunk, ...]
     schedule: PipelineSchedule
     num_levels: int
+    reason: str = ""
 
 
 def plan_pipeline(
@@ -64,8 +69,6 @@ def plan_pipeline(
     whole_parameters: frozenset[str],
     settings: PlanSettings,
     profile: HardwareProfile,
-    own_schedule: PipelineSchedule | None = None,
-    stage_of: StageOf = stage_of_cell,
 ) -> PlannedPipeline:
     """Cut and plan a step.
 
@@ -74,19 +77,23 @@ def plan_pipeline(
         whole_parameters: names of those that optimizer parallelism shall not cut.
         settings: the user's.
         profile: the devices' hardware.
-        own_schedule: instead of the one that the settings name.
-        stage_of: which stage and segment an operator belongs to.
 
     Raises:
         SporaxRuntimeError: the network, its stages or the number of micro batches do not fit a pipeline.
     """
     config = settings.parallel
+    _check_processes()
     micro = open_micro_loop(step)
     _check_loop(micro, step.graph, config)
+    stage_of: StageOf = stage_of_cell
+    reason, own_schedule = "", config.pipeline_schedule if micro.trains else None
+    if config.auto_pipeline:
+        stage_of, reason = chosen_stages(micro, settings, profile)
     if not config.pipeline_interleave and own_schedule is None:
         stage_of = _without_segments(stage_of)
     segments = _check_stages(micro, config, stage_of)
     schedule = own_schedule or _schedule(config, segments, micro)
+    _check_numbers(schedule, config, segments, micro)
     check_schedule(schedule)
     assigned = assign(micro, schedule.route, stage_of)
     chunks = cut(assigned)
@@ -104,7 +111,7 @@ def plan_pipeline(
         planned.append(PlannedChunk(chunk, plan, programs))
         for program in (programs.forward, programs.backward, *programs.updates):
             sent.update((slot.number, place) for slot, place in program.outputs if slot.kind == "sent")
-    return PlannedPipeline(micro, tuple(planned), schedule, num_levels)
+    return PlannedPipeline(micro, tuple(planned), schedule, num_levels, reason)
 
 
 def _without_segments(stage_of: StageOf) -> StageOf:
@@ -179,6 +186,24 @@ def _route(stages: int, segments: int, name: str) -> Route:
     return tuple((stage, segment) for segment in range(segments) for stage in range(stages))
 
 
+def _check_processes() -> None:
+    if jax.process_count() > 1:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', several 'pipeline_stages' must run in one process that drives all devices, but "
+            f"there are {jax.process_count()} processes: start the script with `sporax run --local_devices N`."
+        )
+
+
+def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments: int, micro: MicroStep) -> None:
+    wanted = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
+    found = (schedule.num_stages, len(schedule.route), schedule.num_micro)
+    if wanted != found:
+        raise SporaxRuntimeError(
+            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {wanted}, but '{schedule.name}' "
+            f"is for {found}."
+        )
+
+
 def _check_loop(micro: MicroStep, graph: OperatorGraph, config: ParallelConfig) -> None:
     learns = any(isinstance(operator.mark, GradientMark) for operator in graph.walk())
     if learns and not micro.looped:
@@ -215,8 +240,8 @@ def _check_stages(micro: MicroStep, config: ParallelConfig, stage_of: StageOf) -
         segments.add(segment)
     if len(stages) != config.pipeline_stages:
         raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are in "
-            f"{len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
+            f"For 'set_auto_parallel_context', 'pipeline_stages' is {config.pipeline_stages}, but the Cells of the network are "
+            f"in {len(stages)} stage(s), {sorted(stages)}: set 'pipeline_stage' of its Cells, or 'stage_config' of PipelineCell."
         )
     return 1 + max(segments)
 

@@ -8,6 +8,7 @@ stage waits for work that could have been started earlier.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from sporax.ir.placement import Placement
 from sporax.lowering.execute import rank_program
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, Slot
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
+from sporax.planner.pipeline.timeline import Times
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline.planning import PlannedPipeline
 
@@ -44,6 +46,15 @@ class Instruction:
     outputs: tuple[int, ...]
     frees: tuple[int, ...] = ()
     label: Any = None
+
+    def execute(self, values: list[Any]) -> Sequence[Any]:
+        """Start it; gives what it makes."""
+        outputs = self.run(*[values[number] for number in self.inputs])
+        for number, output in zip(self.outputs, outputs, strict=True):
+            values[number] = output
+        for number in self.frees:
+            values[number] = None
+        return outputs
 
 
 @dataclass(slots=True)
@@ -76,17 +87,38 @@ class CompiledPipeline:
         Args:
             arguments: of the whole step: variables, then data.
         """
+        values = self._values(arguments)
+        for instruction in self.instructions:
+            instruction.execute(values)
+        return self._given(values)
+
+    def timed(self, arguments: Sequence[jax.Array]) -> tuple[Any, Times]:
+        """As a call, waiting for the end of every task; also start and end of every task in seconds.
+
+        Tasks do not overlap then, so what is measured is how long each one takes alone.
+        """
+        values = self._values(arguments)
+        jax.block_until_ready([value for value in values if value is not None])
+        times: dict[Task, tuple[float, float]] = {}
+        for instruction in self.instructions:
+            begin = time.perf_counter()
+            outputs = instruction.execute(values)
+            jax.block_until_ready(outputs)
+            if isinstance(instruction.label, Task):
+                first = times.get(instruction.label, (begin, begin))[0]
+                times[instruction.label] = (first, time.perf_counter())
+        return self._given(values), times
+
+    def _values(self, arguments: Sequence[jax.Array]) -> list[Any]:
+        """The values that are there before the first instruction."""
         values: list[Any] = [None] * self.num_values
         for number, position, sharding in self.variables:
             array = arguments[position]
             values[number] = array if getattr(array, "sharding", None) == sharding else jax.device_put(array, sharding)
         self._cut(values, arguments)
-        for instruction in self.instructions:
-            outputs = instruction.run(*[values[number] for number in instruction.inputs])
-            for number, output in zip(instruction.outputs, outputs, strict=True):
-                values[number] = output
-            for number in instruction.frees:
-                values[number] = None
+        return values
+
+    def _given(self, values: list[Any]) -> tuple[dict[int, jax.Array], dict[int, jax.Array]]:
         return (
             {position: values[number] for position, number in self.updated.items()},
             {position: values[number] for position, number in self.results.items()},
@@ -174,7 +206,7 @@ class _Compiler:
 
     def _send(self, chunk: int, program: ChunkProgram, micro: int) -> None:
         """Bring what a program sends to the devices of its readers."""
-        for slot, place in program.outputs:
+        for slot, _place in program.outputs:
             if slot.kind != "sent":
                 continue
             for reader, target in enumerate(self.planned.chunks):

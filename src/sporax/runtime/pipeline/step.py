@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, OperatorGraph
-from sporax.ir.hardware import load_profile
+from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.plan import Plan
-from sporax.ir.plan_settings import PlanSettings
+from sporax.ir.plan_settings import SCHEDULE, PlanSettings
 from sporax.planner.auto import price_list
 from sporax.planner.cost.model import CostModel
+from sporax.planner.pipeline.simulate import Outcome, simulate
+from sporax.planner.pipeline.summary import PipelineSummary
+from sporax.planner.pipeline.timeline import Times, svg, times_of
 from sporax.planner.report.listeners import step_execution
 from sporax.runtime import joint
 from sporax.runtime.global_view import fitting_hardware, sharding_of
+from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.planning import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 
@@ -57,8 +65,7 @@ class PipelinedStep:
     @property
     def model(self) -> CostModel:
         """What prices operators and links of a stage."""
-        profile = load_profile(self.settings.profile or fitting_hardware(jax.default_backend()))
-        return price_list(self.settings, self.plan.mesh, profile, True)
+        return price_list(self.settings, self.plan.mesh, self._profile, True)
 
     def home(self, position: int) -> NamedSharding | None:
         """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
@@ -71,6 +78,41 @@ class PipelinedStep:
         inputs = chunk.chunk.step.graph.inputs
         place = next(place for each, place in zip(inputs, chunk.plan.inputs, strict=True) if each.tensor == tensor)
         return sharding_of(place, chunk.plan.mesh)
+
+    def summary(self) -> PipelineSummary:
+        """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
+        compare = os.environ.get(SCHEDULE, "")
+        return summarize_pipeline(self.pipeline, self.model, self._profile, compare, self.pipeline.reason)
+
+    def simulate(self) -> Outcome:
+        """One step in simulated time."""
+        return simulated(self.pipeline, self.model, self._profile)
+
+    def replayed(self, times: Times) -> Outcome:
+        """One step in simulated time, with the times that tasks took when they were measured (`CompiledPipeline.timed`)."""
+        costs = pipeline_costs(self.pipeline, self.model, self._profile)
+        return simulate(self.pipeline.schedule, with_measured(costs, times))
+
+    def report(self, path: str | Path) -> None:
+        """Write a page for a browser: the table per stage and the timeline."""
+        picture = svg([(f"simulated, {self.pipeline.schedule.name}", times_of(self.simulate()))])
+        page = f"<!doctype html><meta charset=utf-8><title>Pipeline</title><pre>{escape(str(self.summary()))}</pre>{picture}"
+        Path(path).write_text(page, encoding="utf-8")
+
+    @property
+    def _profile(self) -> HardwareProfile:
+        return load_profile(self.settings.profile or fitting_hardware(jax.default_backend()))
+
+    def parameter_layouts(self) -> dict[str, Any]:
+        """Layouts of Parameters as one rank sees them are not told for several stages.
+
+        Raises:
+            SporaxRuntimeError: always.
+        """
+        raise SporaxRuntimeError(
+            "For 'parameter_layout_dict', layouts of a network in several pipeline stages are not offered yet: the arrays of the "
+            "Parameters say where they lie."
+        )
 
     # ----------------------------------------------------------------------------------------------------- as PlannedStep
 
@@ -142,7 +184,5 @@ class PipelinedStep:
 
 def sharding_of_first(step: PipelinedStep) -> NamedSharding:
     """For variables that no operator reads: whole on the devices of the first stage."""
-    from jax.sharding import PartitionSpec
-
     first = next(iter(step.home(position) for position in range(len(step.arguments)) if step.home(position)))
     return NamedSharding(first.mesh, PartitionSpec())  # type: ignore[union-attr]

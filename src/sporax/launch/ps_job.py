@@ -10,18 +10,15 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from sporax.ir.errors import SporaxError, SporaxValueError
-from sporax.launch.environment import RankEnvironment
+from sporax.ir.errors import SporaxValueError
 from sporax.launch.logs import LogTail, last_lines
 from sporax.launch.options import LaunchOptions
-from sporax.launch.scheduler import serve_cluster
-from sporax.ps.local import LocalCluster, free_port
+from sporax.launch.ps_cluster import LocalCluster, free_port
+from sporax.ps.rendezvous import serve_ranks
 from sporax.ps.security import keys_for
 
 _PAUSE_SECONDS = 0.02
@@ -70,17 +67,6 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
         flush=True,
     )
     return _watch(cluster, log_dir)
-
-
-def serve_ranks(variables: Mapping[str, str]) -> None:
-    """Let workers that exchange data with each other meet, in a thread; in other jobs nobody comes."""
-    place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
-
-    def serve() -> None:
-        with suppress(SporaxError, OSError):  # the ranks tell their users what was wrong
-            serve_cluster(place, log=lambda _: None)
-
-    threading.Thread(target=serve, name="sporax-rendezvous", daemon=True).start()
 
 
 def _watch(cluster: LocalCluster, log_dir: Path) -> int:

@@ -17,15 +17,15 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.rank import rank_command
 from sporax.launch.target import Target
-from sporax.ps.messages import AnyMessage, Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
+from sporax.ps.asker import Asker
+from sporax.ps.main import REPLACED
+from sporax.ps.messages import Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
 from sporax.ps.security import Keys
-from sporax.ps.transport import Transport, receive, send
-from sporax.ps.wire import WireError, decode
 
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
@@ -48,42 +48,6 @@ class Child:
     started: float = 0.0
     held: int = -1
     exit_code: int | None = None
-
-
-class Asker:
-    """One-off questions to a scheduler, from anywhere.
-
-    Args:
-        address: ``host:port``.
-        keys: of the job.
-    """
-
-    def __init__(self, address: str, keys: Keys | None = None) -> None:
-        self._transport = Transport(keys)
-        self._socket = self._transport.connect(f"tcp://{address}", b"asker-" + uuid.uuid4().bytes)
-
-    def ask(self, question: Any, kind: type[Any], seconds: float) -> Any:
-        """The answer of a kind, None when none came in time."""
-        ends = time.monotonic() + seconds
-        send(self._socket, question)
-        while (left := ends - time.monotonic()) > 0:
-            self._socket.poll(min(left, 0.2) * 1000)
-            while (parts := receive(self._socket)) is not None:
-                try:
-                    message: AnyMessage = decode(parts)[0]  # type: ignore[assignment]
-                except WireError:
-                    continue
-                if isinstance(message, kind):
-                    return message
-        return None
-
-    def tell(self, message: Any) -> None:
-        """Send without an answer."""
-        send(self._socket, message)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._transport.close()
 
 
 class LocalCluster:
@@ -186,7 +150,7 @@ class LocalCluster:
         elif child.role == "scheduler" and self.wanted is not None and self.wanted.error:
             self._fail(self.wanted.error)
         elif child.starts > self._max_restarts or (
-            status > 0 and now - child.started < _QUIET_SECONDS and child.starts > 3
+            status > 0 and status != REPLACED and now - child.started < _QUIET_SECONDS and child.starts > 3
         ):
             self._fail(f"{child.role} {child.index} ended with exit code {status} after {child.starts} starts")
         elif status > 0 and child.role in ("worker", "scheduler"):
@@ -226,7 +190,7 @@ class LocalCluster:
         if child.role == "worker":
             assert self._worker is not None
             return rank_command(self._worker, watched, None)
-        return [sys.executable, "-m", "sporax.ps.main", child.role, str(watched)]
+        return [sys.executable, "-m", "sporax.launch.ps_process", child.role, str(watched)]
 
     def _follow(self, wanted: Wanted | None) -> None:
         """Start what `sporax ps scale` has asked for."""

@@ -1,0 +1,130 @@
+"""The cluster, as a user's commands see it: apply, list, read logs, delete; with the user's own kubeconfig."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+from lightkube import ApiError, Client
+from lightkube.core.exceptions import ConfigError, LoadResourceError
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.resources.core_v1 import Pod
+from lightkube.types import CascadeType, PatchType
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.k8s import names
+
+Body = dict[str, Any]
+
+_JOB: Any = create_namespaced_resource(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+
+
+class JobClient:
+    """Jobs of one cluster."""
+
+    def __init__(self, namespace: str = "") -> None:
+        try:
+            self._client = Client(namespace=namespace or None, field_manager="sporax")
+        except ConfigError as error:
+            raise SporaxRuntimeError(
+                f"For 'sporax k8s', a cluster must be reachable through KUBECONFIG or ~/.kube/config, but {error}."
+            ) from None
+        self.namespace = self._client.namespace
+
+    def apply(self, objects: list[Body]) -> list[str]:
+        """Create or update objects; returns a line for each."""
+        return [self._apply(item) for item in objects]
+
+    def own_config_maps(self, objects: list[Body], job: Body) -> None:
+        """Let a job own the ConfigMaps that were submitted with it, so that they are deleted together."""
+        stored = self.job(job["metadata"]["name"])
+        owner = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "name": stored["metadata"]["name"],
+            "uid": stored["metadata"]["uid"],
+        }
+        for item in objects:
+            if item["kind"] == "ConfigMap":
+                self._apply({**item, "metadata": {**item["metadata"], "ownerReferences": [owner]}})
+
+    def job(self, name: str) -> Body:
+        """One job.
+
+        Raises:
+            SporaxValueError: there is none of that name.
+        """
+        with _explained(f"reading job '{name}'"):
+            try:
+                return dict(self._client.get(_JOB, name, namespace=self.namespace))
+            except ApiError as error:
+                if error.status.code == 404:
+                    raise SporaxValueError(
+                        f"For 'sporax k8s', there is no job '{name}' in namespace '{self.namespace}'."
+                    ) from None
+                raise
+
+    def jobs(self, everywhere: bool) -> list[Body]:
+        """All jobs of the namespace, or of all namespaces."""
+        with _explained("listing jobs"):
+            return [dict(item) for item in self._client.list(_JOB, namespace="*" if everywhere else self.namespace)]
+
+    def logs(self, pod: str, follow: bool, tail: int | None) -> Iterator[str]:
+        """The lines that a pod's training process writes."""
+        with _explained(f"reading the log of pod '{pod}'"):
+            yield from self._client.log(
+                pod, namespace=self.namespace, container=names.CONTAINER, follow=follow, tail_lines=tail
+            )
+
+    def pods(self, job_name: str) -> list[str]:
+        """Names of a job's pods."""
+        labels: Any = names.job_selector(job_name)
+        with _explained(f"listing pods of job '{job_name}'"):
+            found = self._client.list(Pod, namespace=self.namespace, labels=labels)
+            return sorted(str(pod.metadata.name) for pod in found if pod.metadata is not None)
+
+    def delete(self, name: str) -> None:
+        """Delete a job and all it owns."""
+        self.job(name)
+        with _explained(f"deleting job '{name}'"):
+            self._client.delete(_JOB, name, namespace=self.namespace, cascade=CascadeType.BACKGROUND)
+
+    def _apply(self, body: Body) -> str:
+        """Create or update one object, by server-side apply."""
+        group, _, version = body["apiVersion"].rpartition("/")
+        plural = names.PLURAL if body["kind"] == names.KIND else f"{body['kind'].lower()}s"
+        resource: Any = create_namespaced_resource(group, version, body["kind"], plural)
+        name = body["metadata"]["name"]
+        with _explained(f"applying {body['kind']} '{name}'"):
+            self._client.patch(
+                resource,
+                name,
+                body,
+                namespace=body["metadata"].get("namespace") or self.namespace,
+                patch_type=PatchType.APPLY,
+                force=True,
+            )
+        return f"{body['kind'].lower()}/{name} applied"
+
+
+class _explained:  # noqa: N801  # reads as a phrase where it is used
+    """Turns what an API server refuses into one clear error."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Translate the error, if it is one of the cluster's."""
+        if isinstance(error, ApiError):
+            message = error.status.message or str(error)
+        elif isinstance(error, (httpx2.HTTPError, LoadResourceError)):
+            message = str(error) or repr(error)
+        else:
+            return
+        raise SporaxRuntimeError(
+            f"For 'sporax k8s', {self._what} must succeed, but the cluster says: {message}."
+        ) from None

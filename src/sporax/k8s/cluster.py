@@ -1,0 +1,211 @@
+"""The API server, as the operator needs it: a handful of calls over lightkube, each safe to repeat."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+from lightkube import AsyncClient
+from lightkube.generic_resource import create_namespaced_resource
+from lightkube.types import CascadeType, PatchType
+
+from sporax.k8s import children, names
+from sporax.k8s.observed import Gang
+from sporax.k8s.spec import Job, Role
+
+Body = dict[str, Any]
+
+# lightkube's ApiError is one of these, for answers in JSON; what a proxy answers is not.
+CONFLICT, NOT_FOUND = 409, 404
+_GANG_MEMORY_SECONDS = 60.0  # a scheduler that is installed later is noticed after this time
+
+JOB: Any = create_namespaced_resource(names.GROUP, names.VERSION, names.KIND, names.PLURAL)
+_KINDS: dict[tuple[str, str], Any] = {
+    (version, kind): create_namespaced_resource(group, edition, kind, plural)
+    for version, kind, plural in (
+        ("v1", "Pod", "pods"),
+        ("v1", "Service", "services"),
+        ("v1", "Event", "events"),
+        ("v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
+        ("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        ("policy/v1beta1", "PodDisruptionBudget", "poddisruptionbudgets"),
+        ("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies"),
+        ("scheduling.volcano.sh/v1beta1", "PodGroup", "podgroups"),
+        ("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups"),
+    )
+    for group, _, edition in [version.rpartition("/")]
+}
+_POD = _KINDS["v1", "Pod"]
+_GANGS = {
+    Gang.VOLCANO: _KINDS["scheduling.volcano.sh/v1beta1", "PodGroup"],
+    Gang.COSCHEDULING: _KINDS["scheduling.x-k8s.io/v1alpha1", "PodGroup"],
+}
+
+
+class ConflictError(Exception):
+    """Somebody changed an object since it was read."""
+
+
+class Cluster:
+    """The objects of all jobs."""
+
+    def __init__(self, client: AsyncClient, scope: str = "*") -> None:
+        """A cluster, of which all namespaces (`*`) or one are looked at."""
+        self._scope = scope
+        self._client = client
+        self._budget_version = "policy/v1"
+        self._gang: Gang | None = None
+        self._gang_asked_at: float | None = None
+
+    async def knows_jobs(self) -> bool:
+        """Whether the definition of our jobs is installed."""
+        try:
+            async for _ in self._client.list(JOB, namespace=self._scope, chunk_size=1):
+                break
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    async def read_job(self, namespace: str, name: str) -> Body | None:
+        """A job; None if there is none."""
+        try:
+            body: Body = await self._client.get(JOB, name, namespace=namespace)
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code == NOT_FOUND:
+                return None
+            raise
+        return body
+
+    async def read_pods(self, namespace: str, job_name: str) -> list[Body]:
+        """Every pod with a job's label."""
+        labels: Any = names.job_selector(job_name)
+        return [dict(pod) async for pod in self._client.list(_POD, namespace=namespace, labels=labels)]
+
+    async def patch_status(self, body: Mapping[str, Any], patch: Body) -> None:
+        """Change a job's status, if the job is still the one that was read.
+
+        Raises:
+            ConflictError: it is not.
+        """
+        metadata = body["metadata"]
+        change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
+        try:
+            await self._client.patch(
+                JOB.Status, metadata["name"], change, namespace=metadata["namespace"], patch_type=PatchType.MERGE
+            )
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code in (CONFLICT, NOT_FOUND):
+                raise ConflictError from error
+            raise
+
+    async def create(self, manifest: Body) -> bool:
+        """Create an object; whether it was not there yet."""
+        resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
+        try:
+            await self._client.create(resource(manifest))
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code == CONFLICT:
+                return False
+            raise
+        return True
+
+    async def create_shared(self, job: Job, gang: Gang | None) -> None:
+        """Create what a job's pods share, where it is missing."""
+        for manifest in children.shared(job, self._budget_version):
+            try:
+                await self.create(manifest)
+            except httpx2.HTTPStatusError as error:
+                if manifest["kind"] != "PodDisruptionBudget" or error.response.status_code != NOT_FOUND:
+                    raise
+                self._budget_version = "policy/v1beta1"  # an API server before 1.21
+                await self.create(children.disruption_budget(job, self._budget_version))
+        if gang is not None:
+            total = sum(job.spec.replicas(role) for role in Role)
+            await self.create(children.pod_group(job, gang, total))
+
+    async def delete_pod(self, namespace: str, name: str) -> None:
+        """Delete a pod, if it is there."""
+        await self._delete(_POD, namespace, name)
+
+    async def delete_job(self, job: Job) -> None:
+        """Delete a job; the garbage collector deletes what it owns."""
+        await self._delete(JOB, job.namespace, job.name)
+
+    async def delete_pod_group(self, job: Job, gang: Gang) -> None:
+        """Give a gang's reservation back."""
+        await self._delete(_GANGS[gang], job.namespace, job.name)
+
+    async def limit_evictions(self, job: Job, allowed: bool) -> None:
+        """Set how many of a job's servers may be evicted at once."""
+        resource = _KINDS[self._budget_version, "PodDisruptionBudget"]
+        change = {"spec": {"maxUnavailable": int(allowed)}}
+        try:
+            await self._client.patch(
+                resource,
+                children.budget_name(job.name),
+                change,
+                namespace=job.namespace,
+                patch_type=PatchType.MERGE,
+            )
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code != NOT_FOUND:
+                raise
+            await self.create_shared(job, None)
+
+    async def report(self, job_body: Mapping[str, Any], kind: str, reason: str, message: str) -> None:
+        """Write an event about a job."""
+        metadata = job_body["metadata"]
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "involvedObject": {
+                "apiVersion": names.API_VERSION,
+                "kind": names.KIND,
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message[:1000],
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "source": {"component": "sporax-operator"},
+        }
+        await self.create(event)
+
+    async def find_gang(self) -> Gang | None:
+        """The gang scheduler that the cluster has; Volcano if it has both."""
+        now = time.monotonic()
+        if self._gang_asked_at is None or now - self._gang_asked_at > _GANG_MEMORY_SECONDS:
+            self._gang = next([gang async for gang in self._gangs()].__iter__(), None)
+            self._gang_asked_at = now
+        return self._gang
+
+    async def _gangs(self) -> Any:
+        """Gang schedulers whose PodGroup resource exists."""
+        for gang, resource in _GANGS.items():
+            try:
+                async for _ in self._client.list(resource, namespace=self._scope, chunk_size=1):
+                    break
+            except httpx2.HTTPStatusError as error:
+                if error.response.status_code == NOT_FOUND:
+                    continue
+                raise
+            yield gang
+
+    async def _delete(self, resource: Any, namespace: str, name: str) -> None:
+        """Delete an object, if it is there."""
+        try:
+            await self._client.delete(resource, name, namespace=namespace, cascade=CascadeType.BACKGROUND)
+        except httpx2.HTTPStatusError as error:
+            if error.response.status_code != NOT_FOUND:
+                raise

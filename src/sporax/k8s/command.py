@@ -1,0 +1,196 @@
+"""`sporax k8s`: submit, status, logs, delete for users; manifests, operator for those who run the cluster."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+
+from sporax.ir.errors import SporaxImportError, SporaxValueError
+
+try:
+    from sporax.k8s import manifests, operator, submission, view
+    from sporax.k8s.client import JobClient
+    from sporax.k8s.membership import ParameterServerMembership
+    from sporax.k8s.spec import Role
+except ModuleNotFoundError as error:
+    raise SporaxImportError(
+        f"For 'sporax k8s', the package '{error.name}' must be installed: pip install 'sporax[k8s]'."
+    ) from error
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the sub-commands and their flags."""
+    parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_submit(parsers.add_parser("submit", help="run a job file, or a script as a job"))
+    status = parsers.add_parser("status", help="show jobs, or one job with its conditions and pods")
+    status.add_argument("name", nargs="?", help="the job; without it all jobs")
+    status.add_argument("-A", "--all_namespaces", action="store_true", help="jobs of all namespaces")
+    logs = parsers.add_parser("logs", help="print what a job's process writes")
+    logs.add_argument("name", help="the job")
+    logs.add_argument("--role", default="worker", choices=[role.value.lower() for role in Role], help="whose log")
+    logs.add_argument("--index", type=int, default=0, help="which of the role's pods (default 0)")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as more is written")
+    logs.add_argument("--tail", type=int, default=None, help="only the last lines, this many")
+    delete = parsers.add_parser("delete", help="delete a job with all it owns")
+    delete.add_argument("name", help="the job")
+    for command in (status, logs, delete):
+        _add_namespace(command)
+    written = parsers.add_parser("manifests", help="write the CRD, the operator's rights and its deployment")
+    written.add_argument("--output", default="deploy", help="the folder to write to (default deploy)")
+    written.add_argument("--image", default=manifests.IMAGE, help="the operator's image")
+    written.add_argument(
+        "--expressions",
+        action="store_true",
+        help="let the API server check rules across fields (Kubernetes 1.25 and up)",
+    )
+    serve = parsers.add_parser("operator", help="run the operator (what its container does)")
+    serve.add_argument("--namespaces", nargs="*", default=[], help="serve these only (default: all)")
+    serve.add_argument("--metrics_port", type=int, default=manifests.METRICS_PORT, help="for Prometheus; 0: none")
+    serve.add_argument("--liveness_port", type=int, default=manifests.LIVENESS_PORT, help="for the kubelet; 0: none")
+    serve.add_argument("--verbose", action="store_true", help="log every notice")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the sub-command says; returns the exit code."""
+    actions: dict[str, Callable[[argparse.Namespace], int]] = {
+        "submit": _submit,
+        "status": _status,
+        "logs": _logs,
+        "delete": _delete,
+        "manifests": _manifests,
+        "operator": _operator,
+    }
+    return actions[arguments.action](arguments)
+
+
+def _add_submit(parser: argparse.ArgumentParser) -> None:
+    """The flags of `submit`."""
+    parser.add_argument("--name", default="", help="the job's name (default: the script's)")
+    parser.add_argument("--workers", type=int, default=None, help="number of workers of a script's job (default 1)")
+    parser.add_argument("--servers", type=int, default=None, help="number of parameter servers (default 0)")
+    parser.add_argument("--image", default="", help="image with Sporax installed, for a script's job")
+    parser.add_argument("--dry-run", dest="dry_run", action="store_true", help="print the YAML, send nothing")
+    parser.add_argument("--output", default="", help="write the YAML to this file, send nothing")
+    _add_namespace(parser)
+    parser.add_argument("target", help="a job file (.yaml, .json) or a training script")
+    parser.add_argument("target_arguments", nargs=argparse.REMAINDER, help="what the script takes")
+
+
+def _add_namespace(parser: argparse.ArgumentParser) -> None:
+    """Where the job is."""
+    parser.add_argument("-n", "--namespace", default="", help="the namespace (default: the kubeconfig's)")
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    """Apply, print or write a job."""
+    objects = _objects(arguments)
+    if arguments.dry_run or arguments.output:
+        text = submission.as_yaml(objects)
+        if arguments.output:
+            Path(arguments.output).write_text(text, encoding="utf-8")
+        else:
+            print(text, end="")
+        return 0
+    client = JobClient(arguments.namespace)
+    for line in client.apply(objects):
+        print(line)
+    if not submission.is_job_file(arguments.target):
+        client.own_config_maps(objects, objects[-1])
+    return 0
+
+
+def _objects(arguments: argparse.Namespace) -> list[submission.Manifest]:
+    """What is to be applied."""
+    if submission.is_job_file(arguments.target):
+        flags = {"--name": arguments.name, "--workers": arguments.workers, "--servers": arguments.servers}
+        flags |= {"--image": arguments.image, "arguments": arguments.target_arguments}
+        for flag, value in flags.items():
+            if value:
+                raise SporaxValueError(
+                    f"For 'sporax k8s submit', {flag} belongs to a script's job, but '{arguments.target}' is a job file."
+                )
+        return submission.read_job_file(arguments.target)
+    if not arguments.image:
+        raise SporaxValueError(
+            f"For 'sporax k8s submit', --image must name an image with Sporax to run '{arguments.target}' in."
+        )
+    options = submission.ScriptOptions(
+        image=arguments.image,
+        name=arguments.name,
+        namespace=arguments.namespace,
+        workers=1 if arguments.workers is None else arguments.workers,
+        servers=arguments.servers or 0,
+        arguments=tuple(arguments.target_arguments),
+    )
+    return submission.job_of_script(arguments.target, options)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    """Show jobs."""
+    client, now = JobClient(arguments.namespace), datetime.now(UTC)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    if arguments.name:
+        console.print(view.job_page(client.job(arguments.name), now))
+        return 0
+    jobs = client.jobs(arguments.all_namespaces)
+    if jobs:
+        console.print(view.job_table(jobs, now, with_namespace=arguments.all_namespaces))
+    else:
+        place = "any namespace" if arguments.all_namespaces else f"namespace '{client.namespace}'"
+        print(f"No jobs in {place}.")
+    return 0
+
+
+def _logs(arguments: argparse.Namespace) -> int:
+    """Print a log."""
+    client = JobClient(arguments.namespace)
+    client.job(arguments.name)
+    pod, pods = f"{arguments.name}-{arguments.role}-{arguments.index}", client.pods(arguments.name)
+    if pod not in pods:
+        raise SporaxValueError(
+            f"For 'sporax k8s logs', the job must have pod '{pod}', but it has {', '.join(pods) or 'none'}."
+        )
+    for line in client.logs(pod, arguments.follow, arguments.tail):
+        print(line, end="" if line.endswith("\n") else "\n", flush=arguments.follow)
+    return 0
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    """Delete a job."""
+    JobClient(arguments.namespace).delete(arguments.name)
+    print(f"msjob/{arguments.name} deleted")
+    return 0
+
+
+def _manifests(arguments: argparse.Namespace) -> int:
+    """Write what is installed in a cluster."""
+    folder = Path(arguments.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in manifests.files(arguments.image, with_expressions=arguments.expressions).items():
+        (folder / name).write_text(text, encoding="utf-8")
+        print(f"written: {folder / name}")
+    return 0
+
+
+def _operator(arguments: argparse.Namespace) -> int:
+    """Run the operator until SIGTERM or SIGINT."""
+    logging.basicConfig(
+        level=logging.DEBUG if arguments.verbose else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    if not arguments.verbose:
+        for noisy in ("httpx2", "kopf.objects"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+    options = operator.OperatorOptions(
+        namespaces=tuple(arguments.namespaces),
+        metrics_port=arguments.metrics_port or None,
+        liveness_port=arguments.liveness_port or None,
+    )
+    asyncio.run(operator.serve(options, membership=ParameterServerMembership()))
+    return 0

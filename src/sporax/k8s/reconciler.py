@@ -1,0 +1,171 @@
+"""One look at one job: read it and its pods, plan, store the status, carry out the actions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sporax.k8s import children
+from sporax.k8s import status as facts
+from sporax.k8s.actions import (
+    Action,
+    CreatePod,
+    DeleteJob,
+    DeletePod,
+    DeletePodGroup,
+    EnsureShared,
+    LimitEvictions,
+    Plan,
+    Report,
+    ResizeJob,
+)
+from sporax.k8s.cluster import Cluster, ConflictError
+from sporax.k8s.membership import MembershipClient
+from sporax.k8s.metrics import Metrics
+from sporax.k8s.observed import Gang, Membership, read_pods
+from sporax.k8s.planning import plan, refuse
+from sporax.k8s.spec import InvalidSpecError, Job, Role, managed_elsewhere, read_job
+from sporax.k8s.status import Status, read_status, status_patch
+
+_log = logging.getLogger(__name__)
+
+
+class JobKey(NamedTuple):
+    """A job's place."""
+
+    namespace: str
+    name: str
+
+
+class JobGoneError(Exception):
+    """The job no longer exists."""
+
+
+class Reconciler:
+    """Brings jobs one step nearer to what is wanted."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        metrics: Metrics,
+        membership: MembershipClient | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._cluster = cluster
+        self._metrics = metrics
+        self._membership = membership
+        self._clock = clock
+
+    async def reconcile(self, key: JobKey) -> float | None:
+        """Look at a job once.
+
+        Returns:
+            Seconds after which to look again even if nothing happens; None if there is no such time.
+
+        Raises:
+            JobGoneError: there is no such job.
+        """
+        body = await self._cluster.read_job(*key)
+        if body is None:
+            self._metrics.forget(key)
+            raise JobGoneError(f"{key.namespace}/{key.name}")
+        if body["metadata"].get("deletionTimestamp") or managed_elsewhere(body):
+            return None
+        before = read_status(body.get("status"))
+        pods = [pod for pod in await self._cluster.read_pods(*key) if _owner_uid(pod) == body["metadata"]["uid"]]
+        try:
+            job = read_job(body)
+        except InvalidSpecError as error:
+            await self._apply(body, before, refuse(key.name, _generation(body), before, str(error), self._clock()))
+            return None
+        address = _scheduler_address(pods)
+        membership = await self._ask(job, before, address)
+        gang = await self._cluster.find_gang() if job.spec.run_policy.scheduling_policy is not None else None
+        result = plan(job, before, read_pods(pods), self._clock(), membership=membership, gang=gang)
+        await self._apply(body, before, result, job, address, gang)
+        return None if result.wake_at is None else max(0.0, (result.wake_at - self._clock()).total_seconds())
+
+    async def _apply(
+        self,
+        body: dict[str, Any],
+        before: Status,
+        result: Plan,
+        job: Job | None = None,
+        address: str = "",
+        gang: Gang | None = None,
+    ) -> None:
+        """Store the status, then act. An action that fails is planned again at the next look."""
+        if result.status != before:
+            await self._cluster.patch_status(body, status_patch(read_status(body.get("status")), result.status))
+        key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
+        self._metrics.set_state(key, _state(result.status))
+        for action in result.actions:
+            self._metrics.count_action(type(action).__name__)
+            if isinstance(action, Report):
+                _log.info("%s/%s %s: %s", *key, action.reason, action.message)
+                await self._cluster.report(body, action.kind, action.reason, action.message)
+            elif job is not None:
+                await self._act(job, action, address, gang)
+
+    async def _act(self, job: Job, action: Action, address: str, gang: Gang | None) -> None:
+        """Carry out one action."""
+        match action:
+            case EnsureShared(wanted):
+                await self._cluster.create_shared(job, wanted)
+            case CreatePod(role, index, sizes, wanted):
+                claim = children.volume_claim(job, role, index)
+                if claim is not None:
+                    await self._cluster.create(claim)
+                await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
+            case DeletePod(name, _):
+                await self._cluster.delete_pod(job.namespace, name)
+            case DeleteJob():
+                await self._cluster.delete_job(job)
+            case DeletePodGroup() if gang is not None:
+                await self._cluster.delete_pod_group(job, gang)
+            case LimitEvictions(allowed):
+                await self._cluster.limit_evictions(job, allowed)
+            case ResizeJob(workers, servers) if self._membership is not None and address:
+                await self._membership.resize(job, address, workers, servers)
+
+    async def _ask(self, job: Job, status: Status, address: str) -> Membership | None:
+        """What the job's scheduler says, where it matters: in a running job with servers."""
+        if self._membership is None or not address or status.is_finished or not status.size(Role.SERVER):
+            return None
+        return await self._membership.read(job, address)
+
+
+async def reconcile_until_stored(reconciler: Reconciler, key: JobKey, attempts: int = 5) -> float | None:
+    """Look again at once when somebody changed the job in between."""
+    for _ in range(attempts - 1):
+        with suppress(ConflictError):
+            return await reconciler.reconcile(key)
+    return await reconciler.reconcile(key)
+
+
+def _owner_uid(pod: dict[str, Any]) -> str:
+    """The uid of the job that a pod belongs to: pods of an earlier job of the same name are not ours."""
+    owners = pod["metadata"].get("ownerReferences") or [{}]
+    return str(owners[0].get("uid", ""))
+
+
+def _generation(body: dict[str, Any]) -> int:
+    """Which edition of a job's spec this is."""
+    return int(body["metadata"].get("generation", 0))
+
+
+def _scheduler_address(pods: list[dict[str, Any]]) -> str:
+    """The address of a job's running scheduler; "" if it has none."""
+    for seen, body in zip(read_pods(pods), pods, strict=False):
+        if seen.role is Role.SCHEDULER and seen.is_ready and not seen.is_deleting:
+            return str((body.get("status") or {}).get("podIP", ""))
+    return ""
+
+
+def _state(status: Status) -> str:
+    """The word for a job's state in metrics."""
+    order = (facts.SUCCEEDED, facts.FAILED, facts.SUSPENDED, facts.RESTARTING, facts.RUNNING)
+    return next((kind for kind in order if status.is_true(kind)), facts.CREATED)

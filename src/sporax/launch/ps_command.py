@@ -1,0 +1,135 @@
+"""`sporax ps status | scale | keys`: look at a running job, change its size, make its keys."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ps.asker import Asker
+from sporax.ps.messages import GetStatus, Scale, StatusIs, Wanted
+from sporax.ps.metrics import exposition
+from sporax.ps.security import keys_for, write_keys
+
+_ANSWER_SECONDS = 5.0
+_SERVER_COLUMNS = ("index", "live", "primary", "backup", "synced", "clock", "lag", "records", "bytes", "log_bytes")
+_WORKER_COLUMNS = ("rank", "live", "ended", "incarnation", "clock")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the sub-commands and their flags."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{status,scale,keys}")
+    status = actions.add_parser("status", help="show servers, workers, slots, clocks, bytes and logs of a job")
+    status.add_argument("--live", action="store_true", help="show it again every second until Ctrl-C")
+    status.add_argument("--json", action="store_true", help="as JSON")
+    status.add_argument("--prometheus", action="store_true", help="as Prometheus metrics")
+    scale = actions.add_parser("scale", help="change the number of workers or servers of a running job")
+    scale.add_argument("--workers", type=int, default=-1, help="wanted workers (default: as many as now)")
+    scale.add_argument("--servers", type=int, default=-1, help="wanted servers (default: as many as now)")
+    keys = actions.add_parser("keys", help="make the keys of a job, for connections between machines")
+    keys.add_argument("directory", help="where to write them; copy it to every machine, name it in MS_PS_KEYS")
+    for action in (status, scale):
+        action.add_argument("--scheduler", default="", help="HOST:PORT of the scheduler (default: from MS_SCHED_*)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out a sub-command; gives the exit code.
+
+    Raises:
+        SporaxError: a wrong argument, or no scheduler answers.
+    """
+    if arguments.action == "keys":
+        write_keys(Path(arguments.directory))
+        print(f"wrote {arguments.directory}/keys.json; set MS_PS_KEYS={arguments.directory} on every machine")
+        return 0
+    address = arguments.scheduler or _address_in_environment()
+    asker = Asker(address, keys_for(address.rsplit(":", 1)[0]))
+    try:
+        return _scale(asker, arguments, address) if arguments.action == "scale" else _status(asker, arguments, address)
+    finally:
+        asker.close()
+
+
+def _address_in_environment() -> str:
+    port = os.environ.get("MS_SCHED_PORT", "")
+    if not port.isdecimal():
+        raise SporaxValueError(
+            "For 'sporax ps', --scheduler must be given, HOST:PORT as `sporax run` prints it, where MS_SCHED_PORT is not set."
+        )
+    return f"{os.environ.get('MS_SCHED_HOST') or '127.0.0.1'}:{int(port) + 1}"
+
+
+def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
+    if arguments.workers == -1 and arguments.servers == -1:
+        raise SporaxValueError("For 'sporax ps scale', --workers or --servers must be given, but neither was.")
+    for name in ("workers", "servers"):
+        if getattr(arguments, name) == 0 or getattr(arguments, name) < -1:
+            raise SporaxValueError(
+                f"For 'sporax ps scale', --{name} must be at least 1, but got {getattr(arguments, name)}."
+            )
+    wanted = asker.ask(Scale(arguments.workers, arguments.servers), Wanted, _ANSWER_SECONDS)
+    if wanted is None:
+        raise _silent(address)
+    print(f"the job will have {wanted.workers} workers and {wanted.servers} servers")
+    return 0
+
+
+def _status(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
+    while True:
+        answer = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        if answer is None:
+            raise _silent(address)
+        if arguments.json:
+            print(answer.text)
+        elif arguments.prometheus:
+            print(_metrics(json.loads(answer.text)), end="")
+        else:
+            print(("\x1b[2J\x1b[H" if arguments.live else "") + table(json.loads(answer.text)), flush=True)
+        if not arguments.live:
+            return 0
+        time.sleep(1.0)
+
+
+def table(status: dict[str, Any]) -> str:
+    """The state of a job as text."""
+    staleness = {0: "synchronous", -1: "asynchronous"}.get(
+        status["staleness"], f"at most {status['staleness']} steps apart"
+    )
+    lines = [f"job {status['job']}  epoch {status['epoch']}  {staleness}  durability {status['durability']}"]
+    if status["note"]:
+        lines.append(status["note"])
+    lines += ["", *_rows(_SERVER_COLUMNS, status["servers"]), "", *_rows(_WORKER_COLUMNS, status["workers"])]
+    return "\n".join(lines)
+
+
+def _rows(columns: tuple[str, ...], entries: list[dict[str, Any]]) -> list[str]:
+    """A table with a line per entry."""
+    cells = [list(columns), *([_cell(entry.get(name, "-")) for name in columns] for entry in entries)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
+    return ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in cells]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(int(value)) if isinstance(value, float) else str(value)
+
+
+def _metrics(status: dict[str, Any]) -> str:
+    """The numbers of all servers and workers in Prometheus' format."""
+    parts = []
+    for kind, number in (("server", "index"), ("worker", "rank")):
+        for entry in status[f"{kind}s"]:
+            values = {name: float(value) for name, value in entry.items() if name != number}
+            parts.append(exposition(values, {kind: str(entry[number])}))
+    return "".join(parts)
+
+
+def _silent(address: str) -> SporaxRuntimeError:
+    return SporaxRuntimeError(
+        f"For 'sporax ps', the scheduler at {address} must answer, but did not in {_ANSWER_SECONDS:.0f} s."
+    )

@@ -1,0 +1,110 @@
+"""Stages for a chain of blocks: where to cut it, so that the slowest stage is as quick as possible.
+
+The step time of a pipeline is governed by its slowest stage, so the best cut of a chain is the one with the smallest
+maximum; among these, the one that sends the fewest bytes. Dynamic programming over (stages, blocks) finds it exactly in
+O(stages * blocks^2). Stage s of S keeps the activations of S - s micro batches under 1F1B, so its memory depends on its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from sporax.ir.errors import SporaxRuntimeError
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of the chain, on the devices of a stage.
+
+    Attributes:
+        name: for people.
+        seconds: of its forward and backward pass for one micro batch.
+        sent_bytes: of what the next block reads.
+        state_bytes: weights, gradients and optimizer state per device.
+        kept_bytes: what one micro batch keeps for the backward pass per device.
+    """
+
+    name: str
+    seconds: float
+    sent_bytes: float = 0.0
+    state_bytes: float = 0.0
+    kept_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A chain in stages.
+
+    Attributes:
+        starts: the first block of every stage.
+        seconds: per stage, for one micro batch.
+        sent_bytes: over all cuts, for one micro batch.
+        peak_bytes: per stage.
+    """
+
+    starts: tuple[int, ...]
+    seconds: tuple[float, ...]
+    sent_bytes: float
+    peak_bytes: tuple[float, ...]
+
+    def stage_of(self, block: int) -> int:
+        """The stage of a block."""
+        return sum(start <= block for start in self.starts) - 1
+
+
+def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_bytes: float | None = None) -> Partition:
+    """The best cut of a chain into stages of at least one block each.
+
+    Args:
+        blocks: the chain.
+        num_stages: how many stages there shall be.
+        num_micro: micro batches; no stage keeps more of them.
+        memory_bytes: of one device; None for any.
+
+    Raises:
+        SporaxRuntimeError: fewer blocks than stages, or no cut fits the memory.
+    """
+    count = len(blocks)
+    if count < num_stages:
+        raise SporaxRuntimeError(
+            f"For 'auto_pipeline', there must be at least one block for each of the {num_stages} stages, but there are {count}."
+        )
+    time, state, kept = (
+        [0.0, *accumulate(values)]
+        for values in zip(*((each.seconds, each.state_bytes, each.kept_bytes) for each in blocks), strict=True)
+    )
+
+    def peak(stage: int, first: int, end: int) -> float:
+        micros = min(num_micro, num_stages - stage)
+        return float(state[end] - state[first] + micros * (kept[end] - kept[first]))
+
+    best: list[dict[int, tuple[float, float, tuple[int, ...]]]] = [{0: (0.0, 0.0, ())}]
+    for stage in range(num_stages):
+        following: dict[int, tuple[float, float, tuple[int, ...]]] = {}
+        for first, (slowest, sent, starts) in best[-1].items():
+            ends: Sequence[int] = (
+                [count] if stage == num_stages - 1 else range(first + 1, count - (num_stages - stage - 1) + 1)
+            )
+            for end in ends:
+                if memory_bytes is not None and peak(stage, first, end) > memory_bytes:
+                    continue
+                more = blocks[end - 1].sent_bytes if end < count else 0.0
+                candidate = (max(slowest, time[end] - time[first]), sent + more, (*starts, first))
+                if end not in following or candidate < following[end]:
+                    following[end] = candidate
+        best.append(following)
+    if count not in best[-1]:
+        raise SporaxRuntimeError(
+            f"For 'auto_pipeline', some cut into {num_stages} stages must fit into the memory of a device, "
+            f"{memory_bytes:.3g} bytes, but none does."
+        )
+    _, sent, starts = best[-1][count]
+    last = (*starts[1:], count)
+    return Partition(
+        starts,
+        tuple(time[end] - time[first] for first, end in zip(starts, last, strict=True)),
+        sent,
+        tuple(peak(stage, first, end) for stage, (first, end) in enumerate(zip(starts, last, strict=True))),
+    )

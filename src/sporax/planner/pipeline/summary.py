@@ -1,0 +1,104 @@
+"""What `sporax plan` tells of a pipeline: a table per stage, and a comparison of schedules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sporax.planner.pipeline.simulate import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSummary:
+    """A pipeline for people.
+
+    Attributes:
+        outcome: the simulated step of the schedule that runs.
+        num_micro: number of micro batches.
+        others: simulated steps of other schedules with the same tasks' costs.
+        reason: why the stages are as they are.
+    """
+
+    outcome: Outcome
+    num_micro: int
+    others: tuple[Outcome, ...] = ()
+    reason: str = ""
+
+    @property
+    def best(self) -> Outcome:
+        """The quickest schedule; of equally quick ones that with the least memory."""
+        return min(
+            (self.outcome, *self.others),
+            key=lambda each: (round(each.seconds, 12), max(stage.peak_bytes for stage in each.stages)),
+        )
+
+    def __str__(self) -> str:
+        rows = [("stage", "tasks", "bubble", "peak memory", "sent per step")]
+        rows += [
+            (
+                str(number),
+                _seconds(stage.busy_seconds),
+                f"{stage.bubble_share:.1%}",
+                decimal_bytes(stage.peak_bytes),
+                decimal_bytes(stage.sent_bytes),
+            )
+            for number, stage in enumerate(self.outcome.stages)
+        ]
+        head = (
+            f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
+            f"{self.outcome.schedule.name}: {_seconds(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
+        )
+        lines = [head, *([self.reason] if self.reason else []), *_table(rows)]
+        if self.others:
+            lines += ["", *self._comparison()]
+        return "\n".join(lines)
+
+    def _comparison(self) -> list[str]:
+        rows = [("schedule", "step", "bubble", "peak memory")]
+        for each in sorted((self.outcome, *self.others), key=lambda outcome: outcome.seconds):
+            peak = max(stage.peak_bytes for stage in each.stages)
+            rows.append((each.schedule.name, _seconds(each.seconds), f"{each.bubble_share:.1%}", decimal_bytes(peak)))
+        return [*_table(rows), f"Best: {self.best.schedule.name} with {self.num_micro} micro batches."]
+
+    def to_json(self) -> str:
+        """The tables as JSON."""
+        return json.dumps(
+            {
+                "schedule": self.outcome.schedule.name,
+                "num_micro": self.num_micro,
+                "seconds": self.outcome.seconds,
+                "reason": self.reason,
+                "stages": [
+                    {
+                        "busy_seconds": stage.busy_seconds,
+                        "bubble_share": stage.bubble_share,
+                        "peak_bytes": stage.peak_bytes,
+                        "sent_bytes": stage.sent_bytes,
+                    }
+                    for stage in self.outcome.stages
+                ],
+                "schedules": {
+                    each.schedule.name: {"seconds": each.seconds, "bubble_share": each.bubble_share}
+                    for each in (self.outcome, *self.others)
+                },
+                "best": self.best.schedule.name,
+            }
+        )
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.3f} ms"
+
+
+def decimal_bytes(size: float) -> str:
+    """A number of bytes for people."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if size >= factor:
+            return f"{size / factor:.2f} {unit}"
+    return f"{size:.0f} B"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -1,0 +1,48 @@
+"""One-off questions to a scheduler: from commands, launchers and adapters."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from sporax.ps.messages import Message
+from sporax.ps.security import Keys
+from sporax.ps.transport import Transport, receive, send
+from sporax.ps.wire import WireError, decode
+
+
+class Asker:
+    """One-off questions to a scheduler, from anywhere.
+
+    Args:
+        address: ``host:port``.
+        keys: of the job.
+    """
+
+    def __init__(self, address: str, keys: Keys | None = None) -> None:
+        self._transport = Transport(keys)
+        self._socket = self._transport.connect(f"tcp://{address}", b"asker-" + uuid.uuid4().bytes)
+
+    def ask(self, question: Any, kind: type[Any], seconds: float) -> Any:
+        """The answer of a kind, None when none came in time."""
+        ends = time.monotonic() + seconds
+        send(self._socket, question)
+        while (left := ends - time.monotonic()) > 0:
+            self._socket.poll(min(left, 0.2) * 1000)
+            while (parts := receive(self._socket)) is not None:
+                try:
+                    message: Message = decode(parts)[0]
+                except WireError:
+                    continue
+                if isinstance(message, kind):
+                    return message
+        return None
+
+    def tell(self, message: Any) -> None:
+        """Send without an answer."""
+        send(self._socket, message)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()

@@ -1,0 +1,154 @@
+"""What the tasks of a planned pipeline cost: seconds by the planner's cost model, bytes by its memory model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from statistics import median
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.hardware import HardwareProfile
+from sporax.ir.pipeline_schedule import PipelineSchedule, TaskKind
+from sporax.ir.placement import Placement
+from sporax.lowering.pipeline.programs import ChunkProgram, Slot
+from sporax.planner.cost.evaluate import cost_of
+from sporax.planner.cost.model import CostModel
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.pipeline.generators import SCHEDULES, generate
+from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
+from sporax.planner.pipeline.summary import PipelineSummary
+from sporax.planner.pipeline.timeline import Times
+from sporax.runtime.pipeline.planning import PlannedChunk, PlannedPipeline
+
+
+def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> PipelineCosts:
+    """The costs that `simulate` takes.
+
+    Args:
+        pipeline: the step.
+        model: prices operators and the collectives inside a stage.
+        profile: has the link between stages.
+    """
+    chunks = {
+        place: _chunk_costs(chunk, model) for place, chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True)
+    }
+    base: dict[int, float] = {}
+    for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
+        base[stage] = base.get(stage, 0.0) + _held_bytes(chunk)
+    for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
+        base[stage] = max(base[stage], base[stage] + _transient_bytes(chunk))
+    link = profile.links[-1]
+    return PipelineCosts(chunks, base, link.alpha_seconds, link.bandwidth)
+
+
+def simulated(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> Outcome:
+    """One step of the pipeline in simulated time."""
+    return simulate(pipeline.schedule, pipeline_costs(pipeline, model, profile))
+
+
+def with_measured(costs: PipelineCosts, times: Times) -> PipelineCosts:
+    """The costs with measured seconds: of every chunk and kind of task the median."""
+    found: dict[tuple[int, int], dict[TaskKind, list[float]]] = {}
+    for task, (start, end) in times.items():
+        found.setdefault((task.stage, task.chunk), {}).setdefault(task.kind, []).append(end - start)
+    chunks = {
+        place: replace(
+            chunk, seconds={kind: median(all_) for kind, all_ in found.get(place, {}).items()} or chunk.seconds
+        )
+        for place, chunk in costs.chunks.items()
+    }
+    return replace(costs, chunks=chunks)
+
+
+def summarize_pipeline(
+    pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile, compare: str = "", reason: str = ""
+) -> PipelineSummary:
+    """The tables for people.
+
+    Args:
+        pipeline, model, profile: see `pipeline_costs`.
+        compare: ``"all"``, or the name of a schedule to compare with.
+        reason: why the stages are as they are.
+
+    Raises:
+        SporaxValueError: no schedule of that name.
+    """
+    costs = pipeline_costs(pipeline, model, profile)
+    outcome = simulate(pipeline.schedule, costs)
+    others = []
+    if compare and pipeline.micro.trains:
+        names = SCHEDULES if compare == "all" else (compare,)
+        if unknown := [name for name in names if name not in SCHEDULES]:
+            raise SporaxValueError(
+                f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'."
+            )
+        others = [each for name in names if (each := _other(name, pipeline, costs)) is not None]
+    return PipelineSummary(outcome, pipeline.micro.num_micro, tuple(others), reason)
+
+
+def _other(name: str, pipeline: PlannedPipeline, costs: PipelineCosts) -> Outcome | None:
+    """The same chunks under another schedule; None where it needs other chunks, or the numbers do not fit it."""
+    stages = pipeline.schedule.num_stages
+    segments = len(pipeline.schedule.route) // stages
+    try:
+        schedule: PipelineSchedule = generate(name, stages, pipeline.micro.num_micro, segments)
+    except SporaxRuntimeError:
+        return None
+    if schedule.name == pipeline.schedule.name or set(schedule.route) != set(costs.chunks):
+        return None
+    return simulate(schedule, costs)
+
+
+def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
+    programs = chunk.programs
+    mesh, tensors = chunk.plan.mesh, chunk.chunk.step.graph.tensors
+
+    def size(entries: Iterable[tuple[Slot, Placement]], *kinds: str) -> float:
+        return float(
+            sum(
+                replace(
+                    tensors[slot.number], shape=Placement(place.dims).local_shape(tensors[slot.number].shape, mesh)
+                ).num_bytes
+                for slot, place in dict(entries).items()
+                if slot.kind in kinds
+            )
+        )
+
+    def seconds(program: ChunkProgram) -> float:
+        return 0.0 if program.is_empty else cost_of(program.step.graph, program.plan, model).seconds
+
+    kept = size(programs.backward.inputs, "kept", "received", "micro")
+    update = sum(map(seconds, programs.updates))
+    return ChunkCosts(
+        {
+            TaskKind.FORWARD: seconds(programs.forward),
+            TaskKind.BACKWARD: seconds(programs.backward),
+            TaskKind.BACKWARD_INPUT: seconds(programs.inputs),
+            TaskKind.BACKWARD_WEIGHT: seconds(programs.weights),
+            TaskKind.UPDATE: update,
+        },
+        kept_bytes=kept,
+        weight_bytes=size(programs.weights.inputs, "kept", "received", "micro"),
+        sent_bytes=size(programs.forward.outputs, "sent"),
+    )
+
+
+def _held_bytes(chunk: PlannedChunk) -> float:
+    """What a chunk holds on each device during the whole step: variables, weights made ready, sums."""
+    graph, mesh = chunk.chunk.step.graph, chunk.plan.mesh
+    total = 0
+    for each, place in zip(graph.inputs, chunk.plan.inputs, strict=True):
+        if each.tensor in chunk.chunk.arguments:
+            spec = graph.tensors[each.tensor]
+            total += replace(spec, shape=place.local_shape(spec.shape, mesh)).num_bytes
+    for slot, place in chunk.programs.prepare.outputs:
+        spec = graph.tensors[slot.number]
+        total += replace(spec, shape=Placement(place.dims).local_shape(spec.shape, mesh)).num_bytes
+    return float(total)
+
+
+def _transient_bytes(chunk: PlannedChunk) -> float:
+    """The most that a task of the chunk needs on top of its arguments."""
+    programs = (chunk.programs.forward, chunk.programs.backward)
+    found = [memory_of(each.step.graph, each.plan) for each in programs if not each.is_empty]
+    return float(max((each.peak_bytes - each.held_bytes for each in found), default=0))

@@ -1,0 +1,119 @@
+"""Stages chosen by the planner (``auto_pipeline``): the network is a chain of Cells, cut where the slowest stage is quickest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
+from sporax.ir.hardware import HardwareProfile
+from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
+from sporax.ir.placement import prime_mesh
+from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.pipeline.assign import StageOf
+from sporax.lowering.pipeline.micro_step import MicroStep, Phase
+from sporax.planner.auto import price_list
+from sporax.planner.pipeline.partition import Block, partition
+from sporax.planner.rules import rule_for
+
+_STATES_PER_WEIGHT = 4
+"""Weight, gradient and two moments."""
+
+
+def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwareProfile) -> tuple[StageOf, str]:
+    """The stage of every operator, by the Cell that it stands in, and why.
+
+    A Cell that the forward pass enters is one block of the chain. Its time is that of its operators, forward and backward,
+    by the cost model, on the devices of one stage; stages that are sharded alike inside keep these proportions.
+
+    Raises:
+        SporaxRuntimeError: the network has too few Cells, or no cut fits the memory.
+    """
+    config = settings.parallel
+    chain = _Chain(micro)
+    blocks = _blocks(micro, chain, settings, profile)
+    capacity = float(settings.cost.device_memory_capacity) if settings.symbolic else float(profile.memory_bytes)
+    found = partition(blocks, config.pipeline_stages, micro.num_micro, capacity * config.num_stage_devices)
+
+    def stage_of(operator: Operator) -> tuple[int, int] | None:
+        block = chain.block_of(operator)
+        return None if block is None else (found.stage_of(block), 0)
+
+    times = ", ".join(f"{seconds * 1e3:.3f} ms" for seconds in found.seconds)
+    starts = ", ".join(blocks[start].name for start in found.starts)
+    reason = (
+        f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other cut "
+        f"of the chain of {len(blocks)} blocks has a quicker slowest stage."
+    )
+    return stage_of, reason
+
+
+class _Chain:
+    """The forward pass as runs of operators of one Cell. A backward operator belongs to the run whose mark it passes."""
+
+    def __init__(self, micro: MicroStep) -> None:
+        self.names: list[str] = []
+        self.by_result: dict[int, int] = {}
+        self.by_call: dict[int, int] = {}
+        path = None
+        for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True):
+            if phase is not Phase.FORWARD:
+                continue
+            if operator.path != path:
+                path = operator.path
+                self.names.append(path)
+            block = len(self.names) - 1
+            self.by_result[operator.results[0]] = block
+            if isinstance(operator.mark, OperatorMark | LayoutMark):
+                self.by_call[operator.mark.number] = block
+
+    def block_of(self, operator: Operator) -> int | None:
+        """The run of a forward operator, or of a mark that a cotangent passes; None of others, which follow these."""
+        mark = operator.mark
+        if isinstance(mark, DerivativeMark):
+            return self.by_call.get(mark.of.number)
+        return self.by_result.get(operator.results[0])
+
+
+def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: HardwareProfile) -> list[Block]:
+    graph = micro.step.graph
+    mesh = prime_mesh(DeviceMatrix((1,)))
+    model = price_list(settings, mesh, profile)
+    count = len(chain.names)
+    seconds, state, kept = ([0.0] * count for _ in range(3))
+    weights = {each.tensor for each in graph.inputs if each.role is Role.PARAMETER}
+    made: dict[int, int] = {}
+    last: dict[int, int] = {}
+    number = count - 1
+    for operator, phase in zip(graph.operators, micro.phases, strict=True):
+        if phase not in (Phase.FORWARD, Phase.BACKWARD):
+            continue
+        block = chain.block_of(operator)
+        number = number if block is None else block
+        if operator.name not in IDENTITIES and not operator.bodies:
+            rule = rule_for(operator.operation)
+            seconds[number] += model.seconds(operator.operation, rule, ((),) * len(rule.factors), mesh)
+        for tensor in operator.operands:
+            if tensor in weights:
+                weights.discard(tensor)
+                state[number] += _STATES_PER_WEIGHT * graph.tensors[tensor].num_bytes
+            if phase is Phase.FORWARD and tensor in made:
+                last[tensor] = max(last.get(tensor, 0), number)
+            elif tensor in made:
+                kept[made[tensor]] += graph.tensors[tensor].num_bytes
+        if phase is Phase.FORWARD:
+            made.update(dict.fromkeys(operator.results, number))
+    crossing = _crossing_bytes(graph, made, last, count)
+    return [Block(name, *values) for name, *values in zip(chain.names, seconds, crossing, state, kept, strict=True)]
+
+
+def _crossing_bytes(
+    graph: OperatorGraph, made: Mapping[int, int], last: Mapping[int, int], count: int
+) -> Sequence[float]:
+    """For every block the bytes that a cut behind it would send."""
+    found = [0.0] * count
+    for tensor, reader in last.items():
+        if tensor != LITERAL:
+            for number in range(made[tensor], reader):
+                found[number] += graph.tensors[tensor].num_bytes
+    return found

@@ -1,0 +1,182 @@
+"""A real etcd, kube-apiserver and kube-controller-manager on this machine, for tests.
+
+The binaries come from the folder that SPORAX_KUBE_ASSETS or KUBEBUILDER_ASSETS names (envtest's layout); `make test-cluster`
+builds them and sets it. There is no scheduler and no kubelet: `kubelet.ProcessKubelet` plays both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import httpx2
+import yaml
+
+BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
+ADMIN_TOKEN = "admin-token"
+HOW_TO = "no control plane here: run `make test-cluster`, which builds one and runs these tests"
+
+
+def assets() -> Path | None:
+    """The folder with all binaries; None if there is none."""
+    places = [os.environ.get("SPORAX_KUBE_ASSETS"), os.environ.get("KUBEBUILDER_ASSETS")]
+    for place in map(Path, filter(None, places)):
+        if all((place / name).exists() or shutil.which(name) for name in BINARIES) and (place / BINARIES[1]).exists():
+            return place
+    return None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class ControlPlane:
+    """Runs the three processes in a folder; any of them can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.assets = assets()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.etcd_port, self.etcd_peer_port, self.port = free_port(), free_port(), free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        self._write_credentials()
+
+    def start(self) -> None:
+        self.start_etcd()
+        self.start_api_server()
+        self.start_controller_manager()
+
+    def start_etcd(self) -> None:
+        client, peer = f"http://127.0.0.1:{self.etcd_port}", f"http://127.0.0.1:{self.etcd_peer_port}"
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+        )
+
+    def start_api_server(self, timeout: float = 90.0) -> None:
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            f"--cert-dir={self.folder / 'certificates'}",
+            "--service-cluster-ip-range=10.200.0.0/16",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.folder / 'account.key'}",
+            f"--service-account-signing-key-file={self.folder / 'account.key'}",
+            "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
+            "--disable-admission-plugins=ServiceAccount",
+        )
+        self.wait_ready(timeout)
+
+    def start_controller_manager(self) -> None:
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig()}",
+            "--controllers=garbagecollector,namespace,serviceaccount,serviceaccount-token,disruption",
+            f"--service-account-private-key-file={self.folder / 'account.key'}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_port()}",
+            "--port=0",
+            f"--cert-dir={self.folder / 'certificates-manager'}",
+        )
+
+    def wait_ready(self, timeout: float = 90.0) -> None:
+        end = time.monotonic() + timeout
+        with httpx2.Client(verify=False, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}) as client:
+            while time.monotonic() < end:
+                with suppress(httpx2.HTTPError):
+                    if client.get(f"{self.url}/readyz", timeout=2).status_code == 200:
+                        return
+                time.sleep(0.1)
+        raise TimeoutError((self.folder / "kube-apiserver.log").read_text()[-3000:])
+
+    def kill(self, name: str) -> None:
+        """`kill -9` one of the processes."""
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGKILL)
+        for process in self.processes.values():
+            process.wait()
+
+    def kubeconfig(self, token: str = ADMIN_TOKEN, name: str = "admin", namespace: str = "default") -> Path:
+        """A kubeconfig file for a token."""
+        path = self.folder / f"{name}.kubeconfig"
+        cluster = {"server": self.url, "insecure-skip-tls-verify": True}
+        context = {"cluster": "test", "user": name, "namespace": namespace}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": name, "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": context}],
+            "current-context": "test",
+        }
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
+        """Run kubectl as the administrator; returns what it prints."""
+        assert self.assets is not None
+        binary = self.assets / "kubectl" if (self.assets / "kubectl").exists() else "kubectl"
+        command = [str(binary), f"--kubeconfig={self.kubeconfig()}", *arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60)
+        if check and done.returncode:
+            raise AssertionError(f"{' '.join(arguments)}: {done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def account_token(self, namespace: str, name: str) -> str:
+        """The token of a service account, once the controller manager has made it."""
+        import base64
+        import json
+
+        for _ in range(200):
+            secrets = json.loads(self.kubectl("get", "secrets", "-n", namespace, "-o", "json"))["items"]
+            for secret in secrets:
+                annotations = secret["metadata"].get("annotations", {})
+                if annotations.get("kubernetes.io/service-account.name") == name and "token" in secret.get("data", {}):
+                    return base64.b64decode(secret["data"]["token"]).decode()
+            time.sleep(0.1)
+        raise TimeoutError(name)
+
+    def memory_bytes(self, name: str) -> int:
+        """Resident memory of one of the processes."""
+        return resident_bytes(self.processes[name].pid)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        assert self.assets is not None
+        binary = self.assets / name if (self.assets / name).exists() else Path(str(shutil.which(name)))
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen([str(binary), *arguments], stdout=log, stderr=log)
+
+    def _write_credentials(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "tokens.csv").write_text(f"{ADMIN_TOKEN},admin,admin,system:masters\n")
+        key = self.folder / "account.key"
+        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

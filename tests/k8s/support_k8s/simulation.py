@@ -1,0 +1,107 @@
+"""A cluster reduced to what `plan` sees: pods that appear, run and end as told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sporax.k8s.actions import Action, CreatePod, DeleteJob, DeletePod, Plan, Report
+from sporax.k8s.names import pod_name
+from sporax.k8s.observed import Phase, Pod
+from sporax.k8s.planning import plan
+from sporax.k8s.spec import read_job
+from sporax.k8s.status import Status
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Simulation:
+    """One job, its pods and a clock."""
+
+    def __init__(self, body: dict[str, Any], **extras: Any) -> None:
+        self.body = body
+        self.extras = extras
+        self.status = Status()
+        self.pods: dict[str, Pod] = {}
+        self.now = START
+        self.created = 0
+        self.is_deleted = False
+        self.largest: dict[str, int] = {}
+        self.events: list[str] = []
+
+    def plan(self) -> Plan:
+        return plan(read_job(self.body), self.status, list(self.pods.values()), self.now, **self.extras)
+
+    def step(self) -> tuple[Action, ...]:
+        """Plan once and carry it out."""
+        result = self.plan()
+        self.status = result.status
+        for action in result.actions:
+            self._carry_out(action)
+        return result.actions
+
+    def settle(self, limit: int = 20) -> None:
+        """Plan until there is nothing left to do; new pods run at once, deleted ones are gone at once."""
+        for _ in range(limit):
+            before = self.status
+            actions = self.step()
+            changed = self.advance()
+            if not actions and not changed and before == self.status:
+                return
+        raise AssertionError(f"still busy after {limit} looks: {actions}")
+
+    def advance(self) -> bool:
+        """Let pods go on as they would: pending ones run, deleted ones go."""
+        before = dict(self.pods)
+        self.pods = {
+            name: replace(pod, phase=Phase.RUNNING, is_ready=True) if pod.phase is Phase.PENDING else pod
+            for name, pod in self.pods.items()
+            if not pod.is_deleting
+        }
+        return before != self.pods
+
+    def end(self, name: str, code: int | None = 0, reason: str = "") -> None:
+        """A pod's process ends; with code None its node is lost."""
+        phase = Phase.SUCCEEDED if code == 0 else Phase.FAILED
+        self.pods[name] = replace(self.pods[name], phase=phase, exit_code=code, is_ready=False, reason=reason)
+
+    def wait(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+    def spec(self, **changes: Any) -> None:
+        """Edit the spec; the API server counts editions."""
+        self.body["spec"] |= changes
+        self.body["metadata"]["generation"] += 1
+
+    def scale(self, role: str, replicas: int) -> None:
+        self.body["spec"]["msReplicaSpecs"][role]["replicas"] = replicas
+        self.body["metadata"]["generation"] += 1
+
+    def names(self, role: str = "") -> list[str]:
+        return sorted(name for name, pod in self.pods.items() if role in ("", pod.role.value))
+
+    def condition(self, kind: str) -> str:
+        found = self.status.condition(kind)
+        return "" if found is None or found.status == "False" else found.reason
+
+    @property
+    def state(self) -> str:
+        return next((item.type for item in reversed(self.status.conditions) if item.status == "True"), "")
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CreatePod(role, index):
+                name = pod_name(self.body["metadata"]["name"], role.value, index)
+                if name not in self.pods:
+                    self.created += 1
+                    self.pods[name] = Pod(name, f"uid-{self.created}", role, index)
+                count = sum(pod.role is role for pod in self.pods.values())
+                self.largest[role.value] = max(self.largest.get(role.value, 0), count)
+            case DeletePod(name, uid):
+                if name in self.pods and self.pods[name].uid == uid:
+                    self.pods[name] = replace(self.pods[name], is_deleting=True)
+            case DeleteJob():
+                self.is_deleted = True
+            case Report(_, reason, _):
+                self.events.append(reason)

@@ -1,0 +1,129 @@
+"""The log gives back what was written; a torn or damaged end is cut off, everything before it stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.log import SlotLog
+from sporax.ps.messages import Entry, Members, OptimizerSpec, Record, Source, VariableSpec
+from sporax.ps.slot import SlotState
+from sporax.ps.wire import Frame, chunks
+
+ADAM = OptimizerSpec("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8})
+
+
+def history(count: int) -> list[tuple[Record, list[Frame]]]:
+    """Creation of two variables, then updates."""
+    variables = [VariableSpec(0, "d", 3, 0, ADAM), VariableSpec(1, "t", 0, 2, OptimizerSpec("sgd"))]
+    first = np.arange(3, dtype=np.float32)
+    records = [(Record(0, 1, 1, variables, [], [Entry(0, 0, -1, 3)], [Members(0, [0])]), chunks(first))]
+    for number in range(count):
+        gradient, ids = np.full(3, number, np.float32), np.array([number % 3, 7])
+        entries = [Entry(0, 0.1, -1, 3), Entry(1, 0.1, 2, 4)]
+        frames = [*chunks(gradient), *chunks(ids), *chunks(np.ones(4, np.float32))]
+        records.append((Record(0, number + 2, 1, [], [Source(0, 1, number + 1, number)], entries), frames))
+    return records
+
+
+def same(left: SlotState, right: SlotState) -> bool:
+    (one, frames), (other, others) = left.image(), right.image()
+    return one == other and [bytes(frame) for frame in frames] == [bytes(frame) for frame in others]
+
+
+def written(directory: Path, records: list[tuple[Record, list[Frame]]]) -> None:
+    log = SlotLog(directory, sync=False)
+    for record, frames in records:
+        log.append(record, frames)
+    log.close()
+
+
+def replayed(records: list[tuple[Record, list[Frame]]]) -> SlotState:
+    state = SlotState(0, 0)
+    for record, frames in records:
+        state.apply(record, frames)
+    return state
+
+
+def test_cut_at_every_byte_the_log_gives_back_every_whole_record(tmp_path: Path) -> None:
+    records = history(4)
+    ends = []
+    for count in range(len(records) + 1):
+        written(tmp_path / f"prefix{count}", records[:count])
+        files = list((tmp_path / f"prefix{count}").glob("log-*"))
+        ends.append(files[0].stat().st_size if files else 0)
+    data = next((tmp_path / f"prefix{len(records)}").glob("log-*")).read_bytes()
+    states = [replayed(records[:count]) for count in range(len(records) + 1)]
+    directory = tmp_path / "torn"
+    directory.mkdir()
+    for cut in range(len(data) + 1):
+        (directory / "log-00000000").write_bytes(data[:cut])
+        log = SlotLog(directory, sync=False)
+        recovered = log.recover(0)
+        whole = max(count for count, end in enumerate(ends) if end <= cut)
+        assert (directory / "log-00000000").stat().st_size == ends[whole], "the torn tail must be gone"
+        assert recovered == {} if whole == 0 else same(recovered[0], states[whole])
+        if whole < len(records) and cut % 37 == 0:  # writing goes on where the whole records end
+            log.append(*records[whole])
+            log.close()
+            log = SlotLog(directory, sync=False)
+            assert same(log.recover(0)[0], states[whole + 1])
+        log.close()
+
+
+def test_a_damaged_byte_ends_the_log_there(tmp_path: Path) -> None:
+    records = history(3)
+    written(tmp_path / "log", records)
+    path = next((tmp_path / "log").glob("log-*"))
+    data = path.read_bytes()
+    for position in range(0, len(data), 11):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 0x40]) + data[position + 1 :])
+        log = SlotLog(tmp_path / "log", sync=False)
+        recovered = log.recover(0)
+        assert any(recovered == {} or same(recovered[0], replayed(records[:n])) for n in range(1, len(records) + 1))
+        log.close()
+
+
+def test_snapshots_shorten_the_log_and_change_nothing(tmp_path: Path) -> None:
+    records, state = history(6), SlotState(0, 0)
+    log = SlotLog(tmp_path, sync=True)
+    for record, frames in records[:4]:
+        log.append(record, frames)
+        state.apply(record, frames)
+    log.begin_file()
+    log.append(*records[4])  # before the slot has been written
+    state.apply(*records[4])
+    log.write_slot(state)
+    log.delete_old()
+    for record, frames in records[5:]:
+        log.append(record, frames)
+    log.flush()
+    log.close()
+    assert len(list(tmp_path.glob("log-*"))) == 1
+    again = SlotLog(tmp_path, sync=True)
+    assert same(again.recover(0)[0], replayed(records))
+    again.close()
+
+
+def test_records_that_another_server_has_overruled_are_passed_over(tmp_path: Path) -> None:
+    records = history(3)
+    log = SlotLog(tmp_path, sync=False)
+    for record, frames in records[:3]:
+        log.append(record, frames)
+    taken_over = replayed(records[:2])
+    taken_over.epoch = 5  # the image of the new leader, without this server's last record
+    log.write_slot(taken_over)
+    log.close()
+    again = SlotLog(tmp_path, sync=False)
+    assert same(again.recover(0)[0], taken_over)
+    again.close()
+
+
+def test_a_directory_belongs_to_one_server(tmp_path: Path) -> None:
+    log = SlotLog(tmp_path, sync=False)
+    with pytest.raises(SporaxRuntimeError, match="must belong to one server"):
+        SlotLog(tmp_path, sync=False)
+    log.close()
