@@ -10,6 +10,8 @@ import pytest
 hypothesis.settings.register_profile("patient", deadline=None)  # a machine may be busy with something else
 hypothesis.settings.load_profile("patient")
 
+os.environ.setdefault("SPORAX_NO_CACHE", "1")  # every test compiles what it runs
+
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",
     # Small programs run once: machine code that is made quickly is worth more than code that runs quickly. It saves a fifth

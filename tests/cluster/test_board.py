@@ -1,6 +1,7 @@
 """The board that ranks of one machine share, and how idle processes are told from working ones."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,10 +37,13 @@ def start():
 
 
 @pytest.fixture
-def boards(tmp_path, monkeypatch):
+def boards(tmp_path):
     """The boards of two ranks of one job, both in this process."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return [Board(RankEnvironment(rank=rank, size=2, coordinator_address="here:1")) for rank in range(2)]
+    return [board(tmp_path, rank) for rank in range(2)]
+
+
+def board(directory, rank, address="here:1"):
+    return Board(RankEnvironment(rank=rank, size=2, coordinator_address=address), directory)
 
 
 def test_only_who_does_nothing_is_idle(start):
@@ -80,3 +84,36 @@ def test_exchanges_are_counted(boards):
     assert first.standing() == "rank 0 is in exchange 2, rank 1 has left after exchange 1"
     assert second.behind() == {}
     assert first.stopped() == []
+
+
+def test_a_rank_that_left_too_early_is_told_from_one_that_is_behind(boards):
+    first, second = boards
+    first.begin()
+    assert first.left_behind() == []
+    second.leave()
+    assert first.left_behind() == [1]
+    assert second.left_behind() == []
+
+
+def test_a_stopped_rank_is_seen(boards, start):
+    process = start(SLEEPS)
+    boards[0].entries[1, 0] = process
+    os.kill(process, signal.SIGSTOP)
+    deadline = time.monotonic() + 30
+    while not boards[0].stopped() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert boards[0].stopped() == [1]
+    assert boards[0].traced() == []
+
+
+def test_boards_of_killed_jobs_are_removed_and_those_of_others_are_not(tmp_path, start):
+    process = start(SLEEPS)
+    lost, kept = board(tmp_path, 0, "lost:1"), board(tmp_path, 0, "kept:1")
+    lost.entries[0, 0] = process
+    os.killpg(process, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while lost.path.exists() and time.monotonic() < deadline:
+        board(tmp_path, 0, "next:1")
+        time.sleep(0.05)
+    assert not lost.path.exists()
+    assert kept.path.exists()

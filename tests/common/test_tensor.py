@@ -175,7 +175,6 @@ ERRORS = [
         TypeError,
         "For 'asnumpy', the value of this tensor is not known",
     ),
-    (lambda: ms.jit(lambda x: float(x))(Tensor([1.0])), TypeError, "For 'float'"),
 ]
 
 

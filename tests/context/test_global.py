@@ -100,6 +100,18 @@ def test_one_of_several_devices():
     assert ms.Tensor([1.0]).raw.device == jax.devices("cpu")[3]
 
 
+def test_a_launched_ranks_own_device_has_its_number_on_the_node(monkeypatch):
+    """Scripts say ``device_id=int(os.getenv("DEVICE_ID"))``, which the launcher sets; the rank sees that device alone."""
+    number = jax.local_device_count("cpu") + 1
+    monkeypatch.setenv("DEVICE_ID", str(number))
+    context.set_context(device_id=number, device_target="CPU")
+    assert context.get_context("device_id") == number
+    assert ms.Tensor([1.0]).raw.device == jax.devices("cpu")[0]
+    with pytest.raises(SporaxValueError, match="'device_id' must be in"):
+        context.set_context(device_id=number + 1, device_target="CPU")
+    context.set_context(device_id=0, device_target="CPU")
+
+
 def test_the_device_is_checked_against_the_kind_set_with_it():
     with pytest.raises(SporaxValueError, match="'device_id' must be in"):
         context.set_context(device_id=jax.local_device_count("cpu"), device_target="CPU")

@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # the cases shared with tools/go
 @pytest.fixture(autouse=True)
 def _clean_settings():
     config = ds.config
-    before = config._seed, config._num_parallel_workers, config._prefetch_size
-    config._seed = None
+    before, config._settings = config._settings, config._Settings()
+    config._settings.seed = None
     yield
-    config._seed, config._num_parallel_workers, config._prefetch_size = before
+    config._settings = before
 
 
 def rows(dataset, epochs=1):

@@ -56,9 +56,6 @@ FACTS: dict[str, tuple[str, ...]] = {
         "a=np.ones(2,np.float32); t=Tensor.from_numpy(a); a[0]=5; t",
         "t=Tensor([1.,2.]); b=t.asnumpy(); b[0]=7; t",
     ),
-    "a branch on a traced tensor is an error that points to the control-flow operators": (
-        "@ms.jit\ndef g(x):\n    if x.sum() > 0: return x\n    return -x\ng(F(2))",
-    ),
     "a value cannot be looked at inside a compiled step": ("@ms.jit\ndef g(x):\n    return x.asnumpy()\ng(F(2))",),
     "an index out of range is an IndexError, whatever its form": (
         "V()[I(0, 5)]",

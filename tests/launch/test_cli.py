@@ -27,8 +27,10 @@ RUN_FLAGS = {
     "sim_level": -1,
     "sim_rank_id": -1,
     "rank_table_file": "",
+    "token_file": None,
     "worker_log_name": "",
     "tail_worker_log": "-1",
+    "no_cache": False,
     "target": None,
     "target_arguments": None,
 }

@@ -9,7 +9,8 @@ from jax import lax
 from samples import SAMPLES, floats
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.lowering.local_equations import DevicePosition, describe
+from sporax.lowering.local_equations import describe, run
+from sporax.lowering.local_task import DevicePosition
 from sporax.planner.rules import assignments, exchanged_bytes, placements, problem, rule_for
 
 MESH = DeviceMatrix((2, 4))
@@ -81,7 +82,7 @@ def run_on_devices(devices, sample, assignment):
     position = DevicePosition(on.names)
 
     def program(*blocks):
-        return tuple(out[None] for out in task.run(position, [block[0] for block in blocks]))
+        return tuple(out[None] for out in run(task, position, [block[0] for block in blocks]))
 
     args = [jnp.stack(to_slices(x, placement, MESH, 0)) for x, placement in zip(sample.operands, where, strict=True)]
     spec = jax.sharding.PartitionSpec(on.names)

@@ -165,9 +165,7 @@ class Simulation:
     def to_worker(self, rank: int, message: Message, frames: tuple[wire.Frame, ...]) -> None:
         if isinstance(message, Welcome):
             self.incarnations[rank] = message.incarnation
-        elif isinstance(message, ViewIs):
-            self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
-        elif isinstance(message, HeartbeatReply) and message.view is not None:
+        elif isinstance(message, ViewIs) or (isinstance(message, HeartbeatReply) and message.view is not None):
             self.do_client(rank, self.clients[rank].handle(client.NewView(message.view), self.now))
         else:
             self.do_client(rank, self.clients[rank].handle(client.Answered(message, frames), self.now))

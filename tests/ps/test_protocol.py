@@ -163,7 +163,7 @@ class AgainstADict(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.simulation = job(0, faults=Faults(drop=0.02, repeat=0.1, delay=0.05))
-        self.model = {slot: 0.0 for slot in range(SLOTS)}
+        self.model = dict.fromkeys(range(SLOTS), 0.0)
         self.seqs = {(rank, slot): 0 for rank in (0, 1) for slot in range(SLOTS)}
 
     @rule(rank=st.sampled_from([0, 1]), slot=st.integers(0, SLOTS - 1), value=st.integers(-5, 5), waits=st.booleans())

@@ -13,21 +13,27 @@ A rank that computes is never idle, whether it evaluates, compiles or goes round
 
 from __future__ import annotations
 
+import atexit
+import fcntl
 import os
+import socket
+import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from sporax.cluster import private
 from sporax.cluster.environment import RankEnvironment
 
 _PROCESS, _BEGUN, _WAITING = range(3)
 _LEAVING = -1
+_LINE_BYTES = 24  # three numbers of 64 bits
 _FRESH_SECONDS = 3.0  # a rank that waits says so twice a second, unless it is kept from it
 _BACKGROUND = 0.03  # share of a core that threads which only look around may use
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -38,17 +44,40 @@ class Board:
 
     Args:
         place: this rank's place in the job, by which the board is found.
+        directory: where the boards of this user lie; nobody else can write there.
     """
 
-    def __init__(self, place: RankEnvironment) -> None:
+    def __init__(self, place: RankEnvironment, directory: Path) -> None:
         assert place.rank is not None
-        key = zlib.crc32(f"{place.coordinator_address} {os.getuid()}".encode())
-        self.path = Path(tempfile.gettempdir()) / f"sporax-job-{key:08x}-{place.size}"
+        key = zlib.crc32(f"{place.coordinator_address} {socket.gethostname()}".encode())
+        self.path = directory / f"board-{key:08x}-{place.size}"
         self.rank = place.rank
-        with open(self.path, "ab") as file:
-            file.truncate(place.size * 24)
-        self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 3))
-        self.entries[self.rank] = os.getpid(), 0, 0
+        self.process = os.getpid()
+        with _locked(directory):
+            _remove_boards_of_the_dead(directory)
+            with open(self.path, "ab") as file:
+                file.truncate(place.size * _LINE_BYTES)
+            self.entries = np.memmap(self.path, np.int64, "r+", shape=(place.size, 3))
+            self.entries[self.rank] = self.process, 0, 0
+
+    @staticmethod
+    def of(place: RankEnvironment, environ: Mapping[str, str]) -> Board:
+        """The board of this process's job.
+
+        Raises:
+            SporaxRuntimeError: the directory for it belongs to somebody else.
+        """
+        try:
+            return Board(place, private.shared_directory(environ))
+        except OSError as error:
+            print(
+                f"sporax: rank {place.rank} cannot share a file with the other ranks of this machine ({error}); "
+                "where one of them does not come, only time-outs will tell",
+                file=sys.stderr,
+            )
+            directory = Path(tempfile.mkdtemp(prefix="sporax-board-"))
+            atexit.register(private.remove, directory)
+            return Board(place, directory)
 
     def begin(self) -> None:
         """Count an exchange."""
@@ -71,8 +100,16 @@ class Board:
             self.path.unlink()
 
     def stopped(self) -> list[int]:
-        """Ranks whose processes stand still (SIGSTOP, a debugger)."""
-        return [rank for rank, process in self._others().items() if _state(process) in ("T", "t")]
+        """Ranks whose processes stand still after SIGSTOP. One that a debugger holds is not among them."""
+        return [rank for rank, process in self._others().items() if _state(process) == "T"]
+
+    def traced(self) -> list[int]:
+        """Ranks that a debugger holds."""
+        return [rank for rank, process in self._others().items() if _state(process) == "t"]
+
+    def left_behind(self) -> list[int]:
+        """Ranks that have left with fewer exchanges begun than this one."""
+        return [rank for rank in self.behind() if self.entries[rank, _WAITING] == _LEAVING]
 
     def behind(self) -> dict[int, int]:
         """Ranks that have begun fewer exchanges than this one, with their numbers."""
@@ -125,6 +162,23 @@ class Board:
             for rank, process in enumerate(self.entries[:, _PROCESS])
             if process and rank != self.rank
         }
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Context in which no other process of this user makes or removes boards."""
+    with open(directory / "lock", "ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_boards_of_the_dead(directory: Path) -> None:
+    """Remove what jobs have left that were killed."""
+    for path in directory.glob("board-*"):
+        with suppress(OSError, ValueError):
+            processes = np.fromfile(path, np.int64)[::3]
+            if processes.any() and all(_state(int(process)) in ("", "Z", "X") for process in processes if process):
+                path.unlink()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,9 @@ DEFAULT_SCHEDULER_PORT = 8118
 DEFAULT_TIMEOUT_SECONDS = 1800.0
 SIMULATION_VARIABLE = "MS_SIMULATION_LEVEL"
 SIMULATION_LEVELS = (0, 1, 2, 3)
+NO_CACHE = "SPORAX_NO_CACHE"
+"""Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.compilation_cache`)."""
+
 DRY_RUN_DIRECTORY = "SPORAX_DRY_RUN_DIR"
 _LOCALHOST = "127.0.0.1"
 _MPI_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections

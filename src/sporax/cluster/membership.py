@@ -14,7 +14,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import socket
 import sys
@@ -23,9 +22,8 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from sporax.cluster import ports
+from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import RankEnvironment, Role
 from sporax.ir.errors import SporaxRuntimeError
 
@@ -60,7 +58,7 @@ class Membership:
         if failure is None and getattr(sys, "last_type", None):
             failure = "ended with an exception"
         with suppress(OSError):  # the scheduler may be gone, then nobody is left to tell
-            _send(stream, {"say": "leave", "failure": failure})
+            _send(stream, messages.Leave(None if failure is None else messages.shortened(failure)))
             stream.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens; what was sent still arrives
         stream.close()
         if self._held_port is not None:
@@ -71,7 +69,7 @@ class Membership:
         """Let the other machines know that this process waits for others, or that it goes on."""
         with suppress(OSError):  # whoever listens will hear that the scheduler is gone
             if self._stream is not None:
-                _send(self._stream, {"say": "wait", "waits": waits})
+                _send(self._stream, messages.Wait(waits))
 
     def watch(self, on_lost: Callable[[str], None]) -> None:
         """Call `on_lost(reason)` in a background thread if another member, or the scheduler, is lost."""
@@ -80,14 +78,11 @@ class Membership:
             return
 
         def listen() -> None:
-            try:
-                while (message := _receive(stream)) is not None and message["say"] == "awaited":
-                    self.awaited_by = tuple(message["ranks"])
-            except OSError:
-                message = None
-            if self._stream is None or (message is not None and message["well"]):
+            while isinstance(message := _receive(stream), messages.Awaited):
+                self.awaited_by = message.ranks
+            if self._stream is None or (isinstance(message, messages.Ended) and message.well):
                 return
-            on_lost("the scheduler is gone" if message is None else message["reason"])
+            on_lost(_reason(message))
 
         threading.Thread(target=listen, name="sporax-membership", daemon=True).start()
 
@@ -110,42 +105,41 @@ def join(environment: RankEnvironment) -> Membership:
         host = environment.worker_host or str(stream.getsockname()[0])
         may_be_first = environment.role is Role.WORKER and environment.rank in (0, None)
         held_port = on_refusal.enter_context(ports.reserve_port(host)) if may_be_first else None
+        _say_hello(stream, token.token_from_environ(os.environ))
         _send(stream, _registration(environment, host, held_port))
         answer = _await_answer(stream, deadline)
         on_refusal.pop_all()
-    if held_port is not None and answer["rank"] != 0:
+    if held_port is not None and answer.rank != 0:
         held_port.close()
     place = replace(
         environment,
-        rank=answer["rank"],
-        local_rank=answer["local_rank"],
-        local_size=answer["local_size"],
-        coordinator_address=answer["coordinator"],
+        rank=answer.rank,
+        local_rank=answer.local_rank,
+        local_size=answer.local_size,
+        coordinator_address=answer.coordinator,
     )
     membership = Membership(place, stream, held_port)
     atexit.register(membership.leave)
     return membership
 
 
-def _await_answer(stream: socket.socket, deadline: float) -> dict[str, Any]:
+def _await_answer(stream: socket.socket, deadline: float) -> messages.Welcomed:
     """Wait for the scheduler's welcome; anything else is an error."""
     stream.settimeout(max(deadline - time.monotonic(), 0) + _GRACE_SECONDS)
-    try:
-        answer = _receive(stream) or {"say": "refused", "reason": "it ended"}
-    except OSError as error:
-        answer = {"say": "refused", "reason": f"it cannot be heard ({error})"}
-    if answer["say"] != "welcome":
-        raise SporaxRuntimeError(f"For 'init', the scheduler must let this process join, but: {answer['reason']}.")
+    answer = _receive(stream)
+    if not isinstance(answer, messages.Welcomed):
+        raise SporaxRuntimeError(f"For 'init', the scheduler must let this process join, but: {_reason(answer)}.")
     stream.settimeout(None)
     return answer
 
 
-def watch_as_launcher(address: tuple[str, int]) -> socket.socket | None:
+def watch_as_launcher(address: tuple[str, int], secret: str) -> socket.socket | None:
     """Connect to another node's scheduler to hear how the job fares; None when it cannot be reached now."""
     try:
         stream = socket.create_connection(address, timeout=1.0)
-        _send(stream, {"say": "watch", "node": socket.gethostname()})
-    except OSError:
+        _say_hello(stream, secret)
+        _send(stream, messages.Watch(socket.gethostname()))
+    except (OSError, SporaxRuntimeError):
         return None
     stream.settimeout(None)
     return stream
@@ -154,19 +148,14 @@ def watch_as_launcher(address: tuple[str, int]) -> socket.socket | None:
 def leave_as_launcher(stream: socket.socket, failure: str | None) -> None:
     """Tell the scheduler that this node's ranks have ended, and how."""
     with suppress(OSError):  # the scheduler may have ended before us
-        _send(stream, {"say": "leave", "failure": failure})
+        _send(stream, messages.Leave(None if failure is None else messages.shortened(failure)))
     stream.close()
 
 
 def hear_as_launcher(stream: socket.socket) -> str | None:
     """Read the scheduler's word on the job; the reason it failed, or None when it ended well."""
-    try:
-        message = _receive(stream)
-    except OSError:
-        message = None
-    if message is None:
-        return "the scheduler is gone"
-    return None if message["well"] else str(message["reason"])
+    message = _receive(stream)
+    return None if isinstance(message, messages.Ended) and message.well else _reason(message)
 
 
 def _connect(environment: RankEnvironment, deadline: float) -> socket.socket:
@@ -186,31 +175,58 @@ def _connect(environment: RankEnvironment, deadline: float) -> socket.socket:
             ) from error
 
 
-def _registration(environment: RankEnvironment, host: str, held_port: socket.socket | None) -> dict[str, Any]:
-    """What a member says first."""
-    return {
-        "say": "register",
-        "role": environment.role.value,
-        "node_id": environment.node_id or f"{socket.gethostname()}-{os.getpid()}",
-        "rank": environment.rank,
-        "size": environment.size,
-        "host": host,
-        "port": held_port.getsockname()[1] if held_port is not None else 0,
-    }
+def _registration(environment: RankEnvironment, host: str, held_port: socket.socket | None) -> messages.Register:
+    """What a member says of itself."""
+    return messages.Register(
+        role=environment.role,
+        node_id=environment.node_id or f"{socket.gethostname()}-{os.getpid()}",
+        rank=environment.rank,
+        size=environment.size,
+        host=host,
+        port=held_port.getsockname()[1] if held_port is not None else 0,
+    )
 
 
-def _send(stream: socket.socket, message: dict[str, Any]) -> None:
+def _say_hello(stream: socket.socket, secret: str) -> None:
+    """Answer the scheduler's challenge.
+
+    Raises:
+        SporaxRuntimeError: it is not a scheduler that is there.
+    """
+    challenge = _receive(stream)
+    if not isinstance(challenge, messages.Challenge):
+        raise SporaxRuntimeError(f"For 'init', the scheduler must let this process join, but: {_reason(challenge)}.")
+    _send(stream, messages.Hello(token.proof(secret, challenge.nonce)))
+
+
+def _send(stream: socket.socket, message: messages.ToScheduler) -> None:
     """Write one message."""
-    stream.sendall(json.dumps(message).encode() + b"\n")
+    stream.sendall(messages.encode(message))
 
 
-def _receive(stream: socket.socket) -> dict[str, Any] | None:
-    """Read one message, byte by byte so that nothing of the next is taken; None when the other side has closed."""
+def _receive(stream: socket.socket) -> messages.FromScheduler | str:
+    """Read one message, byte by byte so that nothing of the next is taken; the reason why there is none."""
     line = bytearray()
-    while not line.endswith(b"\n"):
-        byte = stream.recv(1)
-        if not byte:
-            return None
-        line += byte
-    message: dict[str, Any] = json.loads(line)
-    return message
+    try:
+        while not line.endswith(b"\n"):
+            byte = stream.recv(1)
+            if not byte:
+                return "the scheduler is gone"
+            line += byte
+            if len(line) > messages.MAX_BYTES:
+                return "what it says is no message (it is too long)"
+        return messages.decode_from_scheduler(bytes(line))
+    except messages.MessageError as error:
+        return f"what it says is no message ({error})"
+    except OSError as error:
+        return f"it cannot be heard ({error})"
+
+
+def _reason(message: messages.FromScheduler | str) -> str:
+    """Why there is nothing more to hope for, from the last thing that was heard."""
+    match message:
+        case str():
+            return message
+        case messages.Refused(reason) | messages.Ended(_, reason):
+            return reason
+    return f"it has said '{type(message).__name__}' out of turn"

@@ -1,8 +1,9 @@
 """The scheduler over sockets: reads what members say, asks `rendezvous.Cluster`, and tells members what it decided.
 
-Messages are JSON objects, one per line. A member says `register`, `wait` while it waits for others, later `leave`; a launcher
-of another node says `watch`, and `leave` with a failure if one of its ranks fails; the scheduler says `welcome`, `refused`,
-`awaited` or `ended`.
+Messages are typed records, one per line (`sporax.cluster.messages`). A member says `register`, `wait` while it waits for others,
+later `leave`; a launcher of another node says `watch`, and `leave` with a failure if one of its ranks fails; the scheduler says
+`welcome`, `refused`, `awaited` or `ended`. Before all that a peer proves that it knows the job's token. One that cannot, or that
+sends what is no message, is refused and changes nothing; the log names it once.
 
 A process with MS_ROLE=MS_SCHED serves with `serve_cluster`. The supervisor of a launched job instead keeps a
 `Scheduler` in its own event loop: `fileno()` becomes readable when `step()` has something to do.
@@ -10,16 +11,15 @@ A process with MS_ROLE=MS_SCHED serves with `serve_cluster`. The supervisor of a
 
 from __future__ import annotations
 
-import json
+import os
 import selectors
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
-from sporax.cluster import ports
+from sporax.cluster import messages, ports, token
 from sporax.cluster.environment import RankEnvironment, Role
 from sporax.cluster.rendezvous import (
     Announce,
@@ -39,16 +39,38 @@ from sporax.cluster.rendezvous import (
 )
 from sporax.ir.errors import SporaxRuntimeError
 
-_MAX_MESSAGE_BYTES = 65536
+_READ_BYTES = 65536
+_HELLO_SECONDS = 10.0
+"""How long a peer may take to prove that it belongs to the job."""
+_SEND_SECONDS = 2.0
+"""How long a peer may take to accept a message; messages are small, so this is one that does not read."""
+_MAX_STRANGERS = 256
+"""Peers that have not proved anything yet. When another comes, the oldest goes: members answer at once, and must get in."""
+UNPROTECTED = (
+    "the job has no token: every process that reaches {0}:{1} can take part in it or end it "
+    "(`sporax run --token-file FILE`, or SPORAX_TOKEN on every process)"
+)
 _VANISHED = "ended without saying goodbye (killed, or its machine is gone)"
 
 
 @dataclass
 class _Connection:
-    """One socket and the part of a message it has sent so far."""
+    """One socket and the part of a message it has sent so far.
+
+    Attributes:
+        number: by which the cluster knows it.
+        stream: the socket.
+        peer: its address.
+        nonce: what it was challenged with.
+        deadline: until when it must have proved that it belongs to the job; None once it has.
+        received: bytes of a message that is not complete.
+    """
 
     number: int
     stream: socket.socket
+    peer: str
+    nonce: str
+    deadline: float | None
     received: bytearray = field(default_factory=bytearray)
 
 
@@ -58,15 +80,24 @@ class Scheduler:
     Args:
         cluster: the state to keep; read it between steps.
         listener: where members connect; closed by `close`.
+        secret: the job's token; "" where peers need not prove anything.
         starts_at_first: count the time to gather from the first member on, not from now: for jobs whose ranks need
             not join at all.
         log: takes one line for each thing worth noting.
     """
 
     def __init__(
-        self, cluster: Cluster, listener: socket.socket, *, starts_at_first: bool, log: Callable[[str], None]
+        self,
+        cluster: Cluster,
+        listener: socket.socket,
+        *,
+        secret: str = "",
+        starts_at_first: bool,
+        log: Callable[[str], None],
     ) -> None:
         self.cluster = cluster
+        self._secret = secret
+        self._refused: set[tuple[str, str]] = set()
         self._log = log
         self._listener = listener
         self._connections: dict[int, _Connection] = {}
@@ -87,6 +118,7 @@ class Scheduler:
                 self._accept()
             else:
                 self._read(key.data)
+        self._drop_silent_strangers()
         if self._deadline is not None and time.monotonic() >= self._deadline:
             self._deadline = None
             self._feed(TimeIsUp())
@@ -106,18 +138,31 @@ class Scheduler:
     def _accept(self) -> None:
         """Take a new connection."""
         try:
-            stream, _ = self._listener.accept()
+            stream, address = self._listener.accept()
         except OSError:
             return  # it was gone again before we came to it
-        connection = _Connection(self._next_number, stream)
+        strangers = [known for known in self._connections.values() if known.deadline is not None]
+        if len(strangers) >= _MAX_STRANGERS:
+            self._refuse_stranger(strangers[0], "too many have said nothing, and it has waited the longest")
+        stream.settimeout(_SEND_SECONDS)
+        deadline = time.monotonic() + _HELLO_SECONDS
+        connection = _Connection(self._next_number, stream, str(address[0]), token.new_nonce(), deadline)
         self._next_number += 1
         self._connections[connection.number] = connection
         self._selector.register(stream, selectors.EVENT_READ, connection)
+        _send(stream, messages.Challenge(connection.nonce))
+
+    def _drop_silent_strangers(self) -> None:
+        """Close connections whose peers have not proved in time that they belong to the job."""
+        now = time.monotonic()
+        for connection in list(self._connections.values()):
+            if connection.deadline is not None and now >= connection.deadline:
+                self._refuse_stranger(connection, "it has said nothing")
 
     def _read(self, connection: _Connection) -> None:
         """Take in bytes; act on every whole line."""
         try:
-            data = connection.stream.recv(_MAX_MESSAGE_BYTES)
+            data = connection.stream.recv(_READ_BYTES)
         except OSError:
             data = b""
         if not data:
@@ -129,19 +174,51 @@ class Scheduler:
             line = bytes(connection.received[:end])
             del connection.received[: end + 1]
             self._act_on(connection, line)
-        if len(connection.received) > _MAX_MESSAGE_BYTES:
-            self._carry_out([Refuse(connection.number, "a message is too long")])
+        limit = messages.MAX_BYTES if connection.deadline is None else messages.MAX_BYTES_OF_STRANGERS
+        if connection.number in self._connections and len(connection.received) > limit:
+            self._misunderstood(connection, "it is too long")
 
     def _act_on(self, connection: _Connection, line: bytes) -> None:
         """Turn one message into an event."""
         try:
-            event = _event(connection.number, json.loads(line))
-        except (ValueError, KeyError, TypeError) as error:
-            self._carry_out([Refuse(connection.number, f"a message makes no sense ({error!r})")])
+            message = messages.decode_at_scheduler(line)
+        except messages.MessageError as error:
+            self._misunderstood(connection, str(error))
             return
+        if isinstance(message, messages.Hello) or connection.deadline is not None:
+            self._let_in(connection, message)
+            return
+        event = _event(connection.number, message)
         if isinstance(event, Left):
             self._drop(connection)
         self._feed(event)
+
+    def _let_in(self, connection: _Connection, message: messages.ToScheduler) -> None:
+        """Check the first message of a peer."""
+        if connection.deadline is None or not isinstance(message, messages.Hello):
+            self._misunderstood(connection, "it comes out of turn")
+        elif not token.is_proof(self._secret, connection.nonce, message.proof if self._secret else ""):
+            what = "it has no token" if not message.proof else "its token is another one"
+            self._refuse_stranger(
+                connection, f"{what}; all processes of a job must have the same {token.TOKEN_VARIABLE}"
+            )
+        else:
+            connection.deadline = None
+
+    def _misunderstood(self, connection: _Connection, problem: str) -> None:
+        """A peer has sent what is no message."""
+        if connection.deadline is not None:
+            self._refuse_stranger(connection, f"a message makes no sense ({problem})")
+        else:
+            self._carry_out([Refuse(connection.number, f"a message makes no sense ({problem})")])
+
+    def _refuse_stranger(self, connection: _Connection, reason: str) -> None:
+        """Send away a peer that does not belong to the job. The cluster does not hear of it, and the log does once."""
+        _send(connection.stream, messages.Refused(reason))
+        self._drop(connection)
+        if len(self._refused) < _MAX_STRANGERS and (connection.peer, reason) not in self._refused:
+            self._refused.add((connection.peer, reason))
+            self._log(f"refuses a peer at {connection.peer}: {reason}")
 
     def _feed(self, event: Event) -> None:
         """Let the cluster decide, and do what it says."""
@@ -160,8 +237,7 @@ class Scheduler:
             connection = self._connections.get(instruction.connection)
             if connection is None:
                 continue
-            with suppress(OSError):  # when it is gone, reading from it will tell
-                connection.stream.sendall(json.dumps(_message(instruction)).encode() + b"\n")
+            _send(connection.stream, _message(instruction))
             if isinstance(instruction, Refuse):
                 self._log(f"refuses a process: {instruction.reason}")
                 self._drop(connection)
@@ -183,7 +259,11 @@ def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = pri
     assert environment.role is Role.SCHEDULER
     assert environment.scheduler_address is not None
     cluster = Cluster(environment.size, environment.server_num, environment.timeout_seconds)
-    scheduler = Scheduler(cluster, ports.listen(*environment.scheduler_address), starts_at_first=False, log=log)
+    secret = token.token_from_environ(os.environ)
+    listener = ports.listen(*environment.scheduler_address)
+    scheduler = Scheduler(cluster, listener, secret=secret, starts_at_first=False, log=log)
+    if not secret:
+        log(UNPROTECTED.format(*environment.scheduler_address))
     try:
         while not cluster.has_ended:
             scheduler.step(wait_seconds=0.5)
@@ -193,43 +273,33 @@ def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = pri
         raise SporaxRuntimeError(f"For 'MS_SCHED', all members must join and leave, but {cluster.failure}.")
 
 
-def _event(connection: int, message: dict[str, Any]) -> Event:
-    """Read a message."""
-    match message["say"]:
-        case "register":
-            member = Member(
-                role=Role(message["role"]),
-                node_id=str(message["node_id"]),
-                rank=None if message["rank"] is None else int(message["rank"]),
-                size=int(message["size"]),
-                host=str(message["host"]),
-                port=int(message["port"]),
-            )
-            return Registered(connection, member)
-        case "watch":
-            return Watching(connection, str(message["node"]))
-        case "wait":
-            return Waiting(connection, bool(message["waits"]))
-        case "leave":
-            return Left(connection, None if message["failure"] is None else str(message["failure"]))
-        case other:
-            raise ValueError(f"unknown word {other!r}")
+def _send(stream: socket.socket, message: messages.FromScheduler) -> None:
+    """Send a message; when the peer is gone, reading from it will tell."""
+    with suppress(OSError):
+        stream.sendall(messages.encode(message))
 
 
-def _message(instruction: Instruction) -> dict[str, Any]:
-    """Write a message."""
+def _event(connection: int, message: messages.Register | messages.Watch | messages.Wait | messages.Leave) -> Event:
+    """What a message of a member or a launcher means."""
+    match message:
+        case messages.Register(role, node_id, rank, size, host, port):
+            return Registered(connection, Member(role, node_id, rank, size, host, port))
+        case messages.Watch(node):
+            return Watching(connection, node)
+        case messages.Wait(waits):
+            return Waiting(connection, waits)
+        case messages.Leave(failure):
+            return Left(connection, failure)
+
+
+def _message(instruction: Instruction) -> messages.FromScheduler:
+    """The message that carries out an instruction."""
     match instruction:
         case Welcome(_, rank, local_rank, local_size, coordinator):
-            return {
-                "say": "welcome",
-                "rank": rank,
-                "local_rank": local_rank,
-                "local_size": local_size,
-                "coordinator": coordinator,
-            }
+            return messages.Welcomed(rank, local_rank, local_size, coordinator)
         case Refuse(_, reason):
-            return {"say": "refused", "reason": reason}
+            return messages.Refused(messages.shortened(reason))
         case Await(_, ranks):
-            return {"say": "awaited", "ranks": list(ranks)}
+            return messages.Awaited(ranks)
         case Announce(_, phase, reason):
-            return {"say": "ended", "well": phase is Phase.DONE, "reason": reason}
+            return messages.Ended(phase is Phase.DONE, messages.shortened(reason))

@@ -1,18 +1,18 @@
 """What a rank does when another is lost, and when it fails itself.
 
+Problem: in a collective every rank waits for all others, for ever if one of them never comes. Method: facts, and no guesses
+about the user's program.
+
 * A rank that raises tells the scheduler and ends at once, without waiting for the others.
 * A rank that is killed, or whose machine is gone, is noticed by the scheduler (its connection breaks) or, where there is
-  none, by JAX's heartbeats. The other ranks may be waiting in an exchange that will never finish: they are ended.
-* A rank that hangs keeps its connection and its heartbeats. It shows in what it does not do: others wait in an exchange that
-  it has not begun, which ranks of one machine tell each other on a *board* (`sporax.cluster.board`). As long as nobody
-  waits, nobody is judged. A rank for which others wait examines itself, and says in its report where its main thread is:
-
-  - it sleeps, or waits for a lock or for something that does not come: all ranks have been idle for `SPORAX_IDLE_TIMEOUT`
-    seconds. (On CPUs: a rank that waits for a GPU looks idle too, so there this is off unless the variable is set.)
-  - its main thread goes in circles for as long (`sporax.cluster.main_thread`).
-
-  Those who wait find a process that is stopped, ranks that wait for each other in different exchanges, or that have left too
-  early. A rank that computes, compiles or evaluates is left alone; it has `SPORAX_EXCHANGE_TIMEOUT` seconds.
+  none, by JAX's heartbeats.
+* Ranks of one machine share a *board* (`sporax.cluster.board`) with the exchanges that each has begun. From it a rank that waits
+  sees who is behind. It ends the job at once where the exchange cannot finish: the rank that it waits for is stopped (SIGSTOP),
+  has left the job, or all ranks wait in different exchanges and none does anything.
+* A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or stands in a debugger) is left alone. Those who wait
+  say after half a minute in their logs for whom, and give up after `SPORAX_EXCHANGE_TIMEOUT` seconds.
+* Who wants idle ranks to end the job earlier sets `SPORAX_IDLE_TIMEOUT`: a rank for which others wait, and that has used no
+  processor time for so many seconds, ends.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from sporax.cluster import main_thread
 from sporax.cluster.board import Board, Idleness
 from sporax.cluster.membership import Membership
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
@@ -38,14 +37,23 @@ SHUTDOWN_SECONDS = 300
 
 TIMEOUT_VARIABLE = "SPORAX_EXCHANGE_TIMEOUT"
 IDLE_VARIABLE = "SPORAX_IDLE_TIMEOUT"
-_DEFAULT_TIMEOUT_SECONDS = 1800.0  # other ranks may well be busy with an evaluation or a checkpoint
-_DEFAULT_IDLE_SECONDS = 7.0  # leaves time to end the job within 15 s, also a rank that does not heed SIGTERM
-_OWN_REPORT_SECONDS = 2.0  # those who wait leave the report to the rank that hangs, which knows more
+_DEFAULT_TIMEOUT_SECONDS = 1800.0
+"""Other ranks may well be busy with an evaluation or a checkpoint."""
+_DEADLOCK_SECONDS = 9.0
+"""All ranks wait and none does anything. Leaves time to end the job within 15 s."""
+_REPORT_SECONDS = 30.0
+"""After which a rank that waits says so; then after twice as long, and so on."""
 _STOPPED_SECONDS = 5.0
-_SOON_SECONDS = 1.0  # after which ranks of other machines hear that one waits
+"""How long a rank must have been waited for before it matters that it is stopped: users stop and continue jobs."""
+_LEFT_SECONDS = 1.0
+"""How long it takes at most until a rank that is leaving has said on the board what it has begun."""
+_SOON_SECONDS = 1.0
+"""After which ranks of other machines hear that one waits."""
 _LOOK_SECONDS = 0.5
-_VERDICT_SECONDS = 2.0  # how long the scheduler may take to say who is lost
-_GRACE_SECONDS = 3.0  # the launcher ends the other ranks itself; only where there is none they end on their own
+_VERDICT_SECONDS = 2.0
+"""How long the scheduler may take to say who is lost."""
+_GRACE_SECONDS = 3.0
+"""The launcher ends the other ranks itself; only where there is none they end on their own."""
 _FAILED = 1
 
 
@@ -56,182 +64,196 @@ class _Exchange:
     Attributes:
         name: of the program.
         since: when it was begun.
+        devices: of the ranks that take part; each knows its process.
         last: a result that is ready when it has ended; None while it is being started.
     """
 
     name: str
     since: float
+    devices: tuple[Any, ...]
     last: Any = None
 
 
-_membership: Membership | None = None
-_board: Board | None = None
-_exchange: _Exchange | None = None
-_platform = "cpu"
-_lost: list[str] = []
+class Watchdog:
+    """Watches the other ranks of a job from a thread, and ends this process when what it waits for will not come.
 
-
-def start(membership: Membership) -> None:
-    """Watch the other ranks from now on.
+    Args:
+        membership: this rank's place in the job.
+        environ: usually `os.environ`; holds the time-outs.
 
     Raises:
         SporaxValueError: a time-out is not a positive number.
     """
-    global _membership, _board
-    timeout, idle = _seconds(TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT_SECONDS, _seconds(IDLE_VARIABLE)
-    _membership = membership
-    _board = Board(membership.environment)
-    membership.watch(partial(_end_because, grace_seconds=_GRACE_SECONDS))
-    arguments = (_board, membership, timeout, idle)
-    threading.Thread(target=_look_after, args=arguments, name="sporax-exchanges", daemon=True).start()
 
+    def __init__(self, membership: Membership, environ: Mapping[str, str] = os.environ) -> None:
+        self._timeout_seconds = _seconds(environ, TIMEOUT_VARIABLE) or _DEFAULT_TIMEOUT_SECONDS
+        self._idle_seconds = _seconds(environ, IDLE_VARIABLE)
+        self._membership = membership
+        self._board = Board.of(membership.environment, environ)
+        self._platform = "cpu"
+        self._exchange: _Exchange | None = None
+        self._lost: list[str] = []
+        self._idleness = Idleness()
+        self._stopped = False
 
-def computes_on(platform: str) -> None:
-    """Say on what ranks compute. The thread that watches must not ask JAX, which would start a backend at the end."""
-    global _platform
-    _platform = platform
+    def start(self) -> None:
+        """Watch from now on."""
+        self._membership.watch(lambda reason: self._end_because(reason, _GRACE_SECONDS))
+        threading.Thread(target=self._look_after, name="sporax-exchanges", daemon=True).start()
 
+    def computes_on(self, platform: str) -> None:
+        """Say on what ranks compute. The thread must not ask JAX, which would start a backend at the end."""
+        self._platform = platform
 
-def stop() -> None:
-    """Stop watching."""
-    global _membership, _board, _exchange
-    if _board is not None:
-        _board.leave()
-    _membership = _board = _exchange = None
+    def stop(self) -> None:
+        """Stop watching."""
+        self._stopped = True
+        self._board.leave()
 
+    def note_start(self, name: str, devices: tuple[Any, ...]) -> None:
+        """This rank begins an exchange: it hands a program to the devices of all ranks that take part."""
+        self._board.begin()
+        self._exchange = _Exchange(name, time.monotonic(), devices)
 
-def note_start(name: str) -> None:
-    """This rank begins an exchange: it hands a program to the device."""
-    global _exchange
-    if _board is not None:
-        _board.begin()
-    _exchange = _Exchange(name, time.monotonic())
+    def note_end(self, last: Any) -> None:
+        """The device has taken it; `last` is ready when the other ranks have done their part."""
+        if self._exchange is not None:
+            self._exchange.last = last
 
+    def explain(self, name: str, error: Exception) -> Exception:
+        """An error for an exchange that failed; gives the scheduler a moment to say who is lost."""
+        if "gloo" not in str(error).lower() and "nccl" not in str(error).lower():
+            return error
+        deadline = time.monotonic() + _VERDICT_SECONDS
+        while not self._lost and time.monotonic() < deadline:
+            time.sleep(0.05)
+        reason = self._lost[0] if self._lost else str(error).splitlines()[0]
+        return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
 
-def note_end(last: Any) -> None:
-    """The device has taken it; `last` is ready when the other ranks have done their part."""
-    if _exchange is not None:
-        _exchange.last = last
+    def say_goodbye(self) -> None:
+        """At the end of the process: after an exception that nobody caught, leave without waiting for the others."""
+        if self._stopped:
+            return
+        self._board.leave()
+        if getattr(sys, "last_type", None) is None:
+            return
+        self._membership.leave()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_FAILED)  # JAX would wait for all ranks to shut down together
 
+    # ------------------------------------------------------------------------------------------ the thread that watches
 
-def explain(name: str, error: Exception) -> Exception:
-    """An error for an exchange that failed; gives the scheduler a moment to say who is lost."""
-    if "gloo" not in str(error).lower() and "nccl" not in str(error).lower():
-        return error
-    deadline = time.monotonic() + _VERDICT_SECONDS
-    while not _lost and time.monotonic() < deadline:
-        time.sleep(0.05)
-    reason = _lost[0] if _lost else str(error).splitlines()[0]
-    return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
+    def _look_after(self) -> None:
+        """Watch over this rank's exchanges, and over itself while others wait for it; ends the process when all is lost."""
+        said, next_report = False, _REPORT_SECONDS
+        while not self._stopped:
+            time.sleep(_LOOK_SECONDS)
+            waiting = self._pending()
+            self._board.note(waiting is not None)
+            if waiting is None:
+                next_report = _REPORT_SECONDS
+                reason = self._is_idle_while_awaited()
+            else:
+                seconds = time.monotonic() - waiting.since
+                reason = self._hopeless(waiting, seconds)
+                if reason is None and seconds > next_report:
+                    report(f"rank {self._rank} {self._who_is_behind(waiting, f'{seconds:.0f} s')}")
+                    next_report = 2 * seconds
+            long = waiting is not None and time.monotonic() - waiting.since > _SOON_SECONDS
+            if long != said and not self._board.is_whole():
+                said = long
+                self._membership.say_waits(long)
+            if reason and not self._stopped:
+                self._end_because(reason)
 
+    @property
+    def _rank(self) -> int | None:
+        return self._membership.environment.rank
 
-def say_goodbye() -> None:
-    """At the end of the process: after an exception that nobody caught, leave without waiting for the others."""
-    if _board is not None:
-        _board.leave()
-    if _membership is None or getattr(sys, "last_type", None) is None:
-        return
-    _membership.leave()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(_FAILED)  # JAX would wait for all ranks to shut down together
+    def _pending(self) -> _Exchange | None:
+        """The exchange that this rank has begun and that has not ended."""
+        exchange = self._exchange
+        return None if exchange is None or (exchange.last is not None and _is_ready(exchange.last)) else exchange
 
+    def _hopeless(self, waiting: _Exchange, seconds: float) -> str | None:
+        """Why nothing will come of an exchange in which this rank waits, if so."""
+        board, where = self._board, f"it waits in '{waiting.name}' for"
+        if seconds > _LEFT_SECONDS and (gone := self._left_too_early(waiting)):
+            return f"{where} rank {_listed(gone)}, which has left the job: {board.standing()}"
+        if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
+            return f"{where} rank {_listed(stopped)}, which is stopped"
+        if seconds > self._timeout_seconds and not board.traced():
+            return f"it {self._who_is_behind(waiting, f'{TIMEOUT_VARIABLE}={self._timeout_seconds:g} s')}"
+        if self._is_deadlock():
+            return f"{where} others that wait as well: {board.standing()}, and nothing has moved for {_DEADLOCK_SECONDS:g} s"
+        return None
 
-def _look_after(board: Board, membership: Membership, timeout_seconds: float, idle_seconds: float | None) -> None:
-    """Watch over this rank's exchanges, and over itself while others wait for it; ends the process when all is lost."""
-    idleness, circles, begun, said = Idleness(), main_thread.Circles(), 0, False
-    while _board is board:
-        time.sleep(_LOOK_SECONDS)
-        waiting = _pending()
-        waits = waiting is not None and main_thread.is_inside()
-        board.note(waits)
-        reason = None
+    def _left_too_early(self, waiting: _Exchange) -> list[int]:
+        """Ranks that take part in this exchange, and have left without having begun as many as this rank."""
+        members = {getattr(device, "process_index", None) for device in waiting.devices}
+        return sorted(rank for rank in self._board.left_behind() if rank in members)
+
+    def _is_deadlock(self) -> bool:
+        """Whether all ranks wait in exchanges, and none of them uses a processor: they wait for each other.
+
+        Ranks that compute on another device use no processor either, so this is known of CPUs only. A process that a debugger
+        holds counts as busy.
+        """
+        board = self._board
+        if self._platform != "cpu" or not board.is_whole() or board.at_work() or board.traced():
+            self._idleness.forget()
+            return False
+        return self._all_idle(_DEADLOCK_SECONDS)
+
+    def _is_idle_while_awaited(self) -> str | None:
+        """Why this rank, for which others wait, should end, where the user has said so."""
         # Before its first exchange a rank may be starting JAX's backend, and must not be asked about it.
-        awaiting = [] if waits or not board.begun else board.awaiting(membership.awaited_by)
-        if waiting is not None and waits:
-            reason = _hopeless(board, waiting, timeout_seconds)
-            reason = reason or _stuck(board, idleness, waiting, _idle_limit(idle_seconds))
-        elif awaiting:
-            reason = _hangs(board, idleness, circles, awaiting, _idle_limit(idle_seconds))
-        else:
-            idleness.forget()
-        if waits != said and (said or _waits_long(board, waiting)):
-            said = waits
-            membership.say_waits(waits)
-        if not awaiting or board.begun != begun:
-            circles.forget()
-        begun = board.begun
-        if reason:
-            _end_because(reason)
+        awaiting = self._board.awaiting(self._membership.awaited_by) if self._board.begun else []
+        limit = self._idle_seconds
+        if not awaiting or limit is None:
+            self._idleness.forget()
+            return None
+        if not self._all_idle(limit):
+            return None
+        return (
+            f"rank {_listed(awaiting)} waits for it in an exchange, and it has done nothing for {limit:g} s "
+            f"({IDLE_VARIABLE})"
+        )
+
+    def _all_idle(self, limit: float) -> bool:
+        """Whether all ranks of this machine have been idle for longer than `limit` seconds. As long as one does something, it
+        may be the one that the others wait for.
+        """
+        processes = [os.getpid(), *self._board.present().values()]
+        return all(seconds > limit for seconds in self._idleness.look(processes).values())
+
+    def _who_is_behind(self, waiting: _Exchange, time_out: str) -> str:
+        """For whom this rank waits, in words."""
+        behind = self._board.behind()
+        whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
+        if not behind and self._board.is_whole():
+            whom = "the end of a computation that all ranks have begun"
+        begun = "".join(f", {number} by rank {rank}" for rank, number in behind.items())
+        return (
+            f"has waited in '{waiting.name}' for {whom} for longer than {time_out}; exchanges begun: "
+            f"{self._board.begun} here{begun}"
+        )
+
+    def _end_because(self, reason: str, grace_seconds: float = 0.0) -> None:
+        """End this process: what it waits for will not come."""
+        if self._stopped:
+            return
+        self._lost.append(reason)
+        report(f"rank {self._rank} ends because {reason}")
+        time.sleep(grace_seconds)
+        self._membership.leave(f"ended because {reason.splitlines()[0]}")
+        os._exit(_FAILED)
 
 
-def _idle_limit(given: float | None) -> float | None:
-    """How long ranks may be idle; None where they may compute without their process and nobody has said it."""
-    return given or (_DEFAULT_IDLE_SECONDS if _platform == "cpu" else None)
-
-
-def _pending() -> _Exchange | None:
-    """The exchange that this rank has begun and that has not ended."""
-    waiting = _exchange
-    return None if waiting is None or (waiting.last is not None and _is_ready(waiting.last)) else waiting
-
-
-def _waits_long(board: Board, waiting: _Exchange | None) -> bool:
-    """Whether the ranks of other machines should know that this one waits."""
-    return waiting is not None and time.monotonic() - waiting.since > _SOON_SECONDS and not board.is_whole()
-
-
-def _hopeless(board: Board, waiting: _Exchange, timeout_seconds: float) -> str | None:
-    """Why an exchange is given up: a rank is stopped, or it takes too long."""
-    seconds = time.monotonic() - waiting.since
-    if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
-        return f"it waits in '{waiting.name}' for rank {_listed(stopped)}, which is stopped"
-    return _overdue(board, waiting, timeout_seconds) if seconds > timeout_seconds else None
-
-
-def _hangs(
-    board: Board, idleness: Idleness, circles: main_thread.Circles, awaiting: list[int], limit: float | None
-) -> str | None:
-    """Why this rank, for which others wait, will not come, if so."""
-    patience = limit or _DEFAULT_IDLE_SECONDS
-    if limit is not None and _all_idle(board, idleness, limit):
-        what = f"has done nothing for {limit:g} s: it sleeps, or waits for a lock or for something that does not come"
-    elif circles.look() > patience:
-        what = f"has gone in circles for {patience:g} s"
-    else:
-        return None
-    return (
-        f"rank {_listed(awaiting)} waits for it in an exchange, and it {what} ({IDLE_VARIABLE}). Its main thread is at\n"
-        f"{main_thread.stack()}"
-    )
-
-
-def _all_idle(board: Board, idleness: Idleness, limit: float) -> bool:
-    """Whether all ranks of this machine have been idle for longer than `limit` seconds. As long as one does something, it
-    may be the one that the others wait for; it may be this one, which is compiling.
-    """
-    return all(seconds > limit for seconds in idleness.look([os.getpid(), *board.present().values()]).values())
-
-
-def _stuck(board: Board, idleness: Idleness, waiting: _Exchange, limit: float | None) -> str | None:
-    """Why nothing will come of an exchange in which this rank waits, if so."""
-    if limit is None or not _all_idle(board, idleness, limit + _OWN_REPORT_SECONDS):
-        return None
-    if resting := board.at_work():
-        return f"it waits in '{waiting.name}' for rank {_listed(resting)}, which has done nothing for {limit:g} s"
-    if board.is_whole():
-        return f"it waits in '{waiting.name}' for nobody: {board.standing()}, and nothing has moved for {limit:g} s"
-    return None
-
-
-def _overdue(board: Board, waiting: _Exchange, timeout_seconds: float) -> str:
-    """Why an exchange is given up that has waited for too long."""
-    behind = board.behind()
-    whom = f"rank {_listed(list(behind))}" if behind else "ranks on other machines"
-    return (
-        f"it has waited in '{waiting.name}' for {whom} for longer than {TIMEOUT_VARIABLE}={timeout_seconds:g} s; "
-        f"exchanges begun: {board.begun} here, there {behind}"
-    )
+def report(text: str) -> None:
+    """Say something in this rank's log."""
+    print(f"sporax: {text}", file=sys.stderr, flush=True)
 
 
 def _is_ready(array: Any) -> bool:
@@ -241,36 +263,19 @@ def _is_ready(array: Any) -> bool:
         return True
 
 
-def _listed(ranks: list[int]) -> str:
+def _listed(ranks: Iterable[int]) -> str:
     return ", ".join(map(str, ranks))
 
 
-def _end_because(reason: str, grace_seconds: float = 0.0) -> None:
-    """End this process: what it waits for will not come."""
-    membership = _membership
-    if membership is None:
-        return
-    _lost.append(reason)
-    report(f"rank {membership.environment.rank} ends because {reason}")
-    time.sleep(grace_seconds)
-    membership.leave(f"ended because {reason.splitlines()[0]}")
-    os._exit(_FAILED)
-
-
-def _seconds(variable: str) -> float | None:
+def _seconds(environ: Mapping[str, str], variable: str) -> float | None:
     """A time-out from the environment; None where there is none."""
-    text = os.environ.get(variable)
+    text = environ.get(variable)
     if not text:
         return None
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if seconds <= 0:
+    if not 0 < seconds < float("inf"):
         raise SporaxValueError(f"For '{variable}', the value must be a positive number of seconds, but got '{text}'.")
     return seconds
-
-
-def report(text: str) -> None:
-    """Say something in this rank's log."""
-    print(f"sporax: {text}", file=sys.stderr, flush=True)

@@ -3,6 +3,9 @@
 An initializer drawn from the random stream takes its ticket (`KeySequence.next_ticket`) when it is bound to a shape, and
 makes the values when they are needed. So a lazily created Parameter gets the same values as one created at once, and
 a Parameter created in slices the same as a whole one: threefry bits depend on the position in the full array only.
+
+Arrays of up to `ON_HOST` elements are made by numpy (`sporax.runtime.threefry`), since a program per shape would have to be
+compiled; larger ones by a program, in which every device makes its own slice.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,21 +24,96 @@ from sporax.common import seed
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.runtime import threefry
+from sporax.runtime.host import to_device
 from sporax.runtime.joint import place
-from sporax.runtime.random import key_of
+from sporax.runtime.random import key_of, key_on_host
 
 Shape = tuple[int, ...]
 Arrange = Callable[[jax.Array], jax.Array]
+
+
+ON_HOST = 1 << 24
+"""Elements up to which numpy makes the values, 16 ns each: about a quarter of a second, less than a compilation."""
+
+
+class Draw(Protocol):
+    """Where an initializer gets its numbers from: numpy or a program."""
+
+    @property
+    def xp(self) -> Any:
+        """The module of array functions."""
+        ...
+
+    def normal(self, shape: Shape) -> Any:
+        """Of the standard normal distribution, float32."""
+        ...
+
+    def uniform(self, shape: Shape, bound: float) -> Any:
+        """Between -bound and bound, float32."""
+        ...
+
+    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
+        """Of the standard normal distribution between two bounds, float32."""
+        ...
+
+    def split(self) -> tuple[Draw, Draw]:
+        """Two independent sources."""
+        ...
+
+
+class _HostDraw:
+    """Numbers made by numpy."""
+
+    xp = np
+
+    def __init__(self, key: threefry.Key) -> None:
+        self.key = key
+
+    def normal(self, shape: Shape) -> Any:
+        return threefry.normal(self.key, shape)
+
+    def uniform(self, shape: Shape, bound: float) -> Any:
+        return threefry.uniform(self.key, shape, -bound, bound)
+
+    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
+        return threefry.truncated_normal(self.key, shape, low, high)
+
+    def split(self) -> tuple[Draw, Draw]:
+        first, second = threefry.split(self.key)
+        return _HostDraw(first), _HostDraw(second)
+
+
+class _ProgramDraw:
+    """Numbers made by a program of JAX's."""
+
+    xp = jnp
+
+    def __init__(self, key: jax.Array) -> None:
+        self.key = key
+
+    def normal(self, shape: Shape) -> Any:
+        return jax.random.normal(self.key, shape, jnp.float32)
+
+    def uniform(self, shape: Shape, bound: float) -> Any:
+        return jax.random.uniform(self.key, shape, jnp.float32, -bound, bound)
+
+    def truncated_normal(self, shape: Shape, low: float, high: float) -> Any:
+        return jax.random.truncated_normal(self.key, low, high, shape, jnp.float32)
+
+    def split(self) -> tuple[Draw, Draw]:
+        first, second = jax.random.split(self.key)
+        return _ProgramDraw(first), _ProgramDraw(second)
 
 
 class Initializer:
     """Base class. Subclasses give `values`; MindSpore users may give ``_initialize(arr)``, which fills a numpy array."""
 
     random = True
-    """Whether `values` uses its key."""
+    """Whether `values` draws."""
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
-        """Values of the whole array. Pure and traceable, so that slices can be made where they live."""
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
+        """Values of the whole array, by numpy or JAX as `draw` says. Traceable, so slices can be made where they live."""
         raise NotImplementedError
 
     def settings(self) -> tuple[Any, ...]:
@@ -72,12 +150,21 @@ class BoundInitializer:
         if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays
             array = np.zeros(self.shape, self.dtype.np_dtype)
             self.recipe._initialize(array)
-            arranged = array if arrange is None else arrange(jnp.asarray(array))
-            return jnp.asarray(arranged) if sharding is None else place(arranged, sharding)
+            return _placed(array, sharding, arrange)
+        if math.prod(self.shape) <= ON_HOST:
+            array = np.asarray(self.recipe.values(_HostDraw(key_on_host(self.ticket)), self.shape, self.dtype.np_dtype))
+            return _placed(array, sharding, arrange)
         maker = _maker(
             cast("Any", type(self.recipe)), self.recipe.settings(), self.shape, self.dtype.np_dtype, sharding, arrange
         )
         return maker(self.recipe, self.ticket)
+
+
+def _placed(array: np.ndarray[Any, Any], sharding: jax.sharding.Sharding | None, arrange: Arrange | None) -> jax.Array:
+    arranged = array if arrange is None else arrange(jnp.asarray(array))
+    if sharding is not None:
+        return place(arranged, sharding)
+    return to_device(arranged) if isinstance(arranged, np.ndarray) else arranged
 
 
 @lru_cache(maxsize=512)
@@ -94,7 +181,9 @@ def _maker(
     def make(recipe: Initializer, ticket: tuple[int, int]) -> jax.Array:
         if "call" not in compiled:
             arranged = arrange or (lambda array: array)
-            compiled["call"] = jax.jit(lambda key: arranged(recipe.values(key, shape, dtype)), out_shardings=sharding)
+            compiled["call"] = jax.jit(
+                lambda key: arranged(recipe.values(_ProgramDraw(key), shape, dtype)), out_shardings=sharding
+            )
         return compiled["call"](key_of(ticket))
 
     return make
@@ -184,9 +273,9 @@ class Zero(Initializer):
 
     random = False
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Zeros."""
-        return jnp.zeros(shape, dtype)
+        return draw.xp.zeros(shape, dtype)
 
 
 @_named("ones")
@@ -195,9 +284,9 @@ class One(Initializer):
 
     random = False
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones."""
-        return jnp.ones(shape, dtype)
+        return draw.xp.ones(shape, dtype)
 
 
 class Constant(Initializer):
@@ -208,9 +297,9 @@ class Constant(Initializer):
     def __init__(self, value: float) -> None:
         self.value = value
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """The constant."""
-        return jnp.full(shape, self.value, dtype)
+        return draw.xp.full(shape, self.value, dtype)
 
 
 @_named()
@@ -219,11 +308,11 @@ class Identity(Initializer):
 
     random = False
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones on the diagonal."""
         if len(shape) != 2:
             raise SporaxValueError(f"For 'Identity', the shape must have 2 dimensions, but got {shape}.")
-        return jnp.eye(*shape, dtype=dtype)
+        return draw.xp.eye(*shape, dtype=dtype)
 
 
 class Dirac(Initializer):
@@ -236,7 +325,7 @@ class Dirac(Initializer):
             raise SporaxTypeError(f"For 'Dirac', 'groups' must be a positive int, but got {groups!r}.")
         self.groups = groups
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Ones in the middle of the kernel, channel by channel."""
         if len(shape) not in (3, 4, 5):
             raise SporaxValueError(f"For 'Dirac', the shape must have 3, 4 or 5 dimensions, but got {shape}.")
@@ -245,7 +334,9 @@ class Dirac(Initializer):
         per_group = shape[0] // self.groups
         out, channel = np.divmod(np.arange(self.groups * min(per_group, shape[1])), min(per_group, shape[1]))
         centre = tuple(size // 2 for size in shape[2:])
-        return jnp.zeros(shape, dtype).at[(out * per_group + channel, channel, *centre)].set(1)
+        kernel: Any = np.zeros(shape, dtype)
+        kernel[(out * per_group + channel, channel, *centre)] = 1
+        return kernel
 
 
 # ------------------------------------------------------------------------------------------------------------ random
@@ -259,9 +350,9 @@ class Normal(Initializer):
         self.sigma = sigma
         self.mean = mean
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return (self.mean + self.sigma * _normal(key, shape)).astype(dtype)
+        return (self.mean + self.sigma * draw.normal(shape)).astype(dtype)
 
 
 @_named()
@@ -271,9 +362,9 @@ class Uniform(Initializer):
     def __init__(self, scale: float = 0.07) -> None:
         self.scale = scale
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return _uniform(key, shape, self.scale).astype(dtype)
+        return draw.uniform(shape, self.scale).astype(dtype)
 
 
 @_named()
@@ -288,10 +379,10 @@ class TruncatedNormal(Initializer):
         self.a = a
         self.b = b
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         low, high = ((bound - self.mean) / self.sigma for bound in (self.a, self.b))
-        unit = jax.random.truncated_normal(key, low, high, shape, jnp.float32)
+        unit = draw.truncated_normal(shape, low, high)
         return (self.mean + self.sigma * unit).astype(dtype)
 
 
@@ -306,9 +397,9 @@ class XavierUniform(_ByFan):
     def __init__(self, gain: float = 1) -> None:
         self.gain = gain
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return _uniform(key, shape, self.gain * math.sqrt(6.0 / sum(_fans(shape)))).astype(dtype)
+        return draw.uniform(shape, self.gain * math.sqrt(6.0 / sum(_fans(shape)))).astype(dtype)
 
 
 @_named("xavier_normal")
@@ -318,9 +409,9 @@ class XavierNormal(_ByFan):
     def __init__(self, gain: float = 1) -> None:
         self.gain = gain
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return (self.gain * math.sqrt(2.0 / sum(_fans(shape))) * _normal(key, shape)).astype(dtype)
+        return (self.gain * math.sqrt(2.0 / sum(_fans(shape))) * draw.normal(shape)).astype(dtype)
 
 
 class _He(_ByFan):
@@ -343,18 +434,18 @@ class _He(_ByFan):
 class HeUniform(_He):
     """Uniform with the deviation of He et al. 2015."""
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return _uniform(key, shape, math.sqrt(3.0) * self.deviation(shape)).astype(dtype)
+        return draw.uniform(shape, math.sqrt(3.0) * self.deviation(shape)).astype(dtype)
 
 
 @_named("he_normal")
 class HeNormal(_He):
     """Normal with the deviation of He et al. 2015."""
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return (self.deviation(shape) * _normal(key, shape)).astype(dtype)
+        return (self.deviation(shape) * draw.normal(shape)).astype(dtype)
 
 
 class VarianceScaling(_ByFan):
@@ -376,18 +467,18 @@ class VarianceScaling(_ByFan):
         self.mode = mode
         self.distribution = distribution
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         fan_in, fan_out = _fans(shape)
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         variance = self.scale / max(1.0, fan)
         if self.distribution == "uniform":
-            return _uniform(key, shape, math.sqrt(3.0 * variance)).astype(dtype)
+            return draw.uniform(shape, math.sqrt(3.0 * variance)).astype(dtype)
         if self.distribution == "untruncated_normal":
-            return (math.sqrt(variance) * _normal(key, shape)).astype(dtype)
+            return (math.sqrt(variance) * draw.normal(shape)).astype(dtype)
         # 0.8796… is the deviation of a unit normal cut at two deviations.
         deviation = math.sqrt(variance) / 0.87962566103423978
-        return (deviation * jax.random.truncated_normal(key, -2.0, 2.0, shape, jnp.float32)).astype(dtype)
+        return (deviation * draw.truncated_normal(shape, -2.0, 2.0)).astype(dtype)
 
 
 class Orthogonal(Initializer):
@@ -396,14 +487,15 @@ class Orthogonal(Initializer):
     def __init__(self, gain: float = 1.0) -> None:
         self.gain = gain
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         if len(shape) < 2:
             raise SporaxValueError(f"For 'Orthogonal', the shape must have at least 2 dimensions, but got {shape}.")
         rows, columns = shape[0], math.prod(shape[1:])
-        tall = _normal(key, (max(rows, columns), min(rows, columns)))
-        q, r = jnp.linalg.qr(tall)
-        q = q * jnp.sign(jnp.diagonal(r))
+        xp = draw.xp
+        tall = draw.normal((max(rows, columns), min(rows, columns)))
+        q, r = xp.linalg.qr(tall)
+        q = q * xp.sign(xp.diagonal(r))
         return (self.gain * (q if rows >= columns else q.T)).reshape(shape).astype(dtype)
 
 
@@ -416,22 +508,15 @@ class Sparse(Initializer):
         self.sparsity = sparsity
         self.sigma = sigma
 
-    def values(self, key: jax.Array, shape: Shape, dtype: Any) -> jax.Array:
+    def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
         if len(shape) != 2:
             raise SporaxValueError(f"For 'Sparse', the shape must have 2 dimensions, but got {shape}.")
-        value_key, order_key = jax.random.split(key)
+        values, order = draw.split()
         num_zeros = math.ceil(self.sparsity * shape[0])
-        ranks = jnp.argsort(jnp.argsort(jax.random.uniform(order_key, shape), axis=0), axis=0)
-        return jnp.where(ranks < num_zeros, 0.0, self.sigma * _normal(value_key, shape)).astype(dtype)
-
-
-def _normal(key: jax.Array, shape: Shape) -> jax.Array:
-    return jax.random.normal(key, shape, jnp.float32)
-
-
-def _uniform(key: jax.Array, shape: Shape, bound: float) -> jax.Array:
-    return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+        xp = draw.xp
+        ranks = xp.argsort(xp.argsort(order.uniform(shape, 1.0), axis=0), axis=0)
+        return xp.where(ranks < num_zeros, 0.0, self.sigma * values.normal(shape)).astype(dtype)
 
 
 def _fans(shape: Shape) -> tuple[int, int]:

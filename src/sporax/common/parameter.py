@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -20,9 +21,19 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import joint, parameter_server, state
+from sporax.runtime.host import copied
 
 _unnamed = itertools.count(1)
-_laziness = 0
+
+
+@dataclass(slots=True)
+class _Laziness:
+    """How many `no_init_parameters` contexts this process is in."""
+
+    depth: int = 0
+
+
+_lazy = _Laziness()
 
 
 class Parameter(Tensor):
@@ -89,13 +100,13 @@ class Parameter(Tensor):
         self.by_initializer = isinstance(source, Tensor) and source.has_init
         if isinstance(source, Tensor) and source.has_init:
             self._initializer = source._initializer
-            if not _laziness:
+            if not _lazy.depth:
                 self.init_data()
             return
         # MindSpore makes a 32-bit Parameter of a bare int, though a 64-bit Tensor.
         dtype = dtypes.int32 if type(source) is int else None
         # A copy: the buffer of a Parameter is given away at every compiled step.
-        self.raw = jnp.array(to_array(source, dtype), copy=True)
+        self.raw = copied(to_array(source, dtype))
 
     def __getattr__(self, name: str) -> Any:
         if name == "joint" or (name == "raw" and self._initializer is None):
@@ -341,12 +352,10 @@ class no_init_parameters:  # noqa: N801 - MindSpore's name
     """Context in which Parameters made from an `initializer` stay lazy: no memory until `init_data` or first use."""
 
     def __enter__(self) -> None:
-        global _laziness
-        _laziness += 1
+        _lazy.depth += 1
 
     def __exit__(self, *_: object) -> None:
-        global _laziness
-        _laziness -= 1
+        _lazy.depth -= 1
 
 
 def _check_may_be_served(parameter: Parameter, init_in_server: bool) -> None:
@@ -381,7 +390,7 @@ def _renamed(parameter: Parameter, name: str) -> Parameter:
 
 
 def _detached(parameter: Parameter) -> Tensor:
-    return wrap(jnp.array(parameter.array, copy=True))
+    return wrap(copied(parameter.array))
 
 
 def _flag(what: str, value: bool) -> bool:

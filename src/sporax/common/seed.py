@@ -8,8 +8,7 @@ import numpy as np
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime.random import Generator, KeySequence
-
-_seed: int | None = None
+from sporax.runtime.session import SESSION
 
 operators = Generator()
 """Stream of the random operators (Dropout, ops.standard_normal, …)."""
@@ -25,16 +24,15 @@ def set_seed(seed: int) -> None:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is negative.
     """
-    global _seed
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise SporaxTypeError(f"For 'set_seed', the argument 'seed' must be int, but got {type(seed).__name__}.")
     if seed < 0:
         raise SporaxValueError(f"For 'set_seed', the argument 'seed' must be >= 0, but got {seed}.")
-    _seed = seed
+    SESSION.seed = seed
     np.random.seed(seed % 2**32)
     operators.seed(seed)
     initializers.seed(seed)
-    # The dataset package reads this seed when it is imported; it must be told only if it was imported before.
+    # The dataset package, which does without JAX, reads this seed when it is imported; it must be told only if it was before.
     config = sys.modules.get("sporax.dataset.config")
     if config is not None:
         config.set_seed(seed % 2**32)
@@ -42,4 +40,4 @@ def set_seed(seed: int) -> None:
 
 def get_seed() -> int | None:
     """The global seed, or None when it was never set."""
-    return _seed
+    return SESSION.seed

@@ -19,7 +19,8 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import joint
+from sporax.runtime import joint, state
+from sporax.runtime.host import copied, to_device
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
 # JAX users of it never import this module.
@@ -80,7 +81,7 @@ class Tensor:
         else:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
-            self.raw = jnp.array(array, copy=True) if isinstance(input_data, Tensor) else array
+            self.raw = copied(array) if isinstance(input_data, Tensor) else array
 
     def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
         if not hasattr(init, "bound"):
@@ -200,6 +201,8 @@ class Tensor:
 
     def __str__(self) -> str:
         if isinstance(self.array, jax.core.Tracer):
+            for meet in _when_unknown:
+                meet("str")
             return repr(self)
         return str(_printable(self.array))
 
@@ -224,11 +227,13 @@ class Tensor:
         return self.asnumpy()
 
     def item(self) -> Any:
-        """The only element as a Python number.
+        """The only element as a Python number; in a step that is being compiled, where it is not known, as a Tensor.
 
         Raises:
             SporaxValueError: there is more than one element.
         """
+        if isinstance(self.array, jax.core.Tracer) and self.size == 1 and state.compiling():
+            return wrap(jnp.reshape(self.array, ()))
         return self._scalar("item").item()
 
     def tolist(self) -> Any:
@@ -312,7 +317,7 @@ class Tensor:
     __hash__ = object.__hash__
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        return wrap(jnp.array(self.array, copy=True))
+        return wrap(copied(self.array))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return wrap_numpy, (np.asarray(_concrete(self.array, "pickle")),)
@@ -329,7 +334,7 @@ class Tensor:
 
     def assign_value(self, value: Tensor) -> Tensor:
         """Take over the values (a copy) and dtype of another Tensor."""
-        self._replace(jnp.array(to_array(value, None), copy=True))
+        self._replace(copied(to_array(value, None)))
         return self
 
     def set_dtype(self, dtype: DType) -> DType:
@@ -368,9 +373,9 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
         return value if target is None else value.astype(target)
     if isinstance(value, np.ndarray | np.generic):
         dtypes.from_numpy(value.dtype)
-        return jnp.array(value if target is None else np.asarray(value).astype(target))
+        return _constant(np.array(value) if target is None else np.asarray(value).astype(target))
     if isinstance(value, _NUMBERS):
-        return jnp.asarray(np.asarray(value).astype(target or _python_dtype([value])))
+        return _constant(np.asarray(value).astype(target or _python_dtype([value])))
     if isinstance(value, list | tuple):
         return _from_sequence(value, target)
     raise SporaxTypeError(
@@ -389,7 +394,12 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
         raise SporaxTypeError(f"For 'Tensor', the nested sequence is ragged: {error}.") from None
     if array.dtype == object or array.dtype.kind in "USV":
         raise SporaxTypeError(f"For 'Tensor', the elements must be numbers, but got {_odd_leaf(leaves)!r}.")
-    return jnp.asarray(array.astype(target or _python_dtype(leaves)))
+    return _constant(array.astype(target or _python_dtype(leaves)))
+
+
+def _constant(array: np.ndarray[Any, Any]) -> jax.Array:
+    """The `jax.Array` of a numpy array that nobody will write to; outside steps nothing is compiled for it."""
+    return to_device(array) if state.current_frame() is None else jnp.asarray(array)
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -444,11 +454,21 @@ def _listing(array: jax.Array) -> str:
     return np.array2string(values, separator=", ", formatter=cast("Any", formats)).replace(", ...,", " ...")
 
 
+_when_unknown: list[Callable[[str], None]] = []
+
+
+def when_unknown(meet: Callable[[str], None]) -> None:
+    """Have `meet` called with what was asked for, whenever a value is wanted that is not known while a step is compiled."""
+    _when_unknown.append(meet)
+
+
 def _concrete(array: jax.Array, what: str) -> Any:
     if isinstance(array, jax.core.Tracer):
         try:  # an eager gradient's tracer knows its value
             return np.asarray(array)
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+            for meet in _when_unknown:
+                meet(what)
             raise SporaxTypeError(_TRACED_VALUE.format(what=what)) from None
     return array if array.is_fully_addressable else joint.whole(array)
 

@@ -150,9 +150,17 @@ def _set_target(values: dict[str, Any], target: Any) -> dict[str, Any]:
 
 def _set_device_id(values: dict[str, Any], index: Any) -> dict[str, Any]:
     kind(int)(_SET, "device_id", index)
-    if index:
+    if index and not _names_own_device(index, values["device_target"]):
         number(0, len(_local_devices(values["device_target"])) - 1)(_SET, "device_id", index)
     return {**values, "device_id": index}
+
+
+def _names_own_device(index: int, target: str | None) -> bool:
+    """Whether `index` is the number that the launcher has given this rank's device among those of the node (DEVICE_ID).
+
+    A rank that has one device sees it as its only one, whatever its number on the node.
+    """
+    return index > 0 and os.environ.get("DEVICE_ID") == str(index) and len(_local_devices(target)) <= index
 
 
 def _local_devices(target: str | None) -> Sequence[Any]:
@@ -167,6 +175,8 @@ def _use_device() -> None:
     import jax
 
     target, index = _settings.current["device_target"], _settings.current["device_id"]
+    if index and _names_own_device(index, target):
+        index = 0
     default = _local_devices(target)[index] if index else "cpu" if target == "CPU" else None
     jax.config.update("jax_default_device", default)
 

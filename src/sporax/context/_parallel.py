@@ -31,6 +31,7 @@ from sporax.ir.parallel_config import (
 )
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.runtime import distributed, state
+from sporax.runtime.session import SESSION
 
 _SET = "set_auto_parallel_context"
 _DEFAULT_SEARCH = ParallelConfig().search_mode
@@ -51,27 +52,23 @@ class _Context:
     layouts: tuple[Any, ...] | None = None
 
 
-_world = (1, 0)  # number of ranks and own rank, as the communication layer knows them
-
-
 def set_world(num_ranks: int, rank: int) -> None:
     """Say how large the job is and which rank this is; what the user set in the context wins over it."""
-    global _world
     if not 0 <= rank < num_ranks:
         raise SporaxValueError(f"For 'set_world', 'rank' must be in [0, {num_ranks - 1}], but got {rank}.")
-    _world = (num_ranks, rank)
+    SESSION.job = (num_ranks, rank)
     state.touch()
 
 
 def world_size() -> int:
     """How many ranks the job has."""
-    return _world[0]
+    return SESSION.job[0]
 
 
 def num_devices() -> int:
     """How many devices a step of the global view is cut over: as the user said, else all that the job has."""
     given = "device_num" in _settings.current.given
-    return _settings.current.config.device_num if given else max(_world[0], distributed.num_devices())
+    return _settings.current.config.device_num if given else max(SESSION.job[0], distributed.num_devices())
 
 
 def snapshot() -> ParallelConfig:
@@ -151,7 +148,7 @@ def changed(config: ParallelConfig, **settings: Any) -> ParallelConfig:
 
 
 def _resolved(context: _Context) -> ParallelConfig:
-    num_ranks, rank = _world
+    num_ranks, rank = SESSION.job
     config = context.config
     devices = num_devices() if config.in_global_view else num_ranks
     job: dict[str, Any] = {"device_num": devices, "global_rank": rank}

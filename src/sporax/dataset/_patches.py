@@ -8,7 +8,6 @@ gets what a rank of its own would have read.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 
@@ -112,7 +111,8 @@ def for_all_ranks(node: Node) -> Node:
     picked = next((each for each in node.walk() if isinstance(each, OnePatch)), None)
     if picked is None:
         return node
-    inputs = importlib.import_module("sporax.parallel._inputs")  # brings networks along, which pipelines do not need
+    from sporax.parallel import _inputs as inputs  # here: it brings networks along, which pipelines do not need
+
     found = [inputs.cuts_of_whole_input(number) for number in range(len(node.columns))]
     cuts = [each if each and math.prod(each) == len(picked.patches) else None for each in found]
     return AllPatches(node, cuts, len(picked.patches)) if any(cuts) else node

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sporax.dataset._checks import INT32_MAX, check_int
@@ -39,9 +40,16 @@ def _inherited_seed() -> int | None:
     return None if seed is None else seed & UINT32_MAX
 
 
-_seed: int | None = _inherited_seed()
-_num_parallel_workers = min(8, os.cpu_count() or 1)
-_prefetch_size = 16
+@dataclass(slots=True)
+class _Settings:
+    """The present settings; what each means stands at its setter."""
+
+    seed: int | None = field(default_factory=_inherited_seed)
+    num_parallel_workers: int = min(8, os.cpu_count() or 1)
+    prefetch_size: int = 16
+
+
+_settings = _Settings()
 
 
 def set_seed(seed: int) -> None:
@@ -54,18 +62,17 @@ def set_seed(seed: int) -> None:
         SporaxTypeError: `seed` is not an int.
         SporaxValueError: `seed` is out of range.
     """
-    global _seed
-    _seed = check_int("set_seed", "seed", seed, 0, UINT32_MAX)
+    _settings.seed = check_int("set_seed", "seed", seed, 0, UINT32_MAX)
 
 
 def get_seed() -> int:
     """The seed of the pipeline; 5489 when it was never set."""
-    return DEFAULT_SEED if _seed is None else _seed
+    return DEFAULT_SEED if _settings.seed is None else _settings.seed
 
 
 def is_seed_set() -> bool:
     """Whether `set_seed` (here or `mindspore.set_seed`) was called."""
-    return _seed is not None
+    return _settings.seed is not None
 
 
 def set_num_parallel_workers(num: int) -> None:
@@ -73,21 +80,19 @@ def set_num_parallel_workers(num: int) -> None:
 
     More threads than cores are allowed, so that a script written for a large machine runs on a small one.
     """
-    global _num_parallel_workers
-    _num_parallel_workers = check_int("set_num_parallel_workers", "num", num, 1, INT32_MAX)
+    _settings.num_parallel_workers = check_int("set_num_parallel_workers", "num", num, 1, INT32_MAX)
 
 
 def get_num_parallel_workers() -> int:
     """The default number of threads that prepare rows."""
-    return _num_parallel_workers
+    return _settings.num_parallel_workers
 
 
 def set_prefetch_size(size: int) -> None:
     """Set how many rows (batches, after `batch`) an iterator prepares ahead of its user."""
-    global _prefetch_size
-    _prefetch_size = check_int("set_prefetch_size", "size", size, 1, INT32_MAX)
+    _settings.prefetch_size = check_int("set_prefetch_size", "size", size, 1, INT32_MAX)
 
 
 def get_prefetch_size() -> int:
     """How many rows an iterator prepares ahead of its user."""
-    return _prefetch_size
+    return _settings.prefetch_size

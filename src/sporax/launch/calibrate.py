@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from pathlib import Path
 
@@ -36,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
                 f"For 'sporax calibrate', --devices must be greater than 0, but got {arguments.devices}."
             )
         os.environ.update(simulated_devices(os.environ, arguments.devices))
-    measure = importlib.import_module("sporax.runtime.calibrate").main  # by name: the other commands stay without JAX
+    from sporax.runtime.calibrate import main as measure  # here: the other commands stay without JAX
+
     try:
         measure(arguments.name, str(path))
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import platform
 import re
 from collections import Counter
@@ -70,7 +69,8 @@ def _with_version(package: str) -> str:
 
 def _device_lines() -> Iterator[str]:
     """One line for the devices of each kind; raises RuntimeError where JAX cannot start any backend."""
-    jax = importlib.import_module("jax")  # here, and by name: only this command wants JAX
+    import jax  # here: only this command wants JAX
+
     kinds = Counter((device.platform, device.device_kind) for device in jax.devices())
     for (device_platform, kind), count in kinds.items():
         yield f"devices: {count} x {kind} (platform {device_platform})"

@@ -57,6 +57,7 @@ class Job:
         timeout_seconds: how long ranks wait for each other.
         scheduler_log: file that takes what launcher and scheduler have to say.
         scheduler_cores: cores of the launcher itself, or None.
+        token_file: the user's file with the job's token; None where the launcher draws one.
         shown: local ranks whose output is shown; empty in the background.
     """
 
@@ -70,6 +71,7 @@ class Job:
     scheduler_log: str
     scheduler_cores: tuple[int, ...] | None
     shown: tuple[int, ...]
+    token_file: str | None = None
 
 
 def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
@@ -108,6 +110,7 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         scheduler_log=os.path.join(options.log_dir, "scheduler.log"),
         scheduler_cores=bind_core.get(SCHEDULER) if isinstance(bind_core, Mapping) else None,
         shown=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
+        token_file=options.token_file,
     )
 
 

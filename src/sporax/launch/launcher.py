@@ -8,11 +8,13 @@ import sys
 import traceback
 from typing import NoReturn
 
-from sporax.cluster import ports
+from sporax.cluster import ports, private
+from sporax.cluster.scheduler import UNPROTECTED
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch import cores, supervision
 from sporax.launch.job import Job, plan_job
 from sporax.launch.options import LaunchOptions
+from sporax.launch.secrets import JobSecrets, make_secrets
 from sporax.launch.supervisor import Supervisor, listening_to_signals
 
 
@@ -33,21 +35,28 @@ def launch(options: LaunchOptions) -> int:
     for plan in job.ranks:
         cores.memory_prefix(plan.share)  # now, before anything has started
     _make_log_directory(options.log_dir)
-    listener = ports.listen(*job.scheduler_address) if job.serves else None
+    secrets = make_secrets(job, os.environ)
+    try:
+        listener = ports.listen(*job.scheduler_address) if job.serves else None
+    except BaseException:
+        private.remove(secrets.directory)
+        raise
+    if not secrets.token and options.dry_run is None:
+        print(f"sporax run: {UNPROTECTED.format(*job.scheduler_address)}", file=sys.stderr, flush=True)
     if not options.join:
-        return _in_background(job, listener)
+        return _in_background(job, listener, secrets)
     print(f"sporax run: {_summary(job)}", file=sys.stderr, flush=True)
-    with listening_to_signals() as signals, Supervisor(job, listener, sys.stderr) as supervisor:
+    with listening_to_signals() as signals, Supervisor(job, listener, sys.stderr, secrets) as supervisor:
         return supervisor.run(signals)
 
 
-def _in_background(job: Job, listener: socket.socket | None) -> int:
+def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets) -> int:
     """Let a process of its own, without a terminal, supervise the job; returns when all ranks have been started."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _supervise_detached(job, listener, started=writer)
+        _supervise_detached(job, listener, secrets, started=writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         started = pipe.read()
@@ -59,7 +68,7 @@ def _in_background(job: Job, listener: socket.socket | None) -> int:
     return 0
 
 
-def _supervise_detached(job: Job, listener: socket.socket | None, started: int) -> NoReturn:
+def _supervise_detached(job: Job, listener: socket.socket | None, secrets: JobSecrets, started: int) -> NoReturn:
     """The life of the background process."""
     exit_code = supervision.FAILED
     try:
@@ -68,7 +77,7 @@ def _supervise_detached(job: Job, listener: socket.socket | None, started: int) 
         null = os.open(os.devnull, os.O_RDONLY)
         for source, standard in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, standard)
-        with listening_to_signals() as signals, Supervisor(job, listener, console=None) as supervisor:
+        with listening_to_signals() as signals, Supervisor(job, listener, None, secrets) as supervisor:
             os.write(started, b"ok")
             os.close(started)
             exit_code = supervisor.run(signals)

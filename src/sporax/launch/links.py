@@ -42,10 +42,10 @@ class Link(Protocol):
 class SchedulerHere:
     """The scheduler is on this node: it lives in the supervisor's own loop."""
 
-    def __init__(self, job: Job, listener: socket.socket, log: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, listener: socket.socket, secret: str, log: Callable[[str], None]) -> None:
         self.port: int = listener.getsockname()[1]
         self._cluster = Cluster(job.worker_num, 0, job.timeout_seconds)
-        self._scheduler = Scheduler(self._cluster, listener, starts_at_first=True, log=log)
+        self._scheduler = Scheduler(self._cluster, listener, secret=secret, starts_at_first=True, log=log)
         self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
         self._joined: set[str] = set()
         self._phase = Phase.GATHERING
@@ -81,10 +81,11 @@ class SchedulerHere:
 class SchedulerElsewhere:
     """The scheduler is on another node: keep a connection to it, as soon as there is one to be had."""
 
-    def __init__(self, host: str, port: int | None) -> None:
+    def __init__(self, host: str, port: int | None, secret: str) -> None:
         assert port is not None  # jobs on several nodes have a fixed port
         self.port: int = port
         self._host = host
+        self._secret = secret
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
         self._untold: str | None = None
@@ -96,7 +97,7 @@ class SchedulerElsewhere:
     def events(self) -> Iterator[Event]:
         """Connect if not connected; hear the scheduler's word if it has spoken."""
         if self._next_try is not None and time.monotonic() >= self._next_try:
-            self._stream = membership.watch_as_launcher((self._host, self.port))
+            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
         if self._stream is not None and select.select([self._stream], [], [], 0)[0]:
             failure = membership.hear_as_launcher(self._stream)
@@ -112,7 +113,7 @@ class SchedulerElsewhere:
         """Leave; a failure that the scheduler has not heard of is worth waiting a little for a scheduler to start."""
         end = time.monotonic() + _TELLING_SECONDS
         while self._untold is not None and self._stream is None and time.monotonic() < end:
-            self._stream = membership.watch_as_launcher((self._host, self.port))
+            self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
             time.sleep(_TICK_SECONDS if self._stream is None else 0)
         self._leave(self._untold)
 

@@ -78,7 +78,9 @@ class LaunchOptions:
         rank_table_file: exported as RANK_TABLE_FILE.
         worker_log_name: log file name without rank and suffix; may contain {ip} and {hostname}.
         tail_worker_log: local ranks whose output is shown while joining; None shows all.
+        token_file: file with the token that all processes of the job share; None: the launcher draws one on one node.
         dry_run: what is imitated; None in a real job.
+        no_cache: compile all programs again, and keep none for later runs.
         server_num: parameter servers.
         staleness, durability: of the parameter server; None and "" for the environment's.
         max_restarts: of one process in a job with servers.
@@ -100,6 +102,8 @@ class LaunchOptions:
     worker_log_name: str
     tail_worker_log: tuple[int, ...] | None
     dry_run: DryRun | None
+    token_file: str | None = None
+    no_cache: bool = False
     server_num: int = 0
     staleness: int | None = None
     durability: str = ""
@@ -134,8 +138,10 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--sim_level", type=int, choices=(-1, *SIMULATION_LEVELS), default=-1, help="dry run: imitate ranks, see docs")
     add("--sim_rank_id", type=int, default=-1, help="the one rank to imitate in a dry run (default: all of this node)")
     add("--rank_table_file", default="", help="exported to the ranks as RANK_TABLE_FILE")
+    add("--token-file", metavar="FILE", help="token that the processes of a job on several nodes share (mode 600)")
     add("--worker_log_name", default="", help="name of the workers' logs; {ip} and {hostname} are filled in")
     add("--tail_worker_log", default="-1", metavar="RANKS", help='local ranks to show, "0,3"; -1: all')
+    add("--no_cache", action="store_true", help="compile all programs again, and keep none for later runs")
     add("target", help="script (.py), command on PATH (pytest), or module after -m")
     add("target_arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the target")
 
@@ -176,9 +182,11 @@ def checked(
         bind_core=arguments.bind_core,
         bind_numa=arguments.bind_numa,
         rank_table_file=arguments.rank_table_file,
+        token_file=arguments.token_file,
         worker_log_name=arguments.worker_log_name,
         tail_worker_log=_shown_ranks(arguments.tail_worker_log, local_worker_num),
         dry_run=dry_run,
+        no_cache=arguments.no_cache,
         server_num=arguments.server_num,
         staleness=arguments.staleness,
         durability=arguments.durability,
@@ -217,7 +225,7 @@ def _check_one_process(arguments: argparse.Namespace, defaults: Defaults) -> Non
     """Refuse flags of the launcher where nothing is launched."""
     parser = argparse.ArgumentParser()
     add_arguments(parser, defaults)
-    always = ("module", "local_devices", "target", "target_arguments")
+    always = ("module", "local_devices", "no_cache", "target", "target_arguments")
     for flag, value in vars(arguments).items():
         if flag not in always and value != parser.get_default(flag):
             raise SporaxValueError(

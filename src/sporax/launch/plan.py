@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import importlib
 import os
 import sys
 import traceback
@@ -200,12 +199,11 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _plan(program: target.Target, show: Show) -> int:
-    watch = importlib.import_module(
-        "sporax.planner.report.listeners"
-    )  # by name: other commands stay without the planner
-    watch.plan_listeners.append(show)
-    watch.step_execution.plan_only = show.steps > 1
-    watch.step_execution.plans_all = True
+    from sporax.planner.report import listeners  # here: other commands stay without the planner
+
+    listeners.plan_listeners.append(show)
+    listeners.step_execution.plan_only = show.steps > 1
+    listeners.step_execution.plans_all = True
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)
@@ -264,12 +262,14 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
 
 
 def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
-    progress = importlib.import_module("sporax.planner.report.progress")
+    from sporax.parallel import show_plan
+    from sporax.planner.report import progress
+
     with progress.shown(), progress.doing("summing up the plan"):
         summary = planned.summary()
     if title:
         print(title)
-    importlib.import_module("sporax.parallel").show_plan(summary)
+    show_plan(summary)
     try:
         if json_file is not None:
             json_file.write_text(f"{summary.to_json()}\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from sporax.cluster.environment import NO_CACHE
 from sporax.launch import options, target
 from sporax.launch.launcher import launch
 from sporax.launch.options import LaunchOptions
@@ -23,6 +24,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def launch_or_execute(chosen: LaunchOptions) -> int:
     """Run the target in this process when no number of workers is given, else launch the job."""
+    if chosen.no_cache:
+        os.environ[NO_CACHE] = "1"  # ranks inherit it
     if chosen.server_num:
         from sporax.launch.ps_job import run_job  # needs the extra `ps`
 

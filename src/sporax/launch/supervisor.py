@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TextIO
 
+from sporax.cluster import private
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch import cores, supervision
 from sporax.launch.job import Job, RankPlan, connection_variables
 from sporax.launch.links import Link, SchedulerElsewhere, SchedulerHere
 from sporax.launch.logs import LogTail, last_lines
 from sporax.launch.rank import rank_command
+from sporax.launch.secrets import JobSecrets
 from sporax.launch.supervision import Supervision
 
 _QUOTED_LINES = 20
@@ -53,19 +55,22 @@ class Supervisor:
     Args:
         job: what to start.
         listener: the scheduler's socket, if the scheduler is on this node.
+        secrets: the job's private directory and token; the directory is removed at the end.
         console: where the user reads what the launcher has to say; None in the background.
     """
 
-    def __init__(self, job: Job, listener: socket.socket | None, console: TextIO | None) -> None:
+    def __init__(self, job: Job, listener: socket.socket | None, console: TextIO | None, secrets: JobSecrets) -> None:
         self._job = job
+        self._secrets = secrets
+        private.claim(secrets.directory)
         self._console = console
         self._log = open(job.scheduler_log, "a", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
         self._log.truncate(0)
         self._link: Link
         if listener is not None:
-            self._link = SchedulerHere(job, listener, self._note)
+            self._link = SchedulerHere(job, listener, secrets.token, self._note)
         else:
-            self._link = SchedulerElsewhere(*job.scheduler_address)
+            self._link = SchedulerElsewhere(*job.scheduler_address, secrets.token)
         self._state = Supervision(running={plan.local_rank for plan in job.ranks})
         self._started: dict[int, _Started] = {}
         self._tails: list[LogTail] = []
@@ -121,7 +126,12 @@ class Supervisor:
         reader, writer = os.pipe()
         command = [*cores.memory_prefix(plan.share), *rank_command(self._job.target, reader, plan.share.cores)]
         inherited = {name: value for name, value in os.environ.items() if name != "RANK_ID"}
-        variables = {**inherited, **connection_variables(self._job, self._link.port), **plan.variables}
+        variables = {
+            **inherited,
+            **connection_variables(self._job, self._link.port),
+            **self._secrets.variables,
+            **plan.variables,
+        }
         with open(plan.log_path, "wb") as log:
             process = subprocess.Popen(
                 command,
@@ -228,6 +238,7 @@ class Supervisor:
         self._link.close()
         self._note(f"the launcher ends with exit code {self._exit_code}")
         self._log.close()
+        private.remove(self._secrets.directory)
 
 
 @contextmanager

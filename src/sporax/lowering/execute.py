@@ -18,10 +18,11 @@ from sporax.ir.graph import IDENTITIES, LITERAL
 from sporax.ir.marks import GradientMark, WeightMark
 from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import OperatorPlan, Plan
+from sporax.lowering import local_equations
 from sporax.lowering.fused_transfers import redistribute_fused
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.local_equations import DevicePosition, Task
 from sporax.lowering.local_norms import LocalNorms
+from sporax.lowering.local_task import DevicePosition, Task
 from sporax.lowering.marks import mark_p
 from sporax.lowering.redistribute import apply_redistribution
 from sporax.lowering.regather import late_copy
@@ -125,7 +126,7 @@ class _Runner:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
         task = Task(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
-        return task.run(DevicePosition(self.axis_names), operands)
+        return local_equations.run(task, DevicePosition(self.axis_names), operands)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
         return rank_program(body, plan, self.axis_names, self.norms)

@@ -10,114 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import JaxprEqn, Literal, Primitive
+from jax.extend.core import JaxprEqn, Literal
 from jax.extend.random import threefry2x32_p
 
-from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.placement import Axes, Placement, num_parts
+from sporax.ir.placement import Axes, num_parts
+from sporax.lowering.local_task import Array, Position, Task
 from sporax.lowering.part_lookup import local_fill, local_lookup, local_update
-from sporax.lowering.permute import permute
 from sporax.planner.rules import (
-    Assignment,
     Border,
     Kind,
     Operation,
-    Rule,
     TensorSpec,
     local_operation,
-    placements,
 )
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
-
-
-class Position(Protocol):
-    """What a rank knows of its place on the mesh, and how it reaches others."""
-
-    def index(self, axes: Axes) -> Any:
-        """Where it stands along `axes`, as one row-major number (an int or a traced scalar)."""
-        ...
-
-    def permute(self, x: Array, axes: Axes, pairs: Sequence[tuple[int, int]]) -> Array:
-        """Send `x` from each pair's first place along `axes` to its second; zeros where nothing arrives."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class DevicePosition:
-    """The place of a device inside `shard_map`.
-
-    Attributes:
-        names: the name of each mesh axis.
-    """
-
-    names: tuple[str, ...]
-
-    def index(self, axes: Axes) -> Any:
-        """Row-major number along `axes`, traced."""
-        return jax.lax.axis_index(self._names(axes)) if axes else 0
-
-    def permute(self, x: Array, axes: Axes, pairs: Sequence[tuple[int, int]]) -> Array:
-        """One collective-permute."""
-        return permute(x, axes, self.names, pairs)
-
-    def _names(self, axes: Axes) -> tuple[str, ...]:
-        return tuple(self.names[axis] for axis in axes)
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One equation to run on slices.
-
-    Attributes:
-        primitive: what is bound.
-        operation: the whole operation, with global shapes.
-        rule: its rule.
-        assignment: how it is sharded.
-        mesh: by what.
-    """
-
-    primitive: Primitive
-    operation: Operation
-    rule: Rule
-    assignment: Assignment
-    mesh: DeviceMatrix
-
-    def run(self, position: Position, slices: Sequence[Array]) -> list[Array]:
-        """Compute the slices (or parts) of the results from the slices of the operands.
-
-        Raises:
-            SporaxValueError: the assignment is not legal.
-        """
-        local = local_operation(self.operation, self.rule, self.assignment, self.mesh)
-        recipe = _RECIPES[self.rule.recipe] if any(self.assignment) else _plain
-        return recipe(self, local, position, list(slices))
-
-    def bind(self, operands: Sequence[Array], params: Any) -> list[Array]:
-        """The primitive itself, always with a list of results."""
-        outputs = self.primitive.bind(*operands, **params)
-        return list(outputs) if self.primitive.multiple_results else [outputs]
-
-    def operand_placement(self, number: int) -> Placement:
-        """Where an operand lies."""
-        return placements(self.rule, self.assignment)[0][number]
-
-    def result_placement(self, number: int) -> Placement:
-        """Where a result lies."""
-        return placements(self.rule, self.assignment)[1][number]
-
-    def axes_of(self, kind: Kind) -> Axes:
-        """All axes that are assigned to factors of one kind."""
-        factors = zip(self.rule.factors, self.assignment, strict=True)
-        return tuple(axis for factor, axes in factors if factor.kind is kind for axis in axes)
 
 
 def describe(eqn: JaxprEqn) -> Operation:
@@ -153,6 +64,17 @@ def _spec(var: Any) -> TensorSpec:
 
 Recipe = Callable[[Task, Operation, Position, list[Array]], list[Array]]
 """From the task, the local operation, the position and the slices to the results."""
+
+
+def run(task: Task, position: Position, slices: Sequence[Array]) -> list[Array]:
+    """Compute the slices (or parts) of a task's results from the slices of its operands.
+
+    Raises:
+        SporaxValueError: the assignment is not legal.
+    """
+    local = local_operation(task.operation, task.rule, task.assignment, task.mesh)
+    recipe = _RECIPES[task.rule.recipe] if any(task.assignment) else _plain
+    return recipe(task, local, position, list(slices))
 
 
 def _plain(task: Task, local: Operation, position: Position, slices: list[Array]) -> list[Array]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,7 @@ from jax.interpreters import ad, mlir
 
 from sporax.ir.operation import Operation
 from sporax.ir.uneven import UnevenRows
-
-if TYPE_CHECKING:
-    from sporax.lowering.local_equations import Position, Task
-
-Array = jax.Array
-"""A jax.Array or a tracer."""
+from sporax.lowering.local_task import Array, Position, Task
 
 Rows = tuple[int, ...]
 

@@ -6,16 +6,13 @@ import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError
 from sporax.runtime import state
-
-if TYPE_CHECKING:
-    from sporax.nn.cell import Cell
 
 Hook = Callable[..., Any]
 
@@ -108,7 +105,7 @@ class CellHooks:
         return self._register("backward_pre", _Entry(hook_fn))
 
 
-def run_hooked(cell: Cell, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_hooked(cell: CellHooks, construct: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``construct(*args, **kwargs)`` with the Cell's hooks around it."""
     hooks = cell._hooks or {}
     for entry in list(hooks.get("forward_pre", {}).values()):
@@ -128,7 +125,7 @@ def run_hooked(cell: Cell, construct: Callable[..., Any], args: tuple[Any, ...],
     return output
 
 
-def _before(entry: _Entry, cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+def _before(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
     replaced = entry.hook(cell, args, kwargs) if entry.with_kwargs else entry.hook(cell, args)
     if replaced is None:
         return args, kwargs
@@ -143,11 +140,11 @@ def _before(entry: _Entry, cell: Cell, args: tuple[Any, ...], kwargs: dict[str, 
     return (given if isinstance(given, tuple) else (given,)), replaced[1]
 
 
-def _call_forward(entry: _Entry, cell: Cell, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+def _call_forward(entry: _Entry, cell: CellHooks, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
     return entry.hook(cell, args, kwargs, output) if entry.with_kwargs else entry.hook(cell, args, output)
 
 
-def _after_failure(cell: Cell, hooks: dict[str, dict[int, _Entry]], args: tuple[Any, ...], kwargs: Any) -> None:
+def _after_failure(cell: CellHooks, hooks: dict[str, dict[int, _Entry]], args: tuple[Any, ...], kwargs: Any) -> None:
     """Call the hooks that want to be called always; what goes wrong in them must not hide the first error."""
     for entry in list(hooks.get("forward", {}).values()):
         if entry.always:
@@ -163,7 +160,7 @@ class _Backward:
     The backward pass meets the outputs first; their gradient is kept for the hooks that want both.
     """
 
-    def __init__(self, cell: Cell, hooks: dict[str, dict[int, _Entry]]) -> None:
+    def __init__(self, cell: CellHooks, hooks: dict[str, dict[int, _Entry]]) -> None:
         self.cell = cell
         self.hooks = hooks
         self.grad_output: tuple[Tensor, ...] = ()

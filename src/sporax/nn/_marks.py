@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from sporax import context
-from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.nn._tree import AnyCell, CellTree
 from sporax.ops._core.primitive import Primitive, strategy_form
 from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
 
-if TYPE_CHECKING:
-    from sporax.nn.cell import Cell
-
 RECOMPUTE_SETTINGS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation")
 
 
-class PlacementMarks:
+class PlacementMarks(CellTree[AnyCell]):
     """Parallel marks of a Cell. Mixed into `Cell`."""
 
     _marks: dict[str, Any]
-
-    if TYPE_CHECKING:
-
-        def cells_and_names(
-            self, cells: set[Cell] | None = None, name_prefix: str = ""
-        ) -> Iterator[tuple[str, Cell]]: ...
-        def trainable_params(self, recurse: bool = True) -> list[Parameter]: ...
 
     @property
     def marks(self) -> dict[str, Any]:

@@ -7,40 +7,42 @@ starts; the path is fixed when a Cell becomes part of another (`auto_prefix`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError
 from sporax.runtime import state
 
-if TYPE_CHECKING:
-    from sporax.nn.cell import Cell
+AnyCell = TypeVar("AnyCell", bound="CellTree[Any]")
+"""`Cell` itself, which this module comes before."""
 
 
-class CellTree:
+class CellTree(Generic[AnyCell]):
     """Children and Parameters of a Cell. Mixed into `Cell`."""
 
-    _cells: dict[str, Cell | None]
+    _cells: dict[str, AnyCell | None]
     _params: dict[str, Parameter | None]
     _param_prefix: str
 
     # ------------------------------------------------------------------------------------------------------ children
 
-    def cells(self) -> Iterable[Cell]:
+    def cells(self) -> Iterable[AnyCell]:
         """The direct children."""
         return self.name_cells().values()
 
-    def name_cells(self) -> dict[str, Cell]:
+    def name_cells(self) -> dict[str, AnyCell]:
         """The direct children by attribute name; a child with two names appears once."""
         seen: set[int] = set()
-        found: dict[str, Cell] = {}
+        found: dict[str, AnyCell] = {}
         for name, child in self._cells.items():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
                 found[name] = child
         return found
 
-    def cells_and_names(self, cells: set[Cell] | None = None, name_prefix: str = "") -> Iterator[tuple[str, Cell]]:
+    def cells_and_names(
+        self, cells: set[AnyCell] | None = None, name_prefix: str = ""
+    ) -> Iterator[tuple[str, AnyCell]]:
         """This Cell and all below it with their paths; this one's is `name_prefix`. Each Cell once.
 
         Args:
@@ -49,7 +51,7 @@ class CellTree:
         """
         return self._walk(name_prefix, set(map(id, cells or ())))
 
-    def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, Cell]]:
+    def _walk(self, prefix: str, seen: set[int]) -> Iterator[tuple[str, AnyCell]]:
         if id(self) in seen:
             return
         seen.add(id(self))
@@ -58,7 +60,7 @@ class CellTree:
             if child is not None:
                 yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
 
-    def insert_child_to_cell(self, child_name: str, child_cell: Cell) -> None:
+    def insert_child_to_cell(self, child_name: str, child_cell: AnyCell) -> None:
         """Add a child under a name, without renaming its Parameters.
 
         Raises:

@@ -22,9 +22,9 @@ from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
+from sporax.nn._flags import CellFlags
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
-from sporax.nn._tree import CellTree
 from sporax.ops._core.marking import kept_batch_parallel
 from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
@@ -35,7 +35,12 @@ from sporax.runtime.program import Program
 _PLAIN = (bool, int, float, str, type(None), DType)
 
 
-class Cell(CellTree, PlacementMarks, CellHooks):
+def _is_plain(value: Any) -> bool:
+    """Whether an attribute's value is one that a compiled program takes as fixed."""
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
+
+
+class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
     """Base class of all networks and layers. Subclasses define ``construct``.
 
     In GRAPH_MODE calling a Cell runs one compiled program; in PYNATIVE_MODE, or inside another compiled program,
@@ -56,9 +61,13 @@ class Cell(CellTree, PlacementMarks, CellHooks):
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         put = object.__setattr__
+        put(
+            self, "_plain", {name: value for name, value in self.__dict__.items() if _is_plain(value)}
+        )  # set before this
         put(self, "_cells", {})
         put(self, "_params", {})
-        put(self, "_plain", {})
+        put(self, "_buffers", {})
+        put(self, "_flags", {})
         put(self, "_param_prefix", "")
         put(self, "_auto_prefix", auto_prefix)
         put(self, "_marks", {})
@@ -254,10 +263,14 @@ class Cell(CellTree, PlacementMarks, CellHooks):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "_cells" not in self.__dict__:
-            raise SporaxAttributeError(
-                f"For '{type(self).__name__}', call super().__init__() before assigning '{name}'."
-            )
-        if isinstance(value, Parameter):
+            if isinstance(value, Parameter | Cell):
+                raise SporaxAttributeError(
+                    f"For '{type(self).__name__}', call super().__init__() before assigning '{name}'."
+                )
+            object.__setattr__(self, name, value)
+        elif name in self._buffers and (value is None or isinstance(value, Tensor)):
+            self.set_buffer(name, value)
+        elif isinstance(value, Parameter):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
@@ -318,7 +331,7 @@ class Cell(CellTree, PlacementMarks, CellHooks):
             value.set_prim_instance_name(name)
         if isinstance(value, ParameterTuple):
             self._set_parameters(value)
-        if isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value)):
+        if _is_plain(value):
             if name not in self._plain or self._plain[name] != value:
                 self._plain[name] = value
                 state.touch()

@@ -112,6 +112,9 @@ class _Sequence(_Container):
             self.append(cell)
         return self
 
+    def __iadd__(self, cells: Iterable[Cell]) -> Self:
+        return self.extend(cells)
+
     def insert(self, index: int, cell: Cell) -> None:
         """Put a child before position `index`; the following ones get other numbers."""
         cells = list(self._cells.values())

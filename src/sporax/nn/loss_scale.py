@@ -114,6 +114,16 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
                 f"For 'TrainOneStepWithLossScaleCell', 'scale_sense' must have one element, but got {scale_sense.shape}."
             )
         self.scale_sense = Parameter(scale_sense, name="scale_sense")
+        self.is_distributed = self.reducer_flag
+        self.gpu_target = False
+        self.base = Tensor(1, dtypes.float32)
+        self.allreduce = ops.AllReduce()
+        self.cast = ops.Cast()
+        self.reduce_sum = ops.ReduceSum(keep_dims=False)
+        self.reduce_all = ops.ReduceAll(keep_dims=False)
+        self.less_equal = ops.LessEqual()
+        self.equal = ops.Equal()
+        self.logic_not = ops.LogicalNot()
 
     def construct(self, *inputs: Any) -> tuple[Any, Tensor, Tensor]:
         """The loss, whether the step overflowed, and the scale of the next step."""
@@ -127,16 +137,33 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
         grads = tuple(grad * (1.0 / scale).astype(grad.dtype) for grad in grads)
-        if self.grad_reducer is not None:
-            grads = self.grad_reducer(grads)
-        overflow = self.process_loss_scale(self.get_overflow_status(grads))
+        grads = self.grad_reducer(grads)
+        status, grads = self.start_overflow_check(loss, grads)
+        overflow = self.process_loss_scale(self.get_overflow_status(status, grads))
         self._update(overflow, grads)
         return loss, overflow, self.scale_sense.value()
 
-    def get_overflow_status(self, compute_output: Any) -> Tensor:
-        """Whether a tensor among `compute_output` is not finite, on any rank."""
+    def start_overflow_check(self, pre_cond: Any, compute_input: Any) -> tuple[Tensor, Any]:
+        """Begin to watch for overflows. XLA has no register to clear, so nothing happens.
+
+        Args:
+            pre_cond: what must have been computed before.
+            compute_input: what is computed of after.
+
+        Returns:
+            A status for `get_overflow_status`, and `compute_input`.
+        """
+        return Tensor([0] * 8, dtypes.int32), compute_input
+
+    def get_overflow_status(self, status: Any, compute_output: Any) -> Tensor:
+        """Whether a tensor among `compute_output` is not finite, on any rank.
+
+        Args:
+            status: what `start_overflow_check` gave; not needed here.
+            compute_output: Tensors and containers of them, the gradients as a rule.
+        """
         overflow = ops.logical_not(every_finite(tuple(jax.tree.leaves(compute_output, is_leaf=_is_tensor))))
-        if self.grad_reducer is not None:
+        if self.reducer_flag:
             overflow = ops.AllReduce()(overflow.astype(dtypes.float32)) > 0
         return overflow
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sporax import ops
+from sporax import context, ops
 from sporax.common.parameter import ParameterTuple
 from sporax.common.tensor import Tensor
 from sporax.common.transforms import GradOperation, value_and_grad
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.nn.basic import Identity
 from sporax.nn.cell import Cell
 from sporax.nn.grad_reducer import broadcast_parameters, broadcast_wanted, reducer_for
 from sporax.runtime import state
@@ -94,6 +95,7 @@ class ForwardValueAndGrad(Cell):
         self.get_all = get_all
         self.get_by_list = get_by_list
         self.sens_param = sens_param
+        self.grad = GradOperation(get_all=bool(get_all), get_by_list=bool(get_by_list), sens_param=bool(sens_param))
 
     def construct(self, *inputs: Any) -> tuple[Any, Any]:
         """The value and the gradients."""
@@ -171,10 +173,26 @@ class TrainOneStepCell(Cell):
         self.network = network
         self.optimizer = optimizer
         self.weights = optimizer.parameters
+        self.sense_flag = sens is not None
         self.sens = 1.0 if sens is None else float(sens)
         self.return_grad = return_grad
-        self.grad_reducer = reducer_for(self.weights)
+        self.weights_name = [weight.name for weight in self.weights]
+        reducer = reducer_for(self.weights)
+        self.reducer_flag = reducer is not None
+        self.grad_reducer = Identity() if reducer is None else reducer
+        self._for_subclasses()
         self._to_broadcast = broadcast_wanted()
+
+    def _for_subclasses(self) -> None:
+        """What steps derived from this one use, with MindSpore's names."""
+        config = context.snapshot()
+        self.grad = GradOperation(get_by_list=True, sens_param=True)
+        self.grad_no_sens = GradOperation(get_by_list=True)
+        self.hyper_map = ops.HyperMap()
+        self.parallel_mode = config.parallel_mode
+        self.mean = config.gradients_mean
+        self.degree = config.device_num
+        self.use_grad_accumulation = False
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
         """Train on one batch; gives the loss."""
@@ -192,8 +210,7 @@ class TrainOneStepCell(Cell):
             return (first if self.sens == 1.0 else first * self.sens), loss
 
         (_, loss), grads = value_and_grad(scaled, None, self.weights, has_aux=True)(*inputs)
-        if self.grad_reducer is not None:
-            grads = self.grad_reducer(grads)
+        grads = self.grad_reducer(grads)
         self.optimizer(grads)
         if self.return_grad:
             return loss, {weight.name: grad for weight, grad in zip(self.weights, grads, strict=True)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -68,7 +69,7 @@ def _reflected(name: str, function: Callable[..., Any]) -> Callable[[Tensor, Any
 
 def _equality(function: Callable[..., Any], otherwise: bool) -> Callable[[Tensor, Any], Any]:
     def method(self: Tensor, other: Any) -> Any:
-        if not isinstance(other, Tensor | int | float | list | tuple):
+        if not isinstance(other, Tensor | int | float | list | tuple | np.generic):
             return otherwise
         return function(self, other)
 
@@ -89,6 +90,34 @@ Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[attr-def
 Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[attr-defined]
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
 Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
+
+
+_UFUNCS: dict[Any, Callable[[Any, Any], Any]] = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.true_divide: operator.truediv,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.power: operator.pow,
+    np.less: operator.lt,
+    np.less_equal: operator.le,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.equal: operator.eq,
+    np.not_equal: operator.ne,
+}
+
+
+def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    """What numpy does with a Tensor: a numpy scalar on the left is a number, everything else works on numpy's copy."""
+    if method == "__call__" and not kwargs and ufunc in _UFUNCS and isinstance(inputs[0], np.generic):
+        return _UFUNCS[ufunc](inputs[0].item(), inputs[1])
+    arrays = [np.asarray(each) if isinstance(each, Tensor) else each for each in inputs]
+    return getattr(ufunc, method)(*arrays, **kwargs)
+
+
+Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
 
 
 # ----------------------------------------------------------------------------- methods with arguments of their own

@@ -61,5 +61,7 @@ else:  # checkers shall see a missing name themselves
         if name == "sync_pipeline_shared_parameters":
             return importlib.import_module("sporax.parallel._pipeline").sync_pipeline_shared_parameters
         if name == "shard":
-            return importlib.import_module("sporax.ops").shard
+            from sporax.ops._core.shard import shard
+
+            return shard
         raise missing_name(__name__, name)

@@ -7,6 +7,7 @@ from weakref import ref
 
 from sporax import context
 from sporax.ir.layout import Layout
+from sporax.runtime.session import SESSION
 
 
 class _Wrapped(Protocol):
@@ -17,13 +18,9 @@ class _Wrapped(Protocol):
         """Its settings."""
 
 
-_latest: ref[_Wrapped] | None = None
-
-
 def remember(wrapped: _Wrapped) -> None:
     """Take `wrapped` for the network that is fed: the last one that was told how its inputs arrive."""
-    global _latest
-    _latest = ref(wrapped)
+    SESSION.fed_network = ref(wrapped)
 
 
 def cuts_of_whole_input(number: int) -> tuple[int, ...] | None:
@@ -42,7 +39,7 @@ def cuts_of_whole_input(number: int) -> tuple[int, ...] | None:
         return None
     config = context.snapshot()
     if not config.in_global_view:
-        wrapped = None if _latest is None else _latest()
+        wrapped = None if SESSION.fed_network is None else SESSION.fed_network()
         if wrapped is None:
             return None
         config = wrapped.parallel_config

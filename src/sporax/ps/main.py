@@ -15,7 +15,6 @@ from sporax.ir.errors import SporaxError
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.security import keys_for
 
-
 REPLACED = 75
 """Exit code of a server that a supervisor should start again."""
 

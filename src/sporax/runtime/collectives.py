@@ -35,6 +35,7 @@ from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueErr
 from sporax.runtime import distributed, dry_run, groups, joint, state
 from sporax.runtime.groups import Group
 from sporax.runtime.order import AXIS, follow, happened, latest_receipt, receipt
+from sporax.runtime.session import World
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 _LARGEST_IN_PAIRS_BYTES = 2**22
@@ -104,7 +105,7 @@ class Collective:
         return self.forward(axis, *tangents)
 
 
-def meet() -> distributed.World:
+def meet() -> World:
     """Join the job (`distributed.start`), and let all ranks exchange a first word.
 
     The transport connects ranks at their first exchange, all that the program's devices belong to. After this, messages

@@ -15,7 +15,6 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MemberDescriptorType
 from typing import Any
 
@@ -24,60 +23,41 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import backend
 
-from sporax.cluster import watchdog
+from sporax.cluster import ports
 from sporax.cluster.environment import RankEnvironment, Role
-from sporax.cluster.membership import Membership, join
+from sporax.cluster.membership import join
 from sporax.cluster.scheduler import serve_cluster
+from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import dry_run, state
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """All ranks of the job, seen from one of them.
-
-    Attributes:
-        rank, size: this rank, and how many there are.
-        local_rank, local_size: the same among the ranks of this machine.
-        devices: the device of each rank, in rank order.
-    """
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-    devices: tuple[jax.Device, ...] = field(default=(), repr=False)
-
-
-_world: World | None = None
-_membership: Membership | None = None
+from sporax.runtime.session import SESSION, World
 
 
 def world() -> World | None:
     """The world, or None before `start`."""
-    return _world
+    return SESSION.world
 
 
 def has_peers() -> bool:
     """Whether there are other ranks."""
-    return _world is not None and _world.size > 1
+    return SESSION.world is not None and SESSION.world.size > 1
 
 
 def num_feeders() -> int:
     """Processes that bring data to the devices of the job: one for each rank, also when the others are imitated."""
-    return _world.size if _world is not None and dry_run.active() else jax.process_count()
+    return SESSION.world.size if SESSION.world is not None and dry_run.active() else jax.process_count()
 
 
 def drives(device: jax.Device) -> bool:
     """Whether this rank brings data to a device of the job."""
-    if _world is not None and dry_run.active():
-        return bool(device == _world.devices[_world.rank])
+    if SESSION.world is not None and dry_run.active():
+        return bool(device == SESSION.world.devices[SESSION.world.rank])
     return bool(device.process_index == jax.process_index())
 
 
 def num_devices() -> int:
     """Devices that all processes of the job drive together; 1 before `start`."""
-    return 1 if _world is None else jax.device_count()
+    return 1 if SESSION.world is None else jax.device_count()
 
 
 def start(environ: Mapping[str, str] = os.environ) -> World:
@@ -89,45 +69,46 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         SporaxRuntimeError: the other ranks did not come in time, or this process is not welcome.
         SporaxValueError: the environment variables make no sense.
     """
-    global _world, _membership
-    if _world is not None:
-        return _world
+    if SESSION.world is not None:
+        return SESSION.world
     environment = RankEnvironment.from_environ(environ)
     if environment.role is Role.SCHEDULER:
         serve_cluster(environment)
         sys.exit()
-    _membership = join(environment)
-    place = _membership.environment
+    SESSION.membership = membership = join(environment)
+    place = membership.environment
     assert place.rank is not None
     if place.simulation_level is not None:
         with carry_over():
             dry_run.start(place)
     elif place.size > 1:
-        watchdog.start(_membership)
-        _connect(place)
+        SESSION.watchdog = Watchdog(membership)
+        SESSION.watchdog.start()
+        _connect(place, SESSION.watchdog)
     devices = _devices_by_rank(place.size) if place.size > 1 else (jax.local_devices()[0],)
-    watchdog.computes_on(devices[0].platform)
-    _world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
+    if SESSION.watchdog is not None:
+        SESSION.watchdog.computes_on(devices[0].platform)
+    SESSION.world = World(place.rank, place.size, place.local_rank, place.local_size, devices)
     state.touch()
-    return _world
+    return SESSION.world
 
 
 def stop() -> None:
     """Leave the job; later collectives are errors. Harmless when nothing was started."""
-    global _world, _membership
     if dry_run.active():
         dry_run.stop()
-    elif _world is not None and _world.size > 1:
+    elif SESSION.world is not None and SESSION.world.size > 1:
         with carry_over():
-            watchdog.stop()
+            if SESSION.watchdog is not None:
+                SESSION.watchdog.stop()
             jax.distributed.shutdown()
-    if _membership is not None:
-        _membership.leave()
-    _world = _membership = None
+    if SESSION.membership is not None:
+        SESSION.membership.leave()
+    SESSION.world = SESSION.membership = SESSION.watchdog = None
     state.touch()
 
 
-def _connect(place: RankEnvironment) -> None:
+def _connect(place: RankEnvironment, watchdog: Watchdog) -> None:
     """Start JAX's distributed service and a backend that sees the devices of all ranks."""
     with carry_over():
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -136,9 +117,10 @@ def _connect(place: RankEnvironment) -> None:
                 place.coordinator_address,
                 place.size,
                 place.rank,
+                coordinator_bind_address=_bind_address(place),
                 initialization_timeout=int(place.timeout_seconds),
-                heartbeat_timeout_seconds=watchdog.HEARTBEAT_SECONDS,
-                shutdown_timeout_seconds=watchdog.SHUTDOWN_SECONDS,
+                heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=SHUTDOWN_SECONDS,
             )
         except (RuntimeError, jax.errors.JaxRuntimeError) as error:
             raise SporaxRuntimeError(
@@ -146,6 +128,17 @@ def _connect(place: RankEnvironment) -> None:
                 f"{str(error).splitlines()[0]}"
             ) from error
     atexit.register(watchdog.say_goodbye)
+
+
+def _bind_address(place: RankEnvironment) -> str | None:
+    """Where rank 0 opens JAX's coordinator: at the one address by which the other ranks reach it, which is the loopback address
+    when all are on one machine. None, all interfaces, only where that address is another machine's (one that forwards to this).
+    """
+    address = place.coordinator_address
+    assert address is not None
+    if place.rank != 0 or not ports.is_local(address.rpartition(":")[0]):
+        return None
+    return address
 
 
 def _devices_by_rank(size: int) -> tuple[jax.Device, ...]:

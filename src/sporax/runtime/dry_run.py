@@ -23,16 +23,10 @@ level  what a step leaves
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import re
-import statistics
-import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,123 +35,22 @@ import jax.numpy as jnp
 
 from sporax.cluster.environment import DRY_RUN_DIRECTORY, RankEnvironment
 from sporax.ir.errors import SporaxNotImplementedError
-from sporax.planner.report.progress import doing, shown
-
-MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
-_COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
-
-
-@dataclass
-class Step:
-    """What is known of one compiled step.
-
-    Attributes:
-        name: of the program.
-        compile_seconds: time XLA took.
-        collectives: how often each kind is in the program.
-        argument_bytes, output_bytes, reused_bytes, temporary_bytes: memory on one rank: what goes in, what comes out, how
-            much of that lies where an argument lay, and everything in between.
-        run_seconds: time of each run of this rank's part.
-    """
-
-    name: str
-    compile_seconds: float
-    collectives: dict[str, int]
-    argument_bytes: int | None = None
-    output_bytes: int | None = None
-    reused_bytes: int | None = None
-    temporary_bytes: int | None = None
-    run_seconds: list[float] = field(default_factory=list)
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """The most memory that the step needs on one rank."""
-        parts = (self.argument_bytes, self.output_bytes, self.temporary_bytes)
-        return None if self.reused_bytes is None else sum(part or 0 for part in parts) - self.reused_bytes
-
-    def __str__(self) -> str:
-        words = [f"{self.name}: compiled in {self.compile_seconds:.2f} s"]
-        words += [f"{count} x {kind}" for kind, count in self.collectives.items()] or ["no collectives"]
-        if self.peak_bytes is not None:
-            words.append(
-                f"{_megabytes(self.peak_bytes)} on one rank ({_megabytes(self.argument_bytes)} arguments, "
-                f"{_megabytes(self.output_bytes)} results, of which {_megabytes(self.reused_bytes)} in place of arguments, "
-                f"{_megabytes(self.temporary_bytes)} in between)"
-            )
-        if self.run_seconds:
-            words.append(f"ran {len(self.run_seconds)} times, {statistics.median(self.run_seconds) * 1e3:.3g} ms each")
-        return ", ".join(words)
-
-
-@dataclass
-class DryRun:
-    """The dry run of this process.
-
-    Attributes:
-        rank, size: the rank that is imitated, and how many the job has.
-        level: see the module's table.
-        directory: takes the steps' texts and ``summary.json``.
-        steps: what was compiled so far.
-    """
-
-    rank: int
-    size: int
-    level: int
-    directory: Path
-    steps: list[Step] = field(default_factory=list)
-
-    def add(self, lowered: jax.stages.Lowered, name: str) -> tuple[jax.stages.Compiled, Step]:
-        """Compile a step and report it."""
-        started = time.perf_counter()
-        with shown(), doing(f"compiling {name} for {self.size} ranks"):
-            compiled = lowered.compile()
-        seconds = time.perf_counter() - started
-        text = compiled.as_text() or ""
-        step = Step(name, seconds, dict(Counter(_COLLECTIVE.findall(text))))
-        memory = compiled.memory_analysis() if self.level >= MEMORY_LEVEL else None
-        if memory is not None:
-            step.argument_bytes, step.output_bytes = memory.argument_size_in_bytes, memory.output_size_in_bytes
-            step.reused_bytes, step.temporary_bytes = memory.alias_size_in_bytes, memory.temp_size_in_bytes
-        self.steps.append(step)
-        (self.directory / f"{len(self.steps)}_{name}.txt").write_text(text)
-        _say(str(step))
-        self.save()
-        return compiled, step
-
-    def save(self) -> None:
-        """Write ``summary.json``."""
-        steps = [{**asdict(step), "peak_bytes": step.peak_bytes} for step in self.steps]
-        summary = {"rank": self.rank, "size": self.size, "level": self.level, "steps": steps}
-        (self.directory / "summary.json").write_text(json.dumps(summary, indent=1))
-
-    def close(self) -> None:
-        """The last word."""
-        self.save()
-        if self.level >= COMPUTING_LEVEL:
-            for step in self.steps:
-                _say(str(step))
-        _say(
-            f"the dry run of rank {self.rank} is over; {len(self.steps)} compiled steps are described in {self.directory}"
-        )
-
-
-_running: DryRun | None = None
-_imitating = False
+from sporax.runtime.dry_run_report import COMPUTING_LEVEL, DryRun, Step, say
+from sporax.runtime.session import SESSION
 
 
 def active() -> bool:
     """Whether this process only imitates a rank."""
-    return _running is not None
+    return SESSION.dry_run is not None
 
 
 def imitating() -> bool:
     """Whether what is traced now computes one rank's part, without the others."""
-    return _imitating
+    return SESSION.imitating
 
 
 def start(place: RankEnvironment) -> None:
     """Begin a dry run of the rank at `place`. The backend must have been cleared."""
-    global _running
     assert place.rank is not None
     assert place.simulation_level is not None
     jax.config.update("jax_platforms", "cpu")
@@ -166,14 +59,14 @@ def start(place: RankEnvironment) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for earlier in directory.glob("[0-9]*_*.txt"):
         earlier.unlink()
-    _running = DryRun(place.rank, place.size, place.simulation_level, directory)
-    atexit.register(_close, _running)
+    SESSION.dry_run = DryRun(place.rank, place.size, place.simulation_level, directory)
+    atexit.register(_close, SESSION.dry_run)
     results = (
         "Steps are compiled and run for this rank alone, as if all ranks had its data"
         if place.simulation_level >= COMPUTING_LEVEL
         else "Steps are compiled and not run: Parameters stay as they are, results are zeros"
     )
-    _say(
+    say(
         f"DRY RUN, level {place.simulation_level}: this process imitates rank {place.rank} of {place.size}. {results}. "
         "Losses and metrics mean nothing."
     )
@@ -181,26 +74,24 @@ def start(place: RankEnvironment) -> None:
 
 def stop() -> None:
     """End the dry run, if there is one."""
-    global _running
-    if _running is not None:
-        _running.close()
-        _running = None
+    if SESSION.dry_run is not None:
+        SESSION.dry_run.close()
+        SESSION.dry_run = None
 
 
 def _close(run: DryRun) -> None:
-    if _running is run:
+    if SESSION.dry_run is run:
         run.close()
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """Context in which one rank's part of a program is traced: collectives answer by themselves."""
-    global _imitating
-    outer, _imitating = _imitating, True
+    outer, SESSION.imitating = SESSION.imitating, True
     try:
         yield
     finally:
-        _imitating = outer
+        SESSION.imitating = outer
 
 
 class Rehearsal:
@@ -237,9 +128,9 @@ def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[.
     Returns:
         What is called in its place; raises TypeError for arguments of other shapes.
     """
-    assert _running is not None
-    compiled, step = _running.add(lowered, name)
-    if _running.level < COMPUTING_LEVEL:
+    assert SESSION.dry_run is not None
+    compiled, step = SESSION.dry_run.add(lowered, name)
+    if SESSION.dry_run.level < COMPUTING_LEVEL:
         return _Unrun(lowered)
     return _Timed(program.own if isinstance(program, Rehearsal) else compiled, step)
 
@@ -250,14 +141,14 @@ def rehearse_planned(lowered: jax.stages.Lowered, num_written: int, name: str) -
     Raises:
         SporaxNotImplementedError: in a level that would have to compute it.
     """
-    assert _running is not None
-    if _running.level >= COMPUTING_LEVEL:
+    assert SESSION.dry_run is not None
+    if SESSION.dry_run.level >= COMPUTING_LEVEL:
         raise SporaxNotImplementedError(
             f"For 'sporax run', sim_level must be at most {COMPUTING_LEVEL - 1} for a step that is cut over devices "
-            f"(semi-automatic and automatic parallelism), but got {_running.level}: one rank's part is not computed without "
-            "the others. `sporax run --local_devices N` computes all of it."
+            f"(semi-automatic and automatic parallelism), but got {SESSION.dry_run.level}: one rank's part is not computed "
+            "without the others. `sporax run --local_devices N` computes all of it."
         )
-    _running.add(lowered, name)
+    SESSION.dry_run.add(lowered, name)
     outputs = jax.tree.leaves(lowered.out_info)[num_written:]
     return lambda: [jnp.zeros(each.shape, each.dtype) for each in outputs]
 
@@ -302,11 +193,3 @@ class _Timed:
 
 def _shape(array: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(array.shape, array.dtype)
-
-
-def _megabytes(count: int | None) -> str:
-    return f"{(count or 0) / 2**20:.3g} MB"
-
-
-def _say(text: str) -> None:
-    print(f"sporax: {text}", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import distributed
+from sporax.runtime.session import SESSION
 
 WORLD_GROUPS = ("hccl_world_group", "nccl_world_group", "mccl_world_group")
 """Names of the group of all ranks."""
@@ -47,9 +48,6 @@ class Group:
         return self.ranks.index(rank)
 
 
-_created: dict[str, Group] = {}
-
-
 def this_rank() -> int:
     """This process's rank; 0 before `init`."""
     world = distributed.world()
@@ -68,12 +66,12 @@ def find(name: str | None, what: str = "group") -> Group:
         return Group(name or WORLD_GROUPS[0], tuple(range(1 if world is None else world.size)))
     if not isinstance(name, str):
         raise SporaxTypeError(f"For '{what}', 'group' must be a string, but got {type(name).__name__}.")
-    if name not in _created:
+    if name not in SESSION.groups:
         raise SporaxRuntimeError(
-            f"For '{what}', 'group' must be one of {[*WORLD_GROUPS[:1], *_created]}, but got '{name}'. Create it first: "
+            f"For '{what}', 'group' must be one of {[*WORLD_GROUPS[:1], *SESSION.groups]}, but got '{name}'. Create it first: "
             "create_group(name, rank_ids)."
         )
-    return _created[name]
+    return Group(name, SESSION.groups[name])
 
 
 def create(name: str, ranks: list[int]) -> Group:
@@ -98,13 +96,14 @@ def create(name: str, ranks: list[int]) -> Group:
         raise SporaxRuntimeError(
             f"For 'create_group', 'rank_ids' must be in [0, {world.size}), the ranks of the job, but got {strangers}."
         )
-    known = _created.get(name)
-    if name in WORLD_GROUPS or (known is not None and known.ranks != tuple(ranks)):
+    known = SESSION.groups.get(name)
+    if name in WORLD_GROUPS or (known is not None and known != tuple(ranks)):
         raise SporaxValueError(
             f"For 'create_group', group '{name}' exists with ranks {list(find(name).ranks)}, but got {ranks}. "
             "Destroy it first, or choose another name."
         )
-    return _created.setdefault(name, Group(name, tuple(ranks)))
+    SESSION.groups[name] = tuple(ranks)
+    return Group(name, tuple(ranks))
 
 
 def destroy(name: str) -> None:
@@ -116,9 +115,9 @@ def destroy(name: str) -> None:
     """
     if name in WORLD_GROUPS:
         raise SporaxValueError(f"For 'destroy_group', the group of all ranks cannot be destroyed, but got '{name}'.")
-    del _created[find(name, "destroy_group").name]
+    del SESSION.groups[find(name, "destroy_group").name]
 
 
 def forget_all() -> None:
     """Forget every created group."""
-    _created.clear()
+    SESSION.groups.clear()

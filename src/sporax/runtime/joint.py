@@ -27,10 +27,10 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
-from sporax.cluster import watchdog
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.runtime import distributed, dry_run
 from sporax.runtime.order import AXIS, in_order, receipt
+from sporax.runtime.session import SESSION
 from sporax.runtime.state import Variable
 
 # XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
@@ -173,12 +173,15 @@ def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) 
     Raises:
         SporaxRuntimeError: another rank is lost.
     """
-    watchdog.note_start(name)
+    watchdog = SESSION.watchdog
+    if watchdog is not None:
+        watchdog.note_start(name, devices)
     try:
         results, _turn.zero = program(*arrays, zero(devices))
     except (RuntimeError, ValueError) as error:
-        raise watchdog.explain(name, error) from None
-    watchdog.note_end(_turn.zero)
+        raise (error if watchdog is None else watchdog.explain(name, error)) from None
+    if watchdog is not None:
+        watchdog.note_end(_turn.zero)
     return results
 
 

@@ -3,18 +3,62 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import Role
+from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Axes, Placement, axes_index
-
-if TYPE_CHECKING:
-    from sporax.runtime.planned import PlannedStep
+from sporax.ir.plan import Plan
+from sporax.lowering.ingest import Ingested
+from sporax.lowering.uneven import Blocked
 
 Shape = tuple[int, ...]
+
+
+class StepArgument(Protocol):
+    """An argument of a planned step (`planned.Argument`)."""
+
+    @property
+    def role(self) -> Role:
+        """What it is."""
+
+    @property
+    def name(self) -> str:
+        """Of the Parameter."""
+
+    @property
+    def array(self) -> Any:
+        """Shape and dtype."""
+
+    @property
+    def trainable(self) -> bool:
+        """Whether gradients may be asked of it."""
+
+
+class PlacedStep(Protocol):
+    """What layouts are read from: a planned step (`planned.PlannedStep`)."""
+
+    @property
+    def graph(self) -> OperatorGraph:
+        """Its operators."""
+
+    @property
+    def step(self) -> Ingested:
+        """The traced program."""
+
+    @property
+    def plan(self) -> Plan:
+        """Its plan."""
+
+    @property
+    def arguments(self) -> Sequence[StepArgument]:
+        """What it takes."""
+
+    @property
+    def blocked(self) -> Mapping[int, Blocked]:
+        """Variables that are kept in blocks, by position."""
 
 
 class ParameterLayout(NamedTuple):
@@ -49,7 +93,7 @@ class ParameterLayout(NamedTuple):
     sr_tag: int = 0
 
 
-def parameter_layouts(step: PlannedStep, rank: int) -> dict[str, ParameterLayout]:
+def parameter_layouts(step: PlacedStep, rank: int) -> dict[str, ParameterLayout]:
     """The layouts of all Parameters of a step, those of its optimizer included, as `rank` sees them."""
     names = {each.name: number for number, each in enumerate(step.arguments) if each.role is Role.PARAMETER}
     reader = _Reader(step, rank)
@@ -58,7 +102,7 @@ def parameter_layouts(step: PlannedStep, rank: int) -> dict[str, ParameterLayout
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    step: PlannedStep
+    step: PlacedStep
     rank: int
 
     def weight_of(self, name: str, argument: int, names: Mapping[str, int]) -> int:

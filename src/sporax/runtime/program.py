@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,8 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
-from sporax.runtime import distributed, dry_run, global_view, joint, state
+from sporax.planner.report.progress import doing, shown
+from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, state
 
 if TYPE_CHECKING:
     from sporax.runtime.pipeline.step import PipelinedStep
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _raw = attrgetter("raw")
 _joint = attrgetter("joint")
+_SILENT_SECONDS = 2.0  # compilations that are over sooner leave no word
 _log = logging.getLogger("sporax.compile")
 
 HOLDERS: set[type] = set()
@@ -87,6 +90,7 @@ class _Variant:
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
     communicates: bool = False
+    checks: bool = False
     jitted: Any = None
     executable: Any = None
     asked: PlanSettings | None = None
@@ -130,8 +134,11 @@ class _Variant:
 
     def compile(self, *args: Any) -> None:
         """Compile the program for these values."""
-        lowered = self.lower(*args)
-        self.executable = dry_run.rehearse(lowered, self.jitted, self.name) if dry_run.active() else lowered.compile()
+        if dry_run.active():
+            self.executable = dry_run.rehearse(self.lower(*args), self.jitted, self.name)
+            return
+        with waiting(f"compiling '{self.name}'"):
+            self.executable = self.lower(*args).compile()
 
     def stale(self) -> str | None:
         """What changed in the configuration since this variant was traced, or None."""
@@ -168,11 +175,22 @@ def _run_planned(variant: _Variant, planned: PlannedStep | PipelinedStep, data: 
             variant.executable = dry_run.rehearse_planned(lowered, len(variant.written), variant.name)
         return _assemble(variant, variant.executable())
     if variant.executable is None:
-        variant.executable = planned.lower().compile()
+        with waiting(f"compiling '{variant.name}'"):
+            variant.executable = planned.lower().compile()
         planned.bring((*variant.written, *variant.read))
     outputs = planned.run(variant.executable, planned.values((*variant.written, *variant.read)), data)
     planned.keep(variant.written, outputs)
+    if variant.checks:
+        checks.raise_noted(outputs)
     return _assemble(variant, outputs[len(variant.written) :])
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Say what is done inside when it takes seconds, and find programs that earlier runs have compiled."""
+    compilation_cache.turn_on()
+    with shown(speaks=distributed.world() is None or jax.process_index() == 0, delay=_SILENT_SECONDS), doing(what):
+        yield
 
 
 def no_plan() -> PlanSettings | None:
@@ -220,6 +238,8 @@ class Program:
         new_values, outputs = variant.run(*_values(variant, arrays))
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.raw = value
+        if variant.checks:
+            checks.raise_noted((new_values, outputs))
         return _assemble(variant, outputs)
 
     def _run_jointly(self, variant: _Variant, arrays: list[jax.Array]) -> Any:
@@ -230,6 +250,8 @@ class Program:
         new_values, outputs = joint.run(variant.run, self.name, devices, *values)
         for variable, value in zip(variant.written, new_values, strict=True):
             variable.joint = value
+        if variant.checks:
+            checks.raise_noted((new_values, outputs))
         return _assemble(variant, list(map(joint.to_local, outputs)))
 
     def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered | PipelinedStep:
@@ -365,18 +387,23 @@ def _discover(
         arrays: those among them that are arrays, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
     """
-    frame = state.DiscoveryFrame()
+    while True:
+        frame = state.DiscoveryFrame()
 
-    def trace(arrays: list[jax.Array]) -> None:
-        args, kwargs = _inputs(signature, arrays)
-        with frame:
-            function(*args, **kwargs)
+        def trace(arrays: list[jax.Array], frame: state.Frame = frame) -> None:
+            args, kwargs = _inputs(signature, arrays)
+            with frame:
+                function(*args, **kwargs)
 
-    inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
-    if distributed.has_peers() and by_rank:
-        jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
-    else:
-        jax.eval_shape(trace, inputs)
+        inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
+        try:
+            if distributed.has_peers() and by_rank:
+                jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
+            else:
+                jax.eval_shape(trace, inputs)
+        except state.Retrace:
+            continue
+        break
     return _Variant(
         signature,
         name,
@@ -385,6 +412,7 @@ def _discover(
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
+        checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from sporax.runtime import joint, state
+from sporax.runtime import joint, state, threefry
 
 
 class Generator:
@@ -83,3 +83,9 @@ def key_of(ticket: tuple[int, int]) -> jax.Array:
     """The key a ticket stands for."""
     seed, position = ticket
     return jax.random.fold_in(jax.random.key(seed & 0x7FFFFFFFFFFFFFFF, impl="threefry2x32"), position)
+
+
+def key_on_host(ticket: tuple[int, int]) -> threefry.Key:
+    """The same key as two numbers, for `sporax.runtime.threefry`."""
+    seed, position = ticket
+    return threefry.key_of(seed & 0x7FFFFFFFFFFFFFFF, position)

@@ -23,6 +23,8 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 
+from sporax.runtime.session import SESSION
+
 Result = TypeVar("Result")
 
 
@@ -50,23 +52,28 @@ class Guard(Protocol):
         ...
 
 
+class Retrace(BaseException):
+    """A function of the program has changed while it was traced, so the trace begins again.
+
+    No `Exception`, so that code being traced does not catch it.
+    """
+
+
 class _Current(threading.local):
     frame: Frame | None = None
 
 
 _current = _Current()
-_version = 0
 
 
 def version() -> int:
     """Number that grows whenever configuration a trace may depend on has changed."""
-    return _version
+    return SESSION.version
 
 
 def touch() -> None:
     """Say that configuration changed, so compiled programs look at their guards again."""
-    global _version
-    _version += 1
+    SESSION.version += 1
 
 
 class Frame:
@@ -80,9 +87,10 @@ class Frame:
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
         view: settings under which a part of what ran inside asks to be cut by a plan.
+        checks: what ran inside has conditions under which the program fails.
     """
 
-    __slots__ = ("communicates", "compiled", "guards", "parent", "planned", "values", "view", "written")
+    __slots__ = ("checks", "communicates", "compiled", "guards", "parent", "planned", "values", "view", "written")
 
     def __init__(
         self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
@@ -95,6 +103,7 @@ class Frame:
         self.planned = planned
         self.communicates = False
         self.view: Hashable = None
+        self.checks = False
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
@@ -109,6 +118,7 @@ class Frame:
             self.parent.guards.update(self.guards)
             self.parent.communicates = self.parent.communicates or self.communicates
             self.parent.view = self.parent.view or self.view
+            self.parent.checks = self.parent.checks or self.checks
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` here: own, else the enclosing frame's, else the array it holds."""
@@ -204,6 +214,12 @@ def note_communication() -> None:
     """Say that the running trace exchanges data with other ranks."""
     if _current.frame is not None:
         _current.frame.communicates = True
+
+
+def note_check() -> None:
+    """Say that the running trace has a condition under which the program fails."""
+    if _current.frame is not None:
+        _current.frame.checks = True
 
 
 def ask_for_plan(settings: Hashable) -> None:

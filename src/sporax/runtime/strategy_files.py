@@ -20,12 +20,13 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import Cuts, OperatorMark
 from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.plan_settings import PlanSettings
 from sporax.planner.operators.strategy_files import (
     chosen,
     entrances,
@@ -34,10 +35,7 @@ from sporax.planner.operators.strategy_files import (
     strategy_to_json,
 )
 from sporax.runtime import strategy_protobuf
-from sporax.runtime.parameter_layouts import ParameterLayout
-
-if TYPE_CHECKING:
-    from sporax.runtime.planned import PlannedStep
+from sporax.runtime.parameter_layouts import ParameterLayout, PlacedStep
 
 LAYOUTS, STRATEGIES = "parallel_layout_item", "parallel_strategy_item"
 
@@ -45,10 +43,24 @@ _written: dict[str, dict[str, Any]] = {}
 """What this process has written to each file so far."""
 
 
+class SavedStep(PlacedStep, Protocol):
+    """A planned step whose strategies are saved (`planned.PlannedStep`)."""
+
+    @property
+    def settings(self) -> PlanSettings:
+        """What it was planned under."""
+
+    def parameter_layouts(self) -> dict[str, ParameterLayout]:
+        """Where the Parameters lie."""
+
+    def twins(self) -> list[int]:
+        """The ranks that keep the same slices."""
+
+
 # ---------------------------------------------------------------------------------------------------------------- saving
 
 
-def save(step: PlannedStep, kept: Callable[[OperatorMark], bool]) -> None:
+def save(step: SavedStep, kept: Callable[[OperatorMark], bool]) -> None:
     """Write the files that the step's settings ask for.
 
     Args:
@@ -116,7 +128,7 @@ def _write_bytes(path: str, content: bytes) -> None:
     os.replace(temporary, target)
 
 
-def _groups(step: PlannedStep) -> bytes:
+def _groups(step: SavedStep) -> bytes:
     """Which ranks share slices in optimizer parallelism, and which hold the same slices of all Parameters as this one."""
     trained = {each.name for each in step.arguments if each.trainable}
     layouts = {name: layout for name, layout in step.parameter_layouts().items() if name in trained}

@@ -12,7 +12,8 @@ import numpy as np
 from jax.extend import core
 
 from sporax.ir.placement import axes_index, num_parts
-from sporax.lowering.local_equations import Task, describe
+from sporax.lowering.local_equations import describe, run
+from sporax.lowering.local_task import Task
 from sporax.planner.rules import Kind, placements, rule_for
 
 
@@ -145,7 +146,7 @@ def run_in_blocks(sample, assignment, mesh, seed=0):
     where, whence = placements(task.rule, assignment)
     inputs = [to_slices(x, placement, mesh, seed) for x, placement in zip(sample.operands, where, strict=True)]
     outputs = [
-        task.run(FixedPosition(mesh, rank), [slices[rank] for slices in inputs]) for rank in range(mesh.num_devices)
+        run(task, FixedPosition(mesh, rank), [slices[rank] for slices in inputs]) for rank in range(mesh.num_devices)
     ]
     specs = task.operation.results
     return [

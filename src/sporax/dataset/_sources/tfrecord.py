@@ -11,6 +11,7 @@ import mmap
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ _BLOCK = 4096
 _POLYNOMIAL = 0x82F63B78
 
 
+@cache
 def _crc_tables() -> Array:
     """[k, byte]: what a byte does to the checksum of a block if k bytes follow it."""
     values = np.arange(256, dtype=np.uint32)
@@ -36,14 +38,9 @@ def _crc_tables() -> Array:
     return tables
 
 
-_tables: Array | None = None
-
-
 def crc32c(data: bytes | memoryview) -> int:
     """The CRC-32C of `data`: a table look-up per byte, block by block, all of a block at once."""
-    global _tables
-    if _tables is None:
-        _tables = _crc_tables()
+    tables = _crc_tables()
     value = 0xFFFFFFFF
     content = np.frombuffer(data, np.uint8)
     for start in range(0, len(content), _BLOCK):
@@ -51,7 +48,7 @@ def crc32c(data: bytes | memoryview) -> int:
         head = min(4, len(block))
         block[:head] ^= np.frombuffer(struct.pack("<I", value), np.uint8)[:head]
         rest = 0 if head == 4 else value >> 8 * head
-        value = int(np.bitwise_xor.reduce(_tables[np.arange(len(block) - 1, -1, -1), block])) ^ rest
+        value = int(np.bitwise_xor.reduce(tables[np.arange(len(block) - 1, -1, -1), block])) ^ rest
     return value ^ 0xFFFFFFFF
 
 

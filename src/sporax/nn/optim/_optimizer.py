@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt, _served
+from sporax.nn.optim._helpers import OptimizerHelpers
 from sporax.runtime import state
 
 GROUP_KEYS = ("params", "lr", "weight_decay", "grad_centralization", "order_params")
@@ -73,7 +75,7 @@ class _RateList(LearningRateSchedule):
         return wrap(values[jnp.clip(global_step.array, 0, values.shape[0] - 1)])
 
 
-class Optimizer(Cell):
+class Optimizer(OptimizerHelpers, Cell):
     """Base of all optimizers.
 
     Before `move` sees it, a gradient has L2 weight decay added (unless `decoupled_decay`), its mean subtracted where the
@@ -140,6 +142,7 @@ class Optimizer(Cell):
         self.params = self.parameters
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
+        self._describe_settings(weight_decay)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
@@ -164,21 +167,20 @@ class Optimizer(Cell):
         """
 
         def make(parameter: Parameter) -> Parameter:
-            if parameter.has_init and not callable(value):  # a lazy Parameter's state is lazy, too
-                with no_init_parameters():
-                    return Parameter(
-                        initializer(value, parameter.shape, parameter.dtype), f"{slot}{joint}{parameter.name}"
-                    )
-            filled = value(parameter) if callable(value) else jnp.full(parameter.shape, value, parameter.dtype.np_dtype)
-            return Parameter(wrap(filled), name=f"{slot}{joint}{parameter.name}")
+            name = f"{slot}{joint}{parameter.name}"
+            if callable(value):
+                return Parameter(wrap(value(parameter)), name=name)
+            # A lazy Parameter's state is lazy, too.
+            with no_init_parameters() if parameter.has_init else nullcontext():
+                return Parameter(initializer(value, parameter.shape, parameter.dtype), name)
 
         self._slots[slot] = ParameterTuple(make(parameter) for parameter in self.parameters)
         setattr(self, slot.replace(".", "_"), self._slots[slot])
 
     # ---------------------------------------------------------------------------------------------------- one step
 
-    def __call__(self, gradients: Any) -> Any:
-        """Update all Parameters.
+    def __call__(self, gradients: Any, *others: Any) -> Any:
+        """Update all Parameters. An optimizer with a `construct` of its own may take more, and runs as other Cells do.
 
         Args:
             gradients: tuple of Tensors, one per Parameter in the order of `parameters`.
@@ -187,6 +189,8 @@ class Optimizer(Cell):
             SporaxRuntimeError: another number of gradients.
             SporaxValueError: a gradient has another shape than its Parameter.
         """
+        if type(self).construct is not Optimizer.construct and not type(self).__module__.startswith("sporax."):
+            return super().__call__(gradients, *others)
         if state.current_frame() is None:
             return self.program(gradients)
         return self._run(gradients)
@@ -294,11 +298,6 @@ class Optimizer(Cell):
             if parameter is param:
                 return self.rates[setting.rate]
         raise SporaxTypeError(f"For '{type(self).__name__}', {param!r} is not one of its parameters.")
-
-    def get_weight_decay(self) -> Any:
-        """Weight decay of each Parameter at the present step."""
-        step = self.global_step.array[0]
-        return tuple(_decay_at(setting.decay, step) for setting in self.settings)
 
 
 def _then_serve(cls: type[Optimizer], make: Any) -> Any:

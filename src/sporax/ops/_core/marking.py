@@ -6,7 +6,7 @@ import threading
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -14,12 +14,9 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.layout import HasLayout
 from sporax.ir.marks import Cuts, OperatorMark, Side
 from sporax.lowering.marks import apply_mark, next_number
+from sporax.ops._core.forms import ClassForm, FunctionalForm
 from sporax.ops._core.split_lookup import looked_up_by_part
 from sporax.planner.operators.manual_split import ATTRIBUTES
-
-if TYPE_CHECKING:
-    from sporax.ops._core.operator import Operator
-    from sporax.ops._core.primitive import Primitive
 
 
 class _Said(threading.local):
@@ -64,11 +61,11 @@ def next_operator(in_strategy: Any, out_strategy: Any) -> Iterator[None]:
 
 
 def between_marks(
-    operator: Operator,
+    operator: FunctionalForm,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     constants: tuple[Any, ...] = (),
-    primitive: Primitive | None = None,
+    primitive: ClassForm | None = None,
 ) -> Any:
     """Run `operator` between marks that say what it is and what the user said of it.
 
@@ -125,11 +122,11 @@ def _is_tensor(leaf: Any) -> bool:
 
 
 def _run_composed(
-    operator: Operator,
+    operator: FunctionalForm,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     constants: tuple[Any, ...],
-    primitive: Primitive | None,
+    primitive: ClassForm | None,
 ) -> Any:
     strategy = primitive.attrs.get("in_strategy") if primitive is not None else None
     if primitive is None or strategy is None:
@@ -138,7 +135,7 @@ def _run_composed(
         return operator.run(args, kwargs, constants)
 
 
-def _of_tensors(operator: Operator, strategy: Cuts, args: Sequence[Any], kwargs: dict[str, Any]) -> Cuts:
+def _of_tensors(operator: FunctionalForm, strategy: Cuts, args: Sequence[Any], kwargs: dict[str, Any]) -> Cuts:
     """The entries of the tensors; numbers among the inputs have empty ones. What does not fit is for the planner to refuse."""
     takes = [
         _is_tensor(leaf)
@@ -151,7 +148,7 @@ def _of_tensors(operator: Operator, strategy: Cuts, args: Sequence[Any], kwargs:
     return tuple(entry for entry, is_tensor in zip(strategy, takes, strict=True) if is_tensor)
 
 
-def _named(operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by name, as far as they are given."""
     return {**dict(zip(operator.__signature__.parameters, args, strict=False)), **kwargs}
 

@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import jax
+import numpy as np
 
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
@@ -153,6 +154,8 @@ class Operator:
 
     def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
         """Put `arg` among the arrays, or return it as part of the key."""
+        if isinstance(arg, np.generic):
+            arg = arg.item()  # numpy's scalars are numbers: they bend to the tensor, as Python's do
         if isinstance(arg, Tensor):
             arrays.append(arg.array)
             return _ONE

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import jax
 
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
-
-if TYPE_CHECKING:
-    from sporax.ops._core.operator import Operator
 
 
 class Primitive:
@@ -26,7 +24,7 @@ class Primitive:
         SporaxValueError: an attribute that is none of the choices.
     """
 
-    operator: Operator
+    operator: FunctionalForm
     attribute_names: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = {}
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sporax.common.tensor import Tensor, wrap
 from sporax.lowering.part_lookup import part_lookup
+from sporax.ops._core.forms import FunctionalForm
 from sporax.planner.operators.manual_split import ATTRIBUTES, LOOKUPS, split_of
-
-if TYPE_CHECKING:
-    from sporax.ops._core.operator import Operator
 
 
 def looked_up_by_part(
-    operator: Operator, said: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    operator: FunctionalForm, said: Mapping[str, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Tensor | None:
     """What a lookup finds when its fields and its table's parts go together.
 

@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from sporax.common.dtype import DType
+from sporax.common.parameter import Parameter
+from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core.operator import PRIMITIVES, Array, export, operator
 
-_PYTHON_TYPES = {"Tensor": Tensor, "Number": (bool, int, float), "Tuple": tuple, "List": list, "String": str}
+_NUMBER = (bool, int, float)
+_PYTHON_TYPES: dict[str, Any] = {
+    "Tensor": Tensor,
+    "TensorType": Tensor,
+    "Parameter": Parameter,
+    "Ref": Parameter,
+    "Number": _NUMBER,
+    "Bool": bool,
+    "Int": int,
+    "Float": float,
+    "Tuple": tuple,
+    "List": list,
+    "Dictionary": dict,
+    "String": str,
+    "Slice": slice,
+    "None": type(None),
+    "Function": types.FunctionType,
+    "RowTensor": RowTensor,
+    "CSRTensor": (),
+    "COOTensor": (),
+    "MapTensor": (),
+    "Env": (),
+    "Problem": (),
+}
+"""What names of types mean; `()` for what does not exist here, so that nothing is of it."""
+
+_SIZED = {"Int": int, "UInt": int, "Float": float, "BFloat": float}
 
 
 class MultitypeFuncGraph:
@@ -41,7 +70,8 @@ class MultitypeFuncGraph:
         """Decorator: use the function for arguments of these types.
 
         Args:
-            type_names: ``"Tensor"``, ``"Number"``, ``"Tuple"``, ``"List"``, ``"String"``, a Python type, or a dtype.
+            type_names: ``"Tensor"``, ``"Number"``, ``"Bool"``, ``"Int"``, ``"Float"``, ``"Tuple"``, ``"List"``, ``"String"``,
+                ``"None"``, ``"Function"``, ``"RowTensor"``, …, a Python type, or a dtype.
         """
         kinds = tuple(map(_kind, type_names))
 
@@ -52,30 +82,46 @@ class MultitypeFuncGraph:
         return add
 
     def __call__(self, *args: Any) -> Any:
-        """Call the first implementation whose types fit.
+        """Call the implementation whose types fit, the most exact one if several do.
 
         Raises:
             SporaxTypeError: none does.
         """
-        for kinds, function in self._entries:
-            if len(kinds) == len(args) and all(_fits(arg, kind) for arg, kind in zip(args, kinds, strict=True)):
-                return function(*args)
+        fitting = [
+            (sum(map(_exactness, args, kinds)), -number, function)
+            for number, (kinds, function) in enumerate(self._entries)
+            if len(kinds) == len(args) and all(map(_fits, args, kinds))
+        ]
+        if fitting:
+            return max(fitting, key=lambda entry: entry[:2])[2](*args)
         given = ", ".join(type(arg).__name__ for arg in args)
         raise SporaxTypeError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({given}).")
 
 
 def _kind(name: Any) -> Any:
-    if isinstance(name, str):
-        if name not in _PYTHON_TYPES:
-            raise SporaxValueError(
-                f"For 'MultitypeFuncGraph', a type must be one of {tuple(_PYTHON_TYPES)}, but got {name!r}."
-            )
-        return _PYTHON_TYPES[name]
-    return _PYTHON_TYPES["Number"] if isinstance(name, DType) else name
+    if isinstance(name, DType):
+        return _NUMBER
+    if not isinstance(name, str):
+        return name
+    base = name.rstrip("0123456789")
+    if name not in _PYTHON_TYPES and base not in _SIZED:
+        raise SporaxValueError(
+            f"For 'MultitypeFuncGraph', a type must be one of {tuple(_PYTHON_TYPES)}, but got {name!r}."
+        )
+    return _PYTHON_TYPES[name] if name in _PYTHON_TYPES else _SIZED[base]
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and not (kind is _PYTHON_TYPES["Number"] and isinstance(value, Tensor))
+    if kind is types.FunctionType:
+        return callable(value) and not isinstance(value, Tensor)
+    if kind is int and isinstance(value, bool):
+        return False
+    return isinstance(value, kind)
+
+
+def _exactness(value: Any, kind: Any) -> int:
+    """How closely a type describes a value that fits it."""
+    return 0 if kind is object else 1 if isinstance(kind, tuple) else 3 if type(value) is kind else 2
 
 
 class HyperMap:
@@ -96,6 +142,8 @@ class HyperMap:
     def __call__(self, *args: Any) -> Any:
         """Map over sequences of one length; returns a tuple (a list for lists)."""
         function, sequences = (args[0], args[1:]) if self.ops is None else (self.ops, args)
+        if self.nested and sequences and not any(isinstance(each, tuple | list) for each in sequences):
+            return function(*sequences)
         if not sequences or not isinstance(sequences[0], tuple | list):
             raise SporaxTypeError(f"For '{type(self).__name__}', the arguments must be tuples or lists of one length.")
         return self._apply(function, sequences)
@@ -183,6 +231,16 @@ def constexpr(
     return fn
 
 
+def _primexpr(
+    fn: Callable[..., Any] | None = None,
+    get_instance: bool = True,
+    name: str | None = None,
+    reuse_result: bool = True,
+) -> Any:
+    """As `constexpr`, for functions of values that need not be constant."""
+    return constexpr(fn)
+
+
 for _class in (MultitypeFuncGraph, HyperMap, Map, Partial):
     PRIMITIVES[_class.__name__] = _class
-export(partial, constexpr)
+export(partial, constexpr, _primexpr)

@@ -1,0 +1,268 @@
+"""How long is the first minute: building a network, and its first training step?
+
+    python benchmarks/first_minute.py                    # all networks; each in fresh processes
+    python benchmarks/first_minute.py --only transformer
+
+Per network: seconds to build it, and to the end of the first step (trace, compile, run), cold and again with the programs
+that the cold run has kept; next to the network's operators under plain `jax.jit`, with loss, gradient and update written in
+JAX, cold: what the step's bookkeeping costs. Read the ratios: the seconds are those of the machine. With MindSpore 2.10 in another environment, ``--wheel PYTHON`` adds its seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+NETWORKS = ("resnet18", "resnet50", "mobilenet_v3", "transformer")
+BATCH, IMAGE, TOKENS, WIDTH, LAYERS = 8, 64, 64, 256, 12
+
+
+def images():
+    random = np.random.RandomState(0)
+    return random.randn(BATCH, 3, IMAGE, IMAGE).astype(np.float32), random.randint(0, 10, BATCH).astype(np.int32)
+
+
+# ------------------------------------------------------------------------------------- networks in MindSpore's names
+
+
+def conv(ms, inputs, outputs, size, stride=1, groups=1):
+    return ms.nn.Conv2d(
+        inputs, outputs, size, stride, pad_mode="pad", padding=size // 2, group=groups, weight_init="he_normal"
+    )
+
+
+def resnet(ms, blocks, bottleneck):
+    nn = ms.nn
+
+    class Block(nn.Cell):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            outputs = width * (4 if bottleneck else 1)
+            sizes = [(inputs, width, 1, 1), (width, width, 3, stride), (width, outputs, 1, 1)]
+            sizes = sizes if bottleneck else [(inputs, width, 3, stride), (width, width, 3, 1)]
+            layers = []
+            for number, (a, b, size, step) in enumerate(sizes):
+                layers += [conv(ms, a, b, size, step), nn.BatchNorm2d(b)]
+                layers += [nn.ReLU()] if number < len(sizes) - 1 else []
+            self.body = nn.SequentialCell(layers)
+            self.skip = None
+            if stride != 1 or inputs != outputs:
+                self.skip = nn.SequentialCell([conv(ms, inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)])
+            self.relu = nn.ReLU()
+
+        def construct(self, x):
+            skip = x if self.skip is None else self.skip(x)
+            return self.relu(self.body(x) + skip)
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            layers, inputs = [conv(ms, 3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, "same")], 64
+            for stage, count in enumerate(blocks):
+                for number in range(count):
+                    layers.append(Block(inputs, 64 << stage, 2 if stage and not number else 1))
+                    inputs = (64 << stage) * (4 if bottleneck else 1)
+            self.body = nn.SequentialCell(layers)
+            self.head = nn.Dense(inputs, 10)
+
+        def construct(self, x):
+            return self.head(self.body(x).mean((2, 3)))
+
+    return Net(), images()
+
+
+MOBILE = [(16, 16, 1, 3), (64, 24, 2, 3), (72, 24, 1, 3), (72, 40, 2, 5), (120, 40, 1, 5), (240, 80, 2, 3), (200, 80, 1, 3),
+          (480, 112, 1, 3), (672, 112, 1, 3), (672, 160, 2, 5), (960, 160, 1, 5)]  # fmt: skip
+
+
+def mobilenet_v3(ms):
+    nn = ms.nn
+
+    class Block(nn.Cell):
+        def __init__(self, inputs, width, outputs, stride, size):
+            super().__init__()
+            self.body = nn.SequentialCell(
+                [conv(ms, inputs, width, 1), nn.BatchNorm2d(width), nn.HSwish()]
+                + [conv(ms, width, width, size, stride, width), nn.BatchNorm2d(width), nn.HSwish()]
+            )
+            self.squeeze = nn.SequentialCell(
+                [nn.Dense(width, width // 4), nn.ReLU(), nn.Dense(width // 4, width), nn.HSigmoid()]
+            )
+            self.last = nn.SequentialCell([conv(ms, width, outputs, 1), nn.BatchNorm2d(outputs)])
+            self.adds = stride == 1 and inputs == outputs
+
+        def construct(self, x):
+            y = self.body(x)
+            weights = self.squeeze(y.mean((2, 3)))
+            y = self.last(y * weights.reshape(weights.shape + (1, 1)))
+            return x + y if self.adds else y
+
+    layers, inputs = [conv(ms, 3, 16, 3, 2), nn.BatchNorm2d(16), nn.HSwish()], 16
+    for width, outputs, stride, size in MOBILE:
+        layers.append(Block(inputs, width, outputs, stride, size))
+        inputs = outputs
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.SequentialCell(layers)
+            self.head = nn.Dense(inputs, 10)
+
+        def construct(self, x):
+            return self.head(self.body(x).mean((2, 3)))
+
+    return Net(), images()
+
+
+def transformer(ms):
+    nn, ops = ms.nn, ms.ops
+
+    class Layer(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm((WIDTH,)), nn.LayerNorm((WIDTH,))
+            self.qkv, self.out = nn.Dense(WIDTH, 3 * WIDTH), nn.Dense(WIDTH, WIDTH)
+            self.up, self.down = nn.Dense(WIDTH, 4 * WIDTH), nn.Dense(4 * WIDTH, WIDTH)
+            self.gelu, self.softmax = nn.GELU(), nn.Softmax()
+
+        def construct(self, x):
+            q, k, v = ops.split(self.qkv(self.norm1(x)), WIDTH, 2)
+            q, k, v = (each.reshape((BATCH, TOKENS, 8, WIDTH // 8)).transpose((0, 2, 1, 3)) for each in (q, k, v))
+            weights = self.softmax(ops.matmul(q, k.transpose((0, 1, 3, 2))) / np.sqrt(WIDTH / 8))
+            mixed = ops.matmul(weights, v).transpose((0, 2, 1, 3)).reshape((BATCH, TOKENS, WIDTH))
+            x = x + self.out(mixed)
+            return x + self.down(self.gelu(self.up(self.norm2(x))))
+
+    class Net(nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.CellList([Layer() for _ in range(LAYERS)])
+            self.head = nn.Dense(WIDTH, 10)
+
+        def construct(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(x.mean(1))
+
+    random = np.random.RandomState(0)
+    batch = random.randn(BATCH, TOKENS, WIDTH).astype(np.float32), random.randint(0, 10, BATCH).astype(np.int32)
+    return Net(), batch
+
+
+def network(ms, name):
+    if name == "resnet18":
+        return resnet(ms, (2, 2, 2, 2), False)
+    if name == "resnet50":
+        return resnet(ms, (3, 4, 6, 3), True)
+    return {"mobilenet_v3": mobilenet_v3, "transformer": transformer}[name](ms)
+
+
+def facade(name, module):
+    """Build and first step in this process."""
+    started = time.perf_counter()
+    if module == "mindspore":
+        import mindspore as ms
+    else:
+        import sporax as ms
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.nn.Dense(3, 3)
+    ready = time.perf_counter()
+    net, batch = network(ms, name)
+    built = time.perf_counter()
+    loss = ms.nn.SoftmaxCrossEntropyWithLogits(sparse=True, reduction="mean")
+    optimizer = ms.nn.Momentum(net.trainable_params(), 0.01, 0.9)
+    step = ms.nn.TrainOneStepCell(ms.nn.WithLossCell(net, loss), optimizer).set_train()
+    float(step(*(ms.Tensor(each) for each in batch)).asnumpy())
+    return {"import": ready - started, "build": built - ready, "step": time.perf_counter() - built}
+
+
+def by_hand(name):
+    """The network's operators, without the facade's step: loss, gradient and update in JAX, traced once by `jax.jit`."""
+    import jax
+    import jax.numpy as jnp
+
+    import sporax as ms
+
+    net, batch = network(ms, name)
+    net.set_train()
+    jax_net = jax_form(net)
+    parameters = [parameter.asnumpy() for parameter in net.trainable_params()]
+    x, y = batch
+
+    def loss(values, x, y):
+        logits = jax_net(values, x)
+        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), y[:, None], 1))
+
+    def step(values, moments, x, y):
+        value, grads = jax.value_and_grad(loss)(values, x, y)
+        moments = [0.9 * m + g for m, g in zip(moments, grads, strict=True)]
+        return value, [v - 0.01 * m for v, m in zip(values, moments, strict=True)], moments
+
+    started = time.perf_counter()
+    jitted = jax.jit(step, donate_argnums=(0, 1))
+    value = jitted([jnp.asarray(v) for v in parameters], [jnp.zeros_like(v) for v in parameters], x, y)[0]
+    float(value)
+    return {"import": 0.0, "build": 0.0, "step": time.perf_counter() - started}
+
+
+def jax_form(net):
+    """The network as a function of its trainable arrays; what layers note besides (running statistics) is dropped."""
+    from sporax.common.tensor import wrap
+    from sporax.runtime import state
+
+    trainable = net.trainable_params()
+
+    def run(values, x):
+        with state.Frame(dict(zip(trainable, values, strict=True)), compiled=True):
+            return net(wrap(x)).array
+
+    return run
+
+
+# ------------------------------------------------------------------------------------------------------ the comparison
+
+
+def child(kind, name, cache, python=sys.executable):
+    environ = {**os.environ, "XDG_CACHE_HOME": cache, "JAX_PLATFORMS": "cpu", "GLOG_v": "4"}
+    if kind == "mindspore":
+        environ.pop("PYTHONPATH", None)
+    out = subprocess.run(
+        [python, __file__, "--child", kind, "--only", name], env=environ, capture_output=True, text=True, check=True
+    )
+    return json.loads(out.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=NETWORKS)
+    parser.add_argument("--wheel", help="python of an environment with MindSpore 2.10")
+    parser.add_argument("--child", choices=("sporax", "mindspore", "jax"), help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.child:
+        print(json.dumps(by_hand(chosen.only) if chosen.child == "jax" else facade(chosen.only, chosen.child)))
+        return
+    print(
+        f"{'network':14}{'build':>8}{'step':>8}{'again':>8}{'JAX':>8}{'step/JAX':>10}{'wheel build':>13}{'wheel step':>12}"
+    )
+    for name in [chosen.only] if chosen.only else NETWORKS:
+        with tempfile.TemporaryDirectory() as cache:
+            cold, warm = child("sporax", name, cache), child("sporax", name, cache)
+        with tempfile.TemporaryDirectory() as cache:
+            hand = child("jax", name, cache)
+            wheel = child("mindspore", name, cache, chosen.wheel) if chosen.wheel else {}
+        print(
+            f"{name:14}{cold['build']:8.2f}{cold['step']:8.2f}{warm['step']:8.2f}{hand['step']:8.2f}"
+            f"{cold['step'] / hand['step']:10.2f}{wheel.get('build', float('nan')):13.2f}{wheel.get('step', float('nan')):12.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

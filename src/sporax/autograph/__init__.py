@@ -1,0 +1,68 @@
+"""Python's control flow on tensors in compiled steps.
+
+MindSpore compiles source, so its users write ``if loss > limit:`` and ``while`` on tensors. Here a step is traced, and a
+tensor's value is not known then. When a tensor is met by a statement that needs its value, the function it is in is
+rewritten (`_rewriter`, `_source`), and the step is traced again. A function in which that never happens stays as it is.
+
+    tensor.__bool__ ─► meet ─► rewrite that one function ─► `Retrace` ─► the program traces the step again
+                                                                        │
+        rewritten code calls `flow`, which joins both ways (`_branches`) or builds a loop (`_loops`)
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+from sporax.autograph import _source, flow
+from sporax.common import tensor
+from sporax.ir.errors import SporaxTypeError
+from sporax.runtime import state
+
+_PACKAGE = str(Path(__file__).parent.parent)
+_COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
+_ASKED = frozenset(("bool", "int", "float", "index", "str"))
+
+
+def meet(what: str) -> None:
+    """A tensor whose value is not known was asked for it: rewrite the function that asks, where that helps.
+
+    Args:
+        what: what was asked for.
+
+    Raises:
+        Retrace: the function has been rewritten.
+        SporaxTypeError: it had been, and this place of it cannot be.
+    """
+    if what not in _ASKED or not state.compiling():
+        return
+    frame = _asking()
+    if frame is None:
+        return
+    code = frame.f_code
+    if _source.is_rewritten(code):
+        if what != "str":
+            raise SporaxTypeError(
+                f"For '{what}', the value of this tensor is not known while the step is being compiled, and Python needs it "
+                f"in this expression.\n  In file {code.co_filename}, line {frame.f_lineno}; use ops.where, ops.cond or "
+                "ops.while_loop there."
+            )
+        return
+    _source.rewrite(code, flow)
+    raise state.Retrace(code.co_qualname)
+
+
+def _asking() -> FrameType | None:
+    """The user's frame, if it asked directly."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == tensor.__file__:
+        frame = frame.f_back
+    while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_filename.startswith(_PACKAGE):
+        return None
+    return frame
+
+
+tensor.when_unknown(meet)

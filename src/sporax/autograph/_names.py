@@ -1,0 +1,173 @@
+"""Which local names statements read, write and change in place, and which are still needed after them.
+
+Problem: an `if` on a tensor runs both of its branches, so the rewriter must know what a branch may change, and what of
+that somebody reads later. Method: classic backward liveness analysis over structured code (Aho et al., Compilers, 9.2.5);
+loops are passed twice, which reaches the fixed point. What is uncertain counts as needed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+SCOPES = (*FUNCTIONS, ast.ClassDef)
+
+
+@dataclass(slots=True)
+class Flow:
+    """What is needed around one `if`, `while` or `for`.
+
+    Attributes:
+        after: names that are read after the statement.
+        head: names that are read when a loop's test is evaluated, or by a later round.
+    """
+
+    after: frozenset[str] = frozenset()
+    head: frozenset[str] = frozenset()
+
+
+def inner_nodes(node: ast.AST | Iterable[ast.AST]) -> Iterable[ast.AST]:
+    """`node` (or nodes) and all below that belong to the same function."""
+    pending = [node] if isinstance(node, ast.AST) else list(node)
+    while pending:
+        current = pending.pop()
+        yield current
+        if not isinstance(current, SCOPES):
+            pending.extend(ast.iter_child_nodes(current))
+        elif not isinstance(current, ast.Lambda):
+            pending.extend(current.decorator_list)
+
+
+def reads(node: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Names that are read, by nested functions too."""
+    nodes = [node] if isinstance(node, ast.AST) else list(node)
+    found = set()
+    for each in nodes:
+        for inner in ast.walk(each):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load | ast.Del):
+                found.add(inner.id)
+            elif isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Name):
+                found.add(inner.target.id)
+    return found
+
+
+def writes(node: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Local names that are bound or unbound; not those of comprehensions, which have a scope of their own."""
+    found: set[str] = set()
+    nodes = list(inner_nodes(node))
+    own = {id(name) for each in nodes if isinstance(each, ast.comprehension) for name in ast.walk(each.target)}
+    for inner in nodes:
+        if id(inner) in own:
+            continue
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store | ast.Del):
+            found.add(inner.id)
+        elif isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(inner.name)
+        elif isinstance(inner, ast.Import | ast.ImportFrom):
+            found.update((alias.asname or alias.name).split(".")[0] for alias in inner.names)
+        elif isinstance(inner, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and inner.name:
+            found.add(inner.name)
+    return found
+
+
+def changes_in_place(node: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Names of what may be changed in place: ``x[i] = …``, ``x.append(…)``, ``x += …``."""
+    found = set()
+    for inner in inner_nodes(node):
+        target: ast.expr | None = None
+        if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store | ast.Del):
+            target = inner.value
+        elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+            target = inner.func.value if _changes(inner.func.attr) else None
+        elif isinstance(inner, ast.AugAssign):
+            target = inner.target
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if isinstance(target, ast.Name):
+            found.add(target.id)
+    return found
+
+
+_CHANGING = frozenset(
+    ("append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault")
+    + ("sort", "reverse", "add", "discard", "popitem")
+)
+
+
+def _changes(method: str) -> bool:
+    """Whether a method of this name changes a list, dict, set or Tensor in place."""
+    return method in _CHANGING or (method.endswith("_") and not method.startswith("_"))
+
+
+def attribute_writes(node: ast.AST | Iterable[ast.AST]) -> set[tuple[str, str]]:
+    """Attributes of local names that are set, as (name, attribute)."""
+    return {
+        (inner.value.id, inner.attr)
+        for inner in inner_nodes(node)
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and isinstance(inner.value, ast.Name)
+    }
+
+
+def captured(function: ast.AST) -> set[str]:
+    """Names that nested functions read: they may be called at any time."""
+    found = set()
+    for inner in ast.walk(function):
+        if inner is not function and isinstance(inner, FUNCTIONS):
+            found |= reads(inner)
+    return found
+
+
+@dataclass(slots=True)
+class Liveness:
+    """Annotates the `if`s and loops of one function.
+
+    Attributes:
+        always: names that count as needed everywhere.
+        flows: the result, by statement.
+    """
+
+    always: frozenset[str]
+    flows: dict[ast.stmt, Flow] = field(default_factory=dict)
+    _loops: list[tuple[frozenset[str], frozenset[str]]] = field(default_factory=list)  # needed after break, continue
+
+    def block(self, statements: Iterable[ast.stmt], after: frozenset[str]) -> frozenset[str]:
+        """Names needed before `statements`, when `after` are needed after them."""
+        for statement in reversed(list(statements)):
+            after = self._before(statement, after)
+        return after
+
+    def _before(self, node: ast.stmt, after: frozenset[str]) -> frozenset[str]:
+        if isinstance(node, ast.If):
+            self.flows[node] = Flow(after=after | self.always)
+            return self.block(node.body, after) | self.block(node.orelse, after) | reads(node.test)
+        if isinstance(node, ast.While | ast.For | ast.AsyncFor):
+            return self._before_loop(node, after)
+        if isinstance(node, ast.Return | ast.Raise):
+            return frozenset(reads(node))
+        if isinstance(node, ast.Break | ast.Continue):
+            return self._loops[-1][isinstance(node, ast.Continue)] if self._loops else after
+        if isinstance(node, ast.With | ast.AsyncWith):
+            return self.block(node.body, after) | reads([item.context_expr for item in node.items])
+        if isinstance(node, ast.Try | ast.Match) or type(node).__name__ == "TryStar":
+            needed = after | reads(node)
+            for inner in ast.iter_child_nodes(node):
+                for name in ("body",):
+                    if isinstance(inner, ast.ExceptHandler | ast.match_case):
+                        self.block(getattr(inner, name), needed)
+            for name in ("body", "orelse", "finalbody"):
+                self.block(getattr(node, name, []), needed)
+            return needed
+        return (after - writes(node)) | reads(node)
+
+    def _before_loop(self, node: ast.While | ast.For | ast.AsyncFor, after: frozenset[str]) -> frozenset[str]:
+        own = frozenset(reads(node.test)) if isinstance(node, ast.While) else frozenset()
+        bound = frozenset() if isinstance(node, ast.While) else frozenset(writes(node.target))
+        head = self.block(node.orelse, after) | own
+        for _ in range(2):
+            self._loops.append((after, head))
+            head = head | (self.block(node.body, head) - bound)
+            self._loops.pop()
+        self.flows[node] = Flow(after | self.always, head | self.always)
+        return head | (frozenset() if isinstance(node, ast.While) else frozenset(reads(node.iter)))

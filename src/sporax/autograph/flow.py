@@ -1,0 +1,481 @@
+"""What rewritten code calls in place of statements and operators of Python.
+
+Every function does what Python does when the value it looks at is known; what costs more happens only for tensors of a step
+that is being compiled.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sporax.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
+from sporax.autograph._loops import loop
+from sporax.autograph._values import Attributes, Scope, take_over
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxTypeError
+from sporax.runtime import checks, state
+
+Names = tuple[str, ...]
+Body = Callable[..., Any]
+
+BREAK = Outcome(BREAK_OUT)
+CONTINUE = None
+_LONG = 32  # rounds above which a counted loop is not written out because of a `break`
+
+
+def Returned(value: Any) -> Outcome:  # noqa: N802 - stands for a result, in rewritten code
+    """A round that returns from the function."""
+    return Outcome(RETURN, value)
+
+
+def unknown(value: Any) -> bool:
+    """Whether this is a tensor whose value is not known yet."""
+    if not isinstance(value, Tensor) or not state.compiling():
+        return False
+    array = value.array
+    if not isinstance(array, jax.core.Tracer):
+        return False
+    try:
+        np.asarray(array)
+    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        return True
+    return False
+
+
+def _where(what: str, function: Any, line: int) -> str:
+    return f"{what}, line {line} of {function.__code__.co_filename}"
+
+
+# --------------------------------------------------------------------------------------------------------- statements
+
+
+def if_(
+    test: Any,
+    body: Body,
+    orelse: Body,
+    names: Names,
+    needed: Names,
+    mutable: Names,
+    attributes: Attributes,
+    line: int,
+) -> None:
+    """``if test: body`` and ``else: orelse``, neither of which leaves the block."""
+    if not unknown(test):
+        (body if test else orelse)()
+        return
+    scope = Scope((body, orelse), names, needed, mutable, attributes)
+    branch(test, body, orelse, scope, _where("if", body, line))
+
+
+def if_return(
+    test: Any,
+    body: Body,
+    orelse: Body,
+    names: Names,
+    needed: Names,
+    mutable: Names,
+    attributes: Attributes,
+    line: int,
+) -> Any:
+    """An `if` either way of which runs to the end of the function; gives what is returned."""
+    if not unknown(test):
+        return (body if test else orelse)()
+    scope = Scope((body, orelse), names, needed, mutable, attributes)
+    return branch(test, body, orelse, scope, _where("if", body, line))
+
+
+def if_jump(
+    test: Any,
+    body: Body,
+    orelse: Body,
+    names: Names,
+    needed: Names,
+    mutable: Names,
+    attributes: Attributes,
+    line: int,
+) -> Any:
+    """An `if` either way of which runs to the end of a loop's round; gives how the round ends."""
+    if not unknown(test):
+        return (body if test else orelse)()
+    scope = Scope((body, orelse), names, needed, mutable, attributes)
+    return branch(test, body, orelse, scope, _where("if", body, line), in_round=True)
+
+
+def while_(
+    test: Body, body: Body, names: Names, needed: Names, mutable: Names, attributes: Attributes, line: int
+) -> Outcome | None:
+    """``while test(): body()``; gives how it ended."""
+    compiling = state.compiling()
+    while True:
+        goes_on = test()
+        scope = Scope((test, body), names, needed, mutable, attributes) if compiling else None
+        if scope is not None and unknown(goes_on):
+            return _traced_while(test, body, scope, line)
+        if not goes_on:
+            return None
+        begin = None if scope is None else scope.values()
+        copies = None if scope is None or begin is None else scope.copies(begin)
+        with state.Frame() as frame:
+            outcome = body()
+        if scope is not None and outcome is not None and not isinstance(outcome.code, int):
+            assert begin is not None
+            assert copies is not None
+            for key in scope.mutable & begin.keys():
+                take_over(begin[key], copies[key])
+            scope.put(begin)
+            return _traced_while(test, body, scope, line)
+        state.commit(frame.updates())
+        if outcome is not None:
+            return outcome
+
+
+def _traced_while(test: Body, body: Body, scope: Scope, line: int) -> Outcome | None:
+    return loop(lambda _: test(), lambda _: body(), scope, _where("while", body, line))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRange:
+    """A `range` whose bounds are tensors."""
+
+    start: Any
+    stop: Any
+    step: int
+
+
+def range_(range_of: Any, *args: Any) -> Any:
+    """``range(*args)``, of tensors too."""
+    if range_of is not builtins.range or not any(map(unknown, args)):
+        return range_of(*args)
+    start, stop, step = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    if unknown(step):
+        raise SporaxTypeError("For 'range', the step must be known while the step is being compiled, but got a Tensor.")
+    return TensorRange(start, stop, int(step))
+
+
+def for_(
+    items: Any, body: Body, names: Names, needed: Names, mutable: Names, attributes: Attributes, line: int
+) -> Outcome | None:
+    """``for item in items: body(item)``; gives how it ended."""
+    known = (names, needed, mutable, attributes, line)
+    if isinstance(items, TensorRange):
+        return _counted(items, body, known)
+    compiling = state.compiling()
+    if compiling and isinstance(items, range) and len(items) > _LONG and _jumps_unknown(items, body, known):
+        return _counted(TensorRange(items.start, items.stop, items.step), body, known)
+    remaining = iter(items)
+    for item in remaining:
+        outcome = body(item)
+        if outcome is None:
+            continue
+        if isinstance(outcome.code, int):
+            return outcome  # type: ignore[no-any-return]
+        return _rest(outcome, list(remaining), body, known)
+    return None
+
+
+def _jumps_unknown(items: range, body: Body, known: Any) -> bool:
+    """Whether it depends on values how the first round ends."""
+    scope = Scope((body,), *known[:4])
+    begin = scope.values()
+    try:
+        record = trace(lambda: body(items[0]), scope, lambda: begin, in_round=True)
+    finally:
+        scope.put(begin)
+    return record.code_array is not None
+
+
+def _rest(outcome: Outcome, items: list[Any], body: Body, known: Any) -> Outcome:
+    """How a loop ends of which one round may have been the last."""
+    if not items:
+        return outcome
+    scope = Scope((body,), *known[:4])
+    result: Outcome | None = branch(
+        wrap(outcome.code == GO_ON),
+        lambda: for_(items, body, *known),
+        lambda: outcome,
+        scope,
+        _where("for", body, known[4]),
+        in_round=True,
+    )
+    return Outcome(GO_ON) if result is None else result
+
+
+def _counted(items: TensorRange, body: Body, known: Any) -> Outcome | None:
+    scope = Scope((body,), *known[:4])
+    first, stop = _integer(items.start), _integer(items.stop)
+    return loop(
+        lambda index: wrap(index.array < stop if items.step > 0 else index.array > stop),
+        body,
+        scope,
+        _where("for", body, known[4]),
+        index=jnp.asarray(first),
+        step=items.step,
+    )
+
+
+def _integer(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return jnp.asarray(value, jnp.int64)
+    if value.array.dtype.kind not in "iu" or value.size != 1:
+        raise SporaxTypeError(f"For 'range', the bounds must be integers, but got {value.dtype}{list(value.shape)}.")
+    return value.array.reshape(()).astype(jnp.int64)
+
+
+def after(
+    outcome: Outcome | None,
+    following: Body,
+    names: Names,
+    needed: Names,
+    mutable: Names,
+    attributes: Attributes,
+    line: int,
+) -> Any:
+    """What follows a loop that may have returned from the function; gives what is returned."""
+    if outcome is None or isinstance(outcome.code, int):
+        return following() if outcome is None or outcome.code != RETURN else outcome.value
+    scope = Scope((following,), names, needed, mutable, attributes)
+    value, where = outcome.value, _where("return", following, line)
+    return branch(wrap(outcome.code == RETURN), lambda: value, following, scope, where)
+
+
+def round_after(
+    outcome: Outcome | None,
+    following: Body,
+    names: Names,
+    needed: Names,
+    mutable: Names,
+    attributes: Attributes,
+    line: int,
+) -> Any:
+    """As `after`, within a round of a loop around; gives how that round ends."""
+    if outcome is None or isinstance(outcome.code, int):
+        return following() if outcome is None or outcome.code != RETURN else outcome
+    scope = Scope((following,), names, needed, mutable, attributes)
+    returned = Outcome(RETURN, outcome.value)
+    flag = wrap(outcome.code == RETURN)
+    return branch(flag, lambda: returned, following, scope, _where("return", following, line), in_round=True)
+
+
+def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
+    """``assert test(), message()``."""
+    value = test()
+    if not unknown(value):
+        if not value:
+            raise AssertionError(*([] if message is None else [message()]))
+        return
+    error = AssertionError(*([] if message is None else [str(message())]))
+    checks.fail_when(jnp.logical_not(as_flag(value, "assert")), error)
+
+
+def raised(error: Any) -> Any:
+    """An error that the user raises: if that depends on a tensor, it is raised when the program has run."""
+    error = error() if isinstance(error, type) else error
+    if isinstance(error, BaseException) and state.compiling():
+        setattr(error, RAISED, True)
+    return error
+
+
+# --------------------------------------------------------------------------------------------------------- expressions
+
+
+def _pure(function: Callable[[], Any]) -> Scope:
+    return Scope((function,), (), (), (), ())
+
+
+def and_(*operands: Callable[[], Any]) -> Any:
+    """``a and b …``; a bool Tensor as soon as an operand is a tensor whose value is not known."""
+    return _logical(operands, stops_at=False)
+
+
+def or_(*operands: Callable[[], Any]) -> Any:
+    """``a or b …``; see `and_`."""
+    return _logical(operands, stops_at=True)
+
+
+def _logical(operands: tuple[Callable[[], Any], ...], stops_at: bool) -> Any:
+    first, *others = operands
+    value = first()
+    if not others:
+        return value
+    if not unknown(value):
+        return value if bool(value) is stops_at else _logical(tuple(others), stops_at)
+    name = "or" if stops_at else "and"
+
+    def rest() -> Any:
+        return _logical(tuple(others), stops_at)
+
+    def rest_as_flag() -> Tensor:
+        other = rest()
+        return wrap(as_flag(other if isinstance(other, Tensor) else bool(other), name))
+
+    def join(first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+        ways = (first, second) if stops_at else (second, first)
+        return branch(value, *ways, _pure(rest), name)
+
+    try:
+        return join(lambda: value, rest)
+    except SporaxTypeError:  # of two types, or no tensor: as a condition it is good
+        constant = wrap(jnp.asarray(stops_at))
+        return join(lambda: constant, rest_as_flag)
+
+
+def chained(left: Any, *steps: tuple[str, Callable[[], Any]]) -> Any:
+    """``left < a < b …``."""
+    result: Any = True
+    for name, operand in steps:
+        right = operand()
+        one = getattr(operator, name)(left, right)
+        result = one if result is True else and_(lambda result=result: result, lambda one=one: one)  # type: ignore[misc]
+        if not unknown(result) and not result:
+            return result
+        left = right
+    return result
+
+
+def not_(value: Any) -> Any:
+    """``not value``."""
+    return wrap(jnp.logical_not(as_flag(value, "not"))) if unknown(value) else not value
+
+
+def choose(test: Any, first: Callable[[], Any], second: Callable[[], Any], line: int) -> Any:
+    """``first() if test else second()``."""
+    if not unknown(test):
+        return first() if test else second()
+    return branch(test, first, second, _pure(first), _where("if", first, line))
+
+
+def in_(value: Any, container: Any) -> Any:
+    """``value in container``."""
+    if not unknown(value) and not (isinstance(container, list | tuple) and any(map(unknown, container))):
+        return value in container
+    equal = [as_flag(value == item, "in") for item in container if isinstance(item, Tensor | bool | int | float)]
+    return wrap(jnp.any(jnp.stack(equal))) if equal else False
+
+
+def not_in(value: Any, container: Any) -> Any:
+    """``value not in container``."""
+    return not_(in_(value, container))
+
+
+def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """``int(x)``, ``float(x)``, ``bool(x)``: of a tensor whose value is not known, a tensor of that kind."""
+    dtypes = {builtins.int: jnp.int64, builtins.float: jnp.float32, builtins.bool: jnp.bool_}
+    if kind in dtypes and len(args) == 1 and unknown(args[0]):
+        return wrap(jnp.reshape(args[0].array, ()).astype(dtypes[kind]))
+    return kind(*args, **kwargs)
+
+
+def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """``max`` and ``min``, of tensors too."""
+    items = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
+    if kwargs or function not in (max, min) or len(items) < 2 or not any(map(unknown, items)):
+        return function(*args, **kwargs)
+    result = items[0]
+    for item in items[1:]:
+        pair = (item, result) if function is max else (result, item)
+        result = choose(pair[0] > pair[1], lambda item=item: item, lambda result=result: result, 0)  # type: ignore[misc]
+    return result
+
+
+# --------------------------------------------------------------------------------------------------------- text
+
+
+class Text:
+    """A string with tensors in it whose values are not known yet."""
+
+    def __init__(self, parts: tuple[Any, ...]) -> None:
+        self.parts = parts
+
+
+def text(*parts: Any) -> Any:
+    """An f-string: strings, and tuples of a value, its conversion and its format."""
+    if any(isinstance(part, tuple) and (unknown(part[0]) or isinstance(part[0], Text)) for part in parts):
+        return Text(parts)
+    return "".join(part if isinstance(part, str) else _formatted(*part) for part in parts)
+
+
+def _formatted(value: Any, conversion: int, spec: Any) -> str:
+    value = {115: str, 114: repr, 97: ascii}.get(conversion, lambda given: given)(value)
+    return format(value, spec)
+
+
+def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """``print``: of tensors whose values are not known, when the program runs."""
+    if function is not builtins.print or not any(_prints_later(arg) for arg in args):
+        return function(*args, **kwargs)
+    arrays: list[Any] = []
+
+    def collect(value: Any) -> Any:
+        if isinstance(value, Text):
+            return Text(tuple(part if isinstance(part, str) else (collect(part[0]), *part[1:]) for part in value.parts))
+        if unknown(value):
+            arrays.append(value.array)
+            return _Place(len(arrays) - 1)
+        if isinstance(value, list | tuple):
+            return type(value)(map(collect, value))
+        return str(value) if isinstance(value, Tensor) else value
+
+    described = [collect(arg) for arg in args]
+
+    def show(*values: Any) -> None:
+        function(*(_filled(each, values) for each in described), **kwargs)
+
+    jax.debug.callback(show, *arrays, ordered=False)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    number: int
+
+
+def _prints_later(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_prints_later, value))
+    return isinstance(value, Text) or unknown(value)
+
+
+def _filled(value: Any, values: tuple[Any, ...]) -> Any:
+    if isinstance(value, _Place):
+        return Tensor(np.asarray(values[value.number]))
+    if isinstance(value, Text):
+        parts = (
+            part if isinstance(part, str) else _formatted(_filled(part[0], values), *part[1:]) for part in value.parts
+        )
+        return "".join(parts)
+    return type(value)(_filled(each, values) for each in value) if isinstance(value, list | tuple) else value
+
+
+__all__: Iterable[str] = [
+    "BREAK",
+    "CONTINUE",
+    "Returned",
+    "after",
+    "and_",
+    "assert_",
+    "choose",
+    "for_",
+    "if_",
+    "if_jump",
+    "if_return",
+    "in_",
+    "largest",
+    "not_",
+    "not_in",
+    "number",
+    "or_",
+    "print_",
+    "raised",
+    "range_",
+    "round_after",
+    "text",
+    "while_",
+]

@@ -1,0 +1,159 @@
+"""What members, launchers and the scheduler say to each other: typed records, one JSON object per line.
+
+Problem: whoever reaches the scheduler's port may send anything. Method: every line is decoded into one of the records below,
+whose fields have types and limits, before anything acts on it; a line that does not fit is a `MessageError` and never another
+exception.
+The order on a connection is fixed: the scheduler sends a `Challenge`, the other side answers with a `Hello` that proves that it
+knows the job's token (`sporax.cluster.token`), and only then says who it is (`Register` or `Watch`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from sporax.cluster.environment import Role
+
+MAX_BYTES = 65536
+"""Of one message. The longest useful one lists the ranks that wait; of 4,096 ranks that is some 24 kB."""
+
+MAX_BYTES_OF_STRANGERS = 1024
+"""Of everything that a peer may send before it has proved that it belongs to the job."""
+
+_MAX_RANKS = 1 << 20
+_Name = Annotated[str, Meta(max_length=255)]
+_Text = Annotated[str, Meta(max_length=16384)]
+_Rank = Annotated[int, Meta(ge=0, lt=_MAX_RANKS)]
+_Count = Annotated[int, Meta(ge=1, le=_MAX_RANKS)]
+_Port = Annotated[int, Meta(ge=0, le=65535)]
+_Digest = Annotated[str, Meta(max_length=64, pattern="^[0-9a-f]*$")]
+
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="say"):
+    """A message; `say` tells which."""
+
+
+class Hello(_Record, tag="hello", frozen=True):
+    """The first message of every peer: its answer to the challenge; empty where it has no token."""
+
+    proof: _Digest
+
+
+class Register(_Record, tag="register", frozen=True):
+    """A worker or server takes part; fields as in `rendezvous.Member`."""
+
+    role: Role
+    node_id: _Name
+    rank: _Rank | None
+    size: _Count
+    host: _Name
+    port: _Port
+
+
+class Watch(_Record, tag="watch", frozen=True):
+    """The launcher on host `node` wants to hear how the job fares."""
+
+    node: _Name
+
+
+class Wait(_Record, tag="wait", frozen=True):
+    """A worker waits for others, or goes on."""
+
+    waits: bool
+
+
+class Leave(_Record, tag="leave", frozen=True):
+    """The sender is done; `failure` says what went wrong, if anything did."""
+
+    failure: _Text | None
+
+
+class Challenge(_Record, tag="challenge", frozen=True):
+    """The scheduler's first word: random, different for every connection."""
+
+    nonce: _Digest
+
+
+class Welcomed(_Record, tag="welcome", frozen=True):
+    """A member's place in the job."""
+
+    rank: _Rank
+    local_rank: _Rank
+    local_size: _Count
+    coordinator: _Name
+
+
+class Refused(_Record, tag="refused", frozen=True):
+    """The connection ends here, and why."""
+
+    reason: _Text
+
+
+class Awaited(_Record, tag="awaited", frozen=True):
+    """These ranks wait while only ranks of the receiver's machine do not."""
+
+    ranks: Annotated[tuple[_Rank, ...], Meta(max_length=_MAX_RANKS)]
+
+
+class Ended(_Record, tag="ended", frozen=True):
+    """The job is over."""
+
+    well: bool
+    reason: _Text
+
+
+ToScheduler = Hello | Register | Watch | Wait | Leave
+FromScheduler = Challenge | Welcomed | Refused | Awaited | Ended
+
+_encoder = msgspec.json.Encoder()
+_to_scheduler: msgspec.json.Decoder[ToScheduler] = msgspec.json.Decoder(ToScheduler)
+_from_scheduler: msgspec.json.Decoder[FromScheduler] = msgspec.json.Decoder(FromScheduler)
+
+
+_Message = TypeVar("_Message")
+
+
+class MessageError(ValueError):
+    """A line is not one of the messages."""
+
+
+def encode(message: ToScheduler | FromScheduler) -> bytes:
+    """One message with the end of its line."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_at_scheduler(line: bytes) -> ToScheduler:
+    """Read what a peer says to the scheduler.
+
+    Raises:
+        MessageError: it is not a message.
+    """
+    return _decode(_to_scheduler, line)
+
+
+def decode_from_scheduler(line: bytes) -> FromScheduler:
+    """Read what the scheduler says.
+
+    Raises:
+        MessageError: it is not a message.
+    """
+    return _decode(_from_scheduler, line)
+
+
+def shortened(text: str) -> str:
+    """`text` as far as a message may be long: a failure can quote whatever an exception says."""
+    limit = 4096  # characters; at most four bytes each
+    return text if len(text) <= limit else f"{text[:limit]} ..."
+
+
+def _decode(decoder: msgspec.json.Decoder[_Message], line: bytes) -> _Message:
+    if len(line) > MAX_BYTES:
+        raise MessageError("it is too long")
+    try:
+        return decoder.decode(line)
+    except RecursionError:
+        raise MessageError("it is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise MessageError(str(error)) from None

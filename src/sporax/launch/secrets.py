@@ -1,0 +1,52 @@
+"""What the processes of a launched job share and nobody else sees: a private directory, and the token in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sporax.cluster import private
+from sporax.cluster.private import DIRECTORY_VARIABLE
+from sporax.cluster.token import TOKEN_FILE_VARIABLE, new_token, read_token, token_from_environ, write_token
+from sporax.launch.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobSecrets:
+    """Of one job, on this node.
+
+    Attributes:
+        directory: mode 700, with a random name; removed when the job is over.
+        token: what every process proves that it knows; "" in a job of several nodes whose user has given none.
+    """
+
+    directory: Path
+    token: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What leads ranks to it."""
+        variables = {DIRECTORY_VARIABLE: str(self.directory)}
+        if self.token:
+            variables[TOKEN_FILE_VARIABLE] = str(self.directory / "token")
+        return variables
+
+
+def make_secrets(job: Job, environ: Mapping[str, str]) -> JobSecrets:
+    """Draw the token of a job, or take the one that the user gives, and put it where its ranks find it.
+
+    Raises:
+        SporaxValueError: the user's token file cannot be used.
+        SporaxRuntimeError: there is no place for a private directory.
+    """
+    if job.token_file is not None:
+        token = read_token(job.token_file, "--token-file")
+    else:
+        token = token_from_environ(environ)
+    if not token and job.is_one_node:
+        token = new_token()
+    directory = private.make_job_directory()
+    if token:
+        write_token(str(directory / "token"), token)
+    return JobSecrets(directory, token)

@@ -1,0 +1,40 @@
+"""Errors that depend on values: raised after a compiled step has run.
+
+A program cannot raise. It hands the condition to the host (`fail_when`), which notes the error; whoever ran the program
+waits for it and raises (`raise_noted`). Programs without such conditions do not wait.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from sporax.runtime import state
+
+_noted: list[BaseException] = []
+
+
+def fail_when(flag: Any, error: BaseException) -> None:
+    """Make the program that is being traced raise `error` when `flag`, a bool array, is true."""
+
+    def note(happened: Any) -> None:
+        if bool(happened):
+            _noted.append(error)
+
+    state.note_check()
+    jax.debug.callback(note, flag)
+
+
+def raise_noted(outputs: Any) -> None:
+    """Wait for a program that has conditions, and raise the first error of this run.
+
+    Args:
+        outputs: arrays that the program gave.
+    """
+    jax.block_until_ready(outputs)
+    jax.effects_barrier()
+    if _noted:
+        error = _noted[0]
+        _noted.clear()
+        raise error.with_traceback(None)

@@ -1,0 +1,52 @@
+"""Compiled programs that outlive the process: JAX's persistent compilation cache, on unless somebody says no.
+
+A second run of a script finds its programs and starts at once. Programs are kept per user and per kind of processor: code
+compiled for one processor may not run on another. Nothing is kept in dry runs and of programs that compile in a moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+import jax
+
+from sporax.cluster.environment import NO_CACHE
+
+_LEAST_SECONDS = 0.3  # reading a file takes about a tenth of that
+_done = False
+
+
+def turn_on() -> None:
+    """Use the cache from now on, unless the environment or the user's own settings of JAX say otherwise."""
+    global _done
+    if _done:
+        return
+    _done = True
+    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX makes its settings' attributes itself
+    if os.environ.get(NO_CACHE, "") not in ("", "0") or chosen is not None:
+        return
+    directory = _directory()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a home that cannot be written to: everything works without
+        return
+    jax.config.update("jax_compilation_cache_dir", str(directory))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+
+
+def _directory() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "sporax" / f"programs-{_processor()}"
+
+
+def _processor() -> str:
+    """A short name for what this processor can do."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = [platform.processor()]
+    able = next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())
+    return hashlib.sha256(able.encode()).hexdigest()[:12]

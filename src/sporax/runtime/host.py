@@ -1,0 +1,27 @@
+"""Arrays that go from the host to a device, or are copied, without compiling a program for their shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def to_device(array: np.ndarray[Any, Any]) -> jax.Array:
+    """The `jax.Array` with the values of a numpy array that nobody else will write to."""
+    with jax.ensure_compile_time_eval():
+        placed: jax.Array = jax.device_put(array)
+    return placed
+
+
+def copied(array: Any) -> Any:
+    """A copy with a buffer of its own: in a compiled step an operator of the program, outside a plain copy of memory."""
+    if isinstance(array, jax.core.Tracer) or not isinstance(array, jax.Array):
+        return jnp.array(array, copy=True)
+    devices = array.devices()
+    if len(devices) > 1 or next(iter(devices)).platform != "cpu" or jnp.issubdtype(array.dtype, jax.dtypes.extended):
+        return jnp.array(array, copy=True)
+    values = np.array(array)
+    return jax.device_put(values, array.sharding) if array.committed else to_device(values)

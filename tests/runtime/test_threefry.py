@@ -1,0 +1,41 @@
+"""Random numbers on the host are those of `jax.random`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sporax.runtime import threefry
+from sporax.runtime.random import key_of
+
+TICKETS = [(11, 0), (2**40 + 5, 7)]
+
+
+@pytest.mark.parametrize("ticket", TICKETS)
+def test_keys(ticket):
+    key, own = key_of(ticket), threefry.key_of(*ticket)
+    assert tuple(jax.random.key_data(key).tolist()) == own
+    assert [tuple(row) for row in jax.random.key_data(jax.random.split(key)).tolist()] == list(threefry.split(own))
+
+
+@pytest.mark.parametrize("ticket", TICKETS)
+def test_distributions(ticket):
+    key, own, shape = key_of(ticket), threefry.key_of(*ticket), (3, 77, 100)
+    np.testing.assert_allclose(
+        threefry.uniform(own, shape, -0.3, 0.3), jax.random.uniform(key, shape, jnp.float32, -0.3, 0.3), atol=6e-8
+    )
+    np.testing.assert_allclose(
+        threefry.normal(own, shape), jax.random.normal(key, shape, jnp.float32), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        threefry.truncated_normal(own, shape, -2.0, 2.0),
+        jax.random.truncated_normal(key, -2.0, 2.0, shape, jnp.float32),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_large_arrays_are_the_same_in_pieces_and_threads():
+    whole = threefry.normal((1, 2), (20 * 16384 + 5,))
+    np.testing.assert_array_equal(whole[:1000], threefry.normal((1, 2), (1000,)))
+    assert whole.std() == pytest.approx(1, rel=0.01)
