@@ -54,6 +54,7 @@ from sporax.ops.control.composition import HyperMap as HyperMap
 from sporax.ops.control.composition import Map as Map
 from sporax.ops.control.composition import MultitypeFuncGraph as MultitypeFuncGraph
 from sporax.ops.control.composition import Partial as Partial
+from sporax.ops.control.composition import _primexpr as _primexpr
 from sporax.ops.control.composition import constexpr as constexpr
 from sporax.ops.control.composition import partial as partial
 from sporax.ops.control.debug import Print as Print
