@@ -34,6 +34,11 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
             f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
             f"{config.device_num} and {config.pipeline_stages}."
         )
+    if config.pipeline_stages > 1 and not config.in_global_view:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
+            f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
+        )
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
         raise SporaxRuntimeError(
