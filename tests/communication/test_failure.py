@@ -35,6 +35,9 @@ def test_the_job_ends_soon_and_names_the_rank(run_ranks, how, expected, variable
     ended = time.time()
     output = job.stdout + job.stderr
     assert job.returncode != 0
+    headline = next(line for line in job.stderr.splitlines()[1:] if line.startswith("sporax run: "))
+    assert headline.startswith("sporax run: rank 1 ")
+    assert "Traceback" not in output or how == "raises"
     assert expected in output
     assert "rank 1" in output
     begun = next(float(line.split()[-1]) for line in output.splitlines() if "the end begins at" in line)

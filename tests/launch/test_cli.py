@@ -44,6 +44,8 @@ PLAN_FLAGS = {
     "mode": None,
     "memory": None,
     "steps": None,
+    "stages": None,
+    "schedule": None,
     "target": None,
     "target_arguments": None,
 }

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sporax.launch.logs import write_problem
+
 JOIN = """
 import os, sys, time
 from sporax.cluster.environment import RankEnvironment
@@ -295,3 +297,36 @@ def test_a_job_goes_on_when_nobody_reads_its_output(write, start, tmp_path):
     launcher.stdout.close()
     assert launcher.wait(timeout=60) == 0
     assert (tmp_path / "done").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
+def test_a_full_disk_is_named(run, write, tmp_path):
+    (tmp_path / "scheduler.log").symlink_to("/dev/full")
+    job = run("run", "--worker_num", "1", write("train.py", "print('all is well')\n"))
+    assert job.returncode == 0, job.stderr
+    assert "all is well" in job.stdout
+    assert job.stderr.count("'scheduler.log' cannot be written: No space left on device") == 1
+    assert write_problem("/dev/full") == "No space left on device"
+
+
+def test_a_log_that_cannot_be_opened_is_named(run, write, tmp_path):
+    (tmp_path / "scheduler.log").mkdir()
+    job = run("run", "--worker_num", "1", write("train.py", "pass\n"))
+    assert job.returncode == 2
+    assert "scheduler.log' got: Is a directory" in job.stderr
+    assert "Traceback" not in job.stderr
+
+
+def test_ranks_find_a_token_that_nobody_else_can_read_and_nothing_stays(run, write, tmp_path):
+    text = (
+        "import os, stat\n"
+        "path = os.environ['SPORAX_TOKEN_FILE']\n"
+        "print(oct(stat.S_IMODE(os.stat(path).st_mode)), oct(stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)))\n"
+        "print(len(open(path).read()), 'characters')\n"
+    )
+    (tmp_path / "temporary").mkdir()
+    job = run("run", "--worker_num", "1", write("train.py", text), TMPDIR=str(tmp_path / "temporary"))
+    assert job.returncode == 0, job.stderr
+    assert "0o600 0o700" in job.stdout
+    assert "64 characters" in job.stdout
+    assert not any((tmp_path / "temporary").iterdir())

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sporax.launch.supervision import (
+    ELSEWHERE,
     GRACE_SECONDS,
     LAST_WORDS_SECONDS,
     BlameRank,
@@ -117,7 +118,7 @@ def test_a_failure_elsewhere_ends_the_job(job: Supervision):
 
 def test_a_failure_here_that_the_scheduler_sees_first_is_still_named_by_how_it_ended(job: Supervision):
     join_all(job)
-    job.handle(ClusterEnded("rank 1 is gone"))
+    job.handle(ClusterEnded("rank 1 is gone", cause=1))
     assert job.handle(RanksEnded({1: -signal.SIGKILL}))[0] == BlameRank(1, -signal.SIGKILL)
 
 
@@ -173,3 +174,22 @@ def test_exit_codes_and_names():
     assert [exit_code_of(status) for status in (0, 3, -9)] == [0, 3, 137]
     assert signal_name(9) == "SIGKILL (signal 9)"
     assert signal_name(63) == "signal 63"
+
+
+@pytest.mark.parametrize("cause", [2, ELSEWHERE])
+def test_the_rank_that_notices_is_not_the_headline(job: Supervision, cause: int):
+    """It has told the scheduler of the rank that is stopped, or has left, and ends because of that."""
+    join_all(job)
+    job.handle(ClusterEnded("rank 2 is stopped: rank 0 ended because it waits", cause))
+    instructions = job.handle(RanksEnded({0: 1}))
+    assert instructions[0] == Tell("rank 2 is stopped: rank 0 ended because it waits")
+    assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
+    assert job.is_innocent(0)
+    assert not job.is_innocent(cause)
+
+
+def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 ended with an exception", 1))
+    instructions = job.handle(RanksEnded({0: 1, 1: 1}))
+    assert [each for each in instructions if isinstance(each, BlameRank)] == [BlameRank(1, 1)]

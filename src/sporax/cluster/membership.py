@@ -46,11 +46,13 @@ class Membership:
     _process: int = field(default_factory=os.getpid)
     awaited_by: tuple[int, ...] = ()
 
-    def leave(self, failure: str | None = None) -> None:
+    def leave(self, failure: str | None = None, accused: int | None = None, problem: str = "") -> None:
         """Tell the scheduler that this process is done; safe to call twice. Happens by itself when Python ends.
 
         Args:
             failure: what went wrong, in words that follow the name of this member; None: an exception, if there was one.
+            accused: rank that is the cause, where it is another one.
+            problem: what that rank did, after its name.
         """
         stream, self._stream = self._stream, None
         if stream is None or self._process != os.getpid():  # a forked child is not the member
@@ -58,7 +60,8 @@ class Membership:
         if failure is None and getattr(sys, "last_type", None):
             failure = "ended with an exception"
         with suppress(OSError):  # the scheduler may be gone, then nobody is left to tell
-            _send(stream, messages.Leave(None if failure is None else messages.shortened(failure)))
+            text = None if failure is None else messages.shortened(failure)
+            _send(stream, messages.Leave(text, accused, problem))
             stream.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens; what was sent still arrives
         stream.close()
         if self._held_port is not None:
@@ -152,10 +155,12 @@ def leave_as_launcher(stream: socket.socket, failure: str | None) -> None:
     stream.close()
 
 
-def hear_as_launcher(stream: socket.socket) -> str | None:
-    """Read the scheduler's word on the job; the reason it failed, or None when it ended well."""
+def hear_as_launcher(stream: socket.socket) -> tuple[str | None, str]:
+    """Read the scheduler's word on the job: the reason it failed, None when it ended well; and which member is the cause."""
     message = _receive(stream)
-    return None if isinstance(message, messages.Ended) and message.well else _reason(message)
+    if isinstance(message, messages.Ended):
+        return (None if message.well else message.reason), message.node_id
+    return _reason(message), ""
 
 
 def _connect(environment: RankEnvironment, deadline: float) -> socket.socket:

@@ -65,9 +65,14 @@ class Wait(_Record, tag="wait", frozen=True):
 
 
 class Leave(_Record, tag="leave", frozen=True):
-    """The sender is done; `failure` says what went wrong, if anything did."""
+    """The sender is done; `failure` says what went wrong, if anything did.
+
+    Where another rank is the cause, `accused` is that rank and `problem` says what it did, after its name.
+    """
 
     failure: _Text | None
+    accused: _Rank | None = None
+    problem: _Name = ""
 
 
 class Challenge(_Record, tag="challenge", frozen=True):
@@ -98,10 +103,11 @@ class Awaited(_Record, tag="awaited", frozen=True):
 
 
 class Ended(_Record, tag="ended", frozen=True):
-    """The job is over."""
+    """The job is over; `node_id` is the name of the member that is the cause, where there is one."""
 
     well: bool
     reason: _Text
+    node_id: _Name = ""
 
 
 ToScheduler = Hello | Register | Watch | Wait | Leave

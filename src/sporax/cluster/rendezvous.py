@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from sporax.cluster.environment import Role, join_address
@@ -80,10 +80,14 @@ class Left:
     Attributes:
         connection: which one.
         failure: None after a proper leave, else what happened.
+        accused: worker that is the cause, by its rank; None: the one that leaves.
+        problem: what the accused one did, after its name.
     """
 
     connection: int
     failure: str | None
+    accused: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,12 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason."""
+    """Instruction: tell a connection how the cluster ended: DONE, or FAILED for a reason, caused by member `node_id`."""
 
     connection: int
     phase: Phase
     reason: str = ""
+    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +156,11 @@ class Cluster:
         timeout_seconds: how long gathering may take; only for words, the clock is elsewhere.
         phase: where the cluster is.
         failure: why it is FAILED.
+        cause: name of the member that is the cause; "" where none is.
+        is_accused: another member says so of it, and it may be alive.
         members: those taking part, by connection.
         ranks: the numbers given out, by connection; empty before RUNNING.
+        left: workers that have left in good order, by rank.
         watchers: launchers that only listen: the host of each, by connection.
         waiting: connections of workers that wait for others.
         awaited: connections of workers that have been told that all others wait.
@@ -163,8 +171,11 @@ class Cluster:
     timeout_seconds: float
     phase: Phase = Phase.GATHERING
     failure: str = ""
+    cause: str = ""
+    is_accused: bool = False
     members: dict[int, Member] = field(default_factory=dict)
     ranks: dict[int, int] = field(default_factory=dict)
+    left: dict[int, Member] = field(default_factory=dict)
     watchers: dict[int, str] = field(default_factory=dict)
     waiting: set[int] = field(default_factory=set)
     awaited: set[int] = field(default_factory=set)
@@ -176,9 +187,9 @@ class Cluster:
                 return self._register(connection, member)
             case Watching(connection, node):
                 self.watchers[connection] = node
-                return [Announce(connection, self.phase, self.failure)] if self.has_ended else []
-            case Left(connection, failure):
-                return self._leave(connection, failure)
+                return [Announce(connection, self.phase, self.failure, self.cause)] if self.has_ended else []
+            case Left(connection, failure, accused, problem):
+                return self._leave(connection, failure, accused, problem)
             case Waiting(connection, waits):
                 return self._wait(connection, waits)
             case TimeIsUp():
@@ -275,7 +286,9 @@ class Cluster:
         ranks = tuple(sorted(self.ranks[each] for each in self.waiting))
         return [*(Await(each, ranks) for each in sorted(told)), *(Await(each, ()) for each in sorted(relieved))]
 
-    def _leave(self, connection: int, failure: str | None) -> list[Instruction]:
+    def _leave(
+        self, connection: int, failure: str | None, accused: int | None = None, problem: str = ""
+    ) -> list[Instruction]:
         """A connection is gone: an orderly end, a loss, or a change of mind while gathering."""
         node = self.watchers.pop(connection, None)
         member = self.members.pop(connection, None)
@@ -287,11 +300,22 @@ class Cluster:
         if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for nobody
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
         if failure is not None and self.phase is Phase.RUNNING:
-            name = Member(member.role, member.node_id, rank, member.size, member.host, member.port)
-            return self._fail(f"{name} on {member.host} {failure}")
+            reason = f"{_numbered_name(member, rank)} {failure}"
+            other = self._worker(accused)
+            if other is None:
+                return self._fail(reason, member.node_id)
+            self.is_accused = True
+            return self._fail(f"{_numbered_name(other, accused)} {problem}: {reason}", other.node_id)
+        if rank is not None and member.role is Role.WORKER:
+            self.left[rank] = member
         if self.phase is Phase.RUNNING and not self.members:
             return self.close()
         return []
+
+    def _worker(self, rank: int | None) -> Member | None:
+        """The worker with this rank, also one that has left."""
+        workers = {number: self.members[c] for c, number in self.ranks.items() if self.members[c].role is Role.WORKER}
+        return None if rank is None else (self.left | workers).get(rank)
 
     def close(self) -> list[Instruction]:
         """End the cluster in good order, whoever still listens; nothing happens when it has ended already."""
@@ -304,15 +328,15 @@ class Cluster:
         """End the cluster because of something that its holder has seen."""
         return [] if self.has_ended else self._fail(reason)
 
-    def _fail(self, reason: str) -> list[Instruction]:
+    def _fail(self, reason: str, cause: str = "") -> list[Instruction]:
         """Everyone hears why; those still waiting for their rank are refused."""
         waiting = self.phase is Phase.GATHERING
-        self.phase, self.failure = Phase.FAILED, reason
+        self.phase, self.failure, self.cause = Phase.FAILED, reason, cause
         to_members: list[Instruction] = [
-            Refuse(connection, reason) if waiting else Announce(connection, Phase.FAILED, reason)
+            Refuse(connection, reason) if waiting else Announce(connection, Phase.FAILED, reason, cause)
             for connection in sorted(self.members)
         ]
-        return to_members + [Announce(connection, Phase.FAILED, reason) for connection in sorted(self.watchers)]
+        return to_members + [Announce(connection, Phase.FAILED, reason, cause) for connection in sorted(self.watchers)]
 
     def _who_is_missing(self) -> str:
         """The words for a cluster that did not gather in time."""
@@ -329,6 +353,11 @@ class Cluster:
             joined = ", ".join(f"'{member.node_id}'" for member in there) or "none"
             parts.append(f"{len(there)} of {wanted} {kind}s joined ({joined}); {names} never did")
         return f"the cluster was not complete after {self.timeout_seconds:g} s: {'; '.join(parts)}"
+
+
+def _numbered_name(member: Member, rank: int | None) -> str:
+    """A member by its rank, with its machine."""
+    return f"{replace(member, rank=rank)} on {member.host}"
 
 
 def _numbered(members: dict[int, Member]) -> dict[int, int]:

@@ -288,8 +288,8 @@ def _event(connection: int, message: messages.Register | messages.Watch | messag
             return Watching(connection, node)
         case messages.Wait(waits):
             return Waiting(connection, waits)
-        case messages.Leave(failure):
-            return Left(connection, failure)
+        case messages.Leave(failure, accused, problem):
+            return Left(connection, failure, accused, problem)
 
 
 def _message(instruction: Instruction) -> messages.FromScheduler:
@@ -301,5 +301,5 @@ def _message(instruction: Instruction) -> messages.FromScheduler:
             return messages.Refused(messages.shortened(reason))
         case Await(_, ranks):
             return messages.Awaited(ranks)
-        case Announce(_, phase, reason):
-            return messages.Ended(phase is Phase.DONE, messages.shortened(reason))
+        case Announce(_, phase, reason, node_id):
+            return messages.Ended(phase is Phase.DONE, messages.shortened(reason), node_id)

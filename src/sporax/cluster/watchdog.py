@@ -74,6 +74,21 @@ class _Exchange:
     last: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Why this process ends.
+
+    Attributes:
+        reason: in words that follow "because".
+        accused: rank that is the cause, where it is another one.
+        problem: what that rank did, after its name.
+    """
+
+    reason: str
+    accused: int | None = None
+    problem: str = ""
+
+
 class Watchdog:
     """Watches the other ranks of a job from a thread, and ends this process when what it waits for will not come.
 
@@ -98,7 +113,7 @@ class Watchdog:
 
     def start(self) -> None:
         """Watch from now on."""
-        self._membership.watch(lambda reason: self._end_because(reason, _GRACE_SECONDS))
+        self._membership.watch(lambda reason: self._end_because(_Verdict(reason), _GRACE_SECONDS))
         threading.Thread(target=self._look_after, name="sporax-exchanges", daemon=True).start()
 
     def computes_on(self, platform: str) -> None:
@@ -153,19 +168,19 @@ class Watchdog:
             self._board.note(waiting is not None)
             if waiting is None:
                 next_report = _REPORT_SECONDS
-                reason = self._is_idle_while_awaited()
+                verdict = self._is_idle_while_awaited()
             else:
                 seconds = time.monotonic() - waiting.since
-                reason = self._hopeless(waiting, seconds)
-                if reason is None and seconds > next_report:
+                verdict = self._hopeless(waiting, seconds)
+                if verdict is None and seconds > next_report:
                     report(f"rank {self._rank} {self._who_is_behind(waiting, f'{seconds:.0f} s')}")
                     next_report = 2 * seconds
             long = waiting is not None and time.monotonic() - waiting.since > _SOON_SECONDS
             if long != said and not self._board.is_whole():
                 said = long
                 self._membership.say_waits(long)
-            if reason and not self._stopped:
-                self._end_because(reason)
+            if verdict is not None:
+                self._end_because(verdict)
 
     @property
     def _rank(self) -> int | None:
@@ -176,17 +191,20 @@ class Watchdog:
         exchange = self._exchange
         return None if exchange is None or (exchange.last is not None and _is_ready(exchange.last)) else exchange
 
-    def _hopeless(self, waiting: _Exchange, seconds: float) -> str | None:
+    def _hopeless(self, waiting: _Exchange, seconds: float) -> _Verdict | None:
         """Why nothing will come of an exchange in which this rank waits, if so."""
         board, where = self._board, f"it waits in '{waiting.name}' for"
         if seconds > _LEFT_SECONDS and (gone := self._left_too_early(waiting)):
-            return f"{where} rank {_listed(gone)}, which has left the job: {board.standing()}"
+            reason = f"{where} rank {_listed(gone)}, which has left the job: {board.standing()}"
+            return _Verdict(reason, gone[0], "has left the job while others needed it")
         if seconds > _STOPPED_SECONDS and (stopped := board.stopped()):
-            return f"{where} rank {_listed(stopped)}, which is stopped"
+            return _Verdict(f"{where} rank {_listed(stopped)}, which is stopped", stopped[0], "is stopped")
         if seconds > self._timeout_seconds and not board.traced():
-            return f"it {self._who_is_behind(waiting, f'{TIMEOUT_VARIABLE}={self._timeout_seconds:g} s')}"
+            reason = f"it {self._who_is_behind(waiting, f'{TIMEOUT_VARIABLE}={self._timeout_seconds:g} s')}"
+            return _Verdict(reason, next(iter(board.behind()), None), "does not come")
         if self._is_deadlock():
-            return f"{where} others that wait as well: {board.standing()}, and nothing has moved for {_DEADLOCK_SECONDS:g} s"
+            still = f"and nothing has moved for {_DEADLOCK_SECONDS:g} s"
+            return _Verdict(f"{where} others that wait as well: {board.standing()}, {still}")
         return None
 
     def _left_too_early(self, waiting: _Exchange) -> list[int]:
@@ -206,7 +224,7 @@ class Watchdog:
             return False
         return self._all_idle(_DEADLOCK_SECONDS)
 
-    def _is_idle_while_awaited(self) -> str | None:
+    def _is_idle_while_awaited(self) -> _Verdict | None:
         """Why this rank, for which others wait, should end, where the user has said so."""
         # Before its first exchange a rank may be starting JAX's backend, and must not be asked about it.
         awaiting = self._board.awaiting(self._membership.awaited_by) if self._board.begun else []
@@ -216,7 +234,7 @@ class Watchdog:
             return None
         if not self._all_idle(limit):
             return None
-        return (
+        return _Verdict(
             f"rank {_listed(awaiting)} waits for it in an exchange, and it has done nothing for {limit:g} s "
             f"({IDLE_VARIABLE})"
         )
@@ -240,14 +258,14 @@ class Watchdog:
             f"{self._board.begun} here{begun}"
         )
 
-    def _end_because(self, reason: str, grace_seconds: float = 0.0) -> None:
+    def _end_because(self, verdict: _Verdict, grace_seconds: float = 0.0) -> None:
         """End this process: what it waits for will not come."""
         if self._stopped:
             return
-        self._lost.append(reason)
-        report(f"rank {self._rank} ends because {reason}")
+        self._lost.append(verdict.reason)
+        report(f"rank {self._rank} ends because {verdict.reason}")
         time.sleep(grace_seconds)
-        self._membership.leave(f"ended because {reason.splitlines()[0]}")
+        self._membership.leave(f"ended because {verdict.reason.splitlines()[0]}", verdict.accused, verdict.problem)
         os._exit(_FAILED)
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable
+from dataclasses import replace
+
+import jax
 
 from sporax.context._global import get_context, graph_mode, memory_offload
 from sporax.context._offload import offload_snapshot
@@ -18,6 +21,7 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.reuse_limit import VARIABLE, wants_loops
+from sporax.planner.report.listeners import step_execution
 from sporax.runtime import state
 
 
@@ -36,6 +40,11 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
             f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
             f"{config.device_num} and {config.pipeline_stages}."
         )
+    if config.pipeline_stages > 1 and not config.in_global_view:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
+            f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
+        )
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
         raise SporaxRuntimeError(
@@ -50,6 +59,31 @@ def plan_settings() -> PlanSettings | None:
     if not config.in_global_view or config.device_num == 1:
         return None
     return PlanSettings(config, *search_snapshot()).under(os.environ)
+
+
+def plan_settings_of_training() -> PlanSettings | None:
+    """The settings under which a training step is planned that the script does not cut itself; None where it only runs.
+
+    `sporax plan` shows the plan of any script: in automatic parallelism over the devices there are.
+
+    Raises:
+        SporaxRuntimeError: there is one device.
+    """
+    if not step_execution.plans_all or plan_settings() is not None:
+        return None
+    devices = max(snapshot().device_num, jax.device_count())
+    if devices == 1:
+        raise SporaxRuntimeError(
+            "For 'sporax plan', a training step is planned over more than one device, but there is 1. "
+            "`--devices 8` simulates eight."
+        )
+    parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
+    return PlanSettings(parallel, *search_snapshot()).under(os.environ)
+
+
+def plans_only() -> bool:
+    """Whether this process makes plans of all training steps and neither trains nor writes."""
+    return step_execution.plans_all
 
 
 def check_step() -> None:

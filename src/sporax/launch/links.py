@@ -5,18 +5,23 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from sporax.cluster import membership
 from sporax.cluster.rendezvous import Cluster, Phase
 from sporax.cluster.scheduler import Scheduler
 from sporax.launch.job import Job
-from sporax.launch.supervision import ClusterEnded, ClusterFormed, Event, RankJoined
+from sporax.launch.supervision import ELSEWHERE, ClusterEnded, ClusterFormed, Event, RankJoined
 
 _RETRY_SECONDS = 1.0
 _TICK_SECONDS = 0.2
 _TELLING_SECONDS = 5.0
+
+
+def _local_cause(local_ranks: Mapping[str, int], node_id: str) -> int | None:
+    """The local rank of the member that caused a failure; None where no member did."""
+    return local_ranks.get(node_id, ELSEWHERE) if node_id else None
 
 
 class Link(Protocol):
@@ -66,7 +71,11 @@ class SchedulerHere:
         if before is Phase.GATHERING and self._phase in (Phase.RUNNING, Phase.DONE):
             yield ClusterFormed()
         if before is not self._phase and self._phase in (Phase.DONE, Phase.FAILED):
-            yield ClusterEnded(self._cluster.failure or None)
+            yield ClusterEnded(
+                self._cluster.failure or None,
+                _local_cause(self._local_ranks, self._cluster.cause),
+                self._cluster.is_accused,
+            )
 
     def tell_failure(self, reason: str) -> None:
         """Announce it to all members and watchers."""
@@ -81,11 +90,13 @@ class SchedulerHere:
 class SchedulerElsewhere:
     """The scheduler is on another node: keep a connection to it, as soon as there is one to be had."""
 
-    def __init__(self, host: str, port: int | None, secret: str) -> None:
+    def __init__(self, job: Job, secret: str) -> None:
+        host, port = job.scheduler_address
         assert port is not None  # jobs on several nodes have a fixed port
         self.port: int = port
         self._host = host
         self._secret = secret
+        self._local_ranks = {plan.variables["MS_NODE_ID"]: plan.local_rank for plan in job.ranks}
         self._stream: socket.socket | None = None
         self._next_try: float | None = 0.0
         self._untold: str | None = None
@@ -100,9 +111,9 @@ class SchedulerElsewhere:
             self._stream = membership.watch_as_launcher((self._host, self.port), self._secret)
             self._next_try = time.monotonic() + _RETRY_SECONDS if self._stream is None else None
         if self._stream is not None and select.select([self._stream], [], [], 0)[0]:
-            failure = membership.hear_as_launcher(self._stream)
+            failure, cause = membership.hear_as_launcher(self._stream)
             self._leave(None)
-            yield ClusterEnded(failure)
+            yield ClusterEnded(failure, _local_cause(self._local_ranks, cause))
 
     def tell_failure(self, reason: str) -> None:
         """Leave with a failure; `close` tries again if the scheduler cannot be reached now."""

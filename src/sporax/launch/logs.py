@@ -46,3 +46,13 @@ def last_lines(path: str, count: int) -> list[str]:
             return file.read().decode(errors="replace").splitlines()[-count:]
     except OSError:
         return []
+
+
+def write_problem(path: str) -> str | None:
+    """Why nothing more can be written to a log (a full disk, say); None where it can. Costs the log an empty line."""
+    try:
+        with open(path, "ab", buffering=0) as file:
+            file.write(b"\n")
+    except OSError as error:
+        return error.strerror
+    return None

@@ -20,6 +20,8 @@ from enum import Enum
 GRACE_SECONDS = 5.0
 LAST_WORDS_SECONDS = 3.0
 FAILED = 1
+ELSEWHERE = -1
+"""Stands for the local rank of a member of another node."""
 
 
 class Phase(Enum):
@@ -51,9 +53,14 @@ class ClusterFormed:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEnded:
-    """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly."""
+    """Event: all ranks of the job have left; `failure` says what went wrong with one that did not leave properly, and `cause` is
+    that rank: a local one, or ELSEWHERE; None where no single rank is the cause.
+    `is_accused`: other ranks say so of it; it has not failed itself.
+    """
 
     failure: str | None
+    cause: int | None = None
+    is_accused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +135,8 @@ class Supervision:
         formed: whether all ranks of the job have joined.
         waits_for_others: whether ranks of other nodes may still be at work.
         cluster_failure: what the scheduler says went wrong, kept back while the rank concerned may still speak.
+        cause: local rank that is the cause, as the scheduler says, or ELSEWHERE; None where no rank is.
+        is_accused: whether it is only other ranks that say so.
         phase: where the job is.
         exit_code: what the launcher will end with.
     """
@@ -139,6 +148,8 @@ class Supervision:
     formed: bool = False
     waits_for_others: bool = False
     cluster_failure: str | None = None
+    cause: int | None = None
+    is_accused: bool = False
     phase: Phase = Phase.RUNNING
     exit_code: int = 0
 
@@ -154,12 +165,17 @@ class Supervision:
             case ClusterFormed():
                 self.gathering, self.formed, self.waits_for_others = False, True, True
                 return []
-            case ClusterEnded(failure):
-                return self._cluster_ended(failure)
+            case ClusterEnded(failure, cause, is_accused):
+                self.is_accused = is_accused
+                return self._cluster_ended(failure, cause)
             case SignalCame(signum):
                 return self._signal_came(signum)
             case GraceOver():
                 return self._grace_over()
+
+    def is_innocent(self, local_rank: int) -> bool:
+        """Whether what a rank writes now tells of a failure that another rank has caused."""
+        return self.cluster_failure is not None and (self.is_accused or self.cause not in (None, local_rank))
 
     def validate(self) -> None:
         """Check what must hold between any two events; for tests."""
@@ -176,9 +192,15 @@ class Supervision:
         if not failed or self.phase is not Phase.RUNNING:
             return self._stop_if_hopeless() or self._finish_if_complete()
         told: list[Instruction] = []
-        if self.cluster_failure is not None and not self.formed:  # else it is the failed rank's own end, seen twice
+        blamed = failed
+        if self.cluster_failure is not None and self.formed and self.cause in failed:
+            blamed = {
+                self.cause: failed[self.cause]
+            }  # its own end says more than the scheduler; the others are innocent
+        elif self.cluster_failure is not None:
             told = [Tell(self.cluster_failure)]
-        blame = [BlameRank(local_rank, status) for local_rank, status in failed.items()]
+            blamed = {} if self.formed and self.cause is not None else failed  # they have ended because of it
+        blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
         return [*told, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
 
     def _stop_if_hopeless(self) -> list[Instruction]:
@@ -189,14 +211,14 @@ class Supervision:
         text = f"local ranks {absent} ended without joining the job, for which local ranks {sorted(self.joined)} wait"
         return [Tell(text), *self._stop(FAILED, signal.SIGTERM)]
 
-    def _cluster_ended(self, failure: str | None) -> list[Instruction]:
+    def _cluster_ended(self, failure: str | None, cause: int | None) -> list[Instruction]:
         """The scheduler has spoken. A local rank that failed will end in a moment and say more, so it gets that long."""
         self.gathering = self.waits_for_others = False
         if self.phase is not Phase.RUNNING:
             return []
         if failure is None:
             return self._finish_if_complete()
-        self.cluster_failure = failure
+        self.cluster_failure, self.cause = failure, cause
         return [StartGrace(LAST_WORDS_SECONDS)]
 
     def _signal_came(self, signum: int) -> list[Instruction]:

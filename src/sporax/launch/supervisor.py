@@ -23,7 +23,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch import cores, supervision
 from sporax.launch.job import Job, RankPlan, connection_variables
 from sporax.launch.links import Link, SchedulerElsewhere, SchedulerHere
-from sporax.launch.logs import LogTail, last_lines
+from sporax.launch.logs import LogTail, last_lines, write_problem
 from sporax.launch.rank import rank_command
 from sporax.launch.secrets import JobSecrets
 from sporax.launch.supervision import Supervision
@@ -64,16 +64,23 @@ class Supervisor:
         self._secrets = secrets
         private.claim(secrets.directory)
         self._console = console
-        self._log = open(job.scheduler_log, "a", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
-        self._log.truncate(0)
+        self._log_works = True
+        try:
+            self._log = open(job.scheduler_log, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
+        except OSError as error:
+            private.remove(secrets.directory)
+            raise SporaxRuntimeError(
+                f"For 'sporax run', log_dir must be a directory that can be written, but '{job.scheduler_log}' got: "
+                f"{error.strerror}."
+            ) from error
         self._link: Link
         if listener is not None:
             self._link = SchedulerHere(job, listener, secrets.token, self._note)
         else:
-            self._link = SchedulerElsewhere(*job.scheduler_address, secrets.token)
+            self._link = SchedulerElsewhere(job, secrets.token)
         self._state = Supervision(running={plan.local_rank for plan in job.ranks})
         self._started: dict[int, _Started] = {}
-        self._tails: list[LogTail] = []
+        self._tails: dict[int, LogTail] = {}
         self._began = time.monotonic()
         self._grace_ends: float | None = None
         self._reason = ""
@@ -115,10 +122,9 @@ class Supervisor:
         """
         while self._exit_code is None:
             self._wait(signals)
+            self._show_tails()
             for event in self._events(signals):
                 self._carry_out(self._state.handle(event))
-            for tail in self._tails:
-                _show(tail.new_lines())
         return self._exit_code
 
     def _start(self, plan: RankPlan) -> _Started:
@@ -146,8 +152,15 @@ class Supervisor:
         self._note(f"{plan} is process {process.pid}, log {plan.log_path}")
         if plan.local_rank in self._job.shown:
             label = f"[{plan.local_rank if plan.rank is None else plan.rank}] " if len(self._job.ranks) > 1 else ""
-            self._tails.append(LogTail(plan.log_path, label))
+            self._tails[plan.local_rank] = LogTail(plan.log_path, label)
         return _Started(plan, process, writer)
+
+    def _show_tails(self) -> None:
+        """Show what ranks have written. Of ranks that end because of another one, only the logs have their last words."""
+        for local_rank, tail in self._tails.items():
+            lines = list(tail.new_lines())
+            if not self._state.is_innocent(local_rank):
+                _show(lines)
 
     def _wait(self, signals: int) -> None:
         """Sleep until a signal (the end of a rank is one), the scheduler or the clock wants something."""
@@ -164,9 +177,10 @@ class Supervisor:
         for signum in _pending(signals):
             if signum in _STOP_SIGNALS:
                 yield supervision.SignalCame(signum)
-        if ended := dict(self._newly_ended()):
+        ended = dict(self._newly_ended())
+        yield from self._link.events()  # first: a rank that ends because of another has told the scheduler of which
+        if ended:
             yield supervision.RanksEnded(ended)
-        yield from self._link.events()
         if self._grace_ends is not None and time.monotonic() >= self._grace_ends:
             self._grace_ends = None
             yield supervision.GraceOver()
@@ -208,6 +222,8 @@ class Supervisor:
         """Name the rank that failed and quote its log."""
         seconds = time.monotonic() - self._began
         self._tell(f"{started.plan} (process {started.process.pid}) {_ending(status)} after {seconds:.1f} s")
+        if (problem := write_problem(started.plan.log_path)) is not None:
+            self._say(f"sporax run: its log '{started.plan.log_path}' cannot be written: {problem}")
         for line in [f"last lines of {started.plan.log_path}:", *last_lines(started.plan.log_path, _QUOTED_LINES)]:
             self._say(f"  | {line}")
 
@@ -224,7 +240,14 @@ class Supervisor:
 
     def _note(self, line: str) -> None:
         """Write to the log alone."""
-        self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+        try:
+            self._log.write(f"{time.strftime('%H:%M:%S')} {line}\n")
+        except OSError as error:  # the job goes on without; once is enough to say
+            if self._log_works and self._console is not None:
+                print(
+                    f"sporax run: '{self._job.scheduler_log}' cannot be written: {error.strerror}", file=self._console
+                )
+            self._log_works = False
 
     def _clean_up(self) -> None:
         """Leave no rank running, and close everything."""
@@ -233,11 +256,15 @@ class Supervisor:
                 self._signal_group(local_rank, signal.SIGKILL)
                 started.process.wait()
             os.close(started.held)
-        for tail in self._tails:
-            _show(tail.close())
+        self._show_tails()
+        for tail in self._tails.values():
+            rest = list(tail.close())
+            if not self._state.cluster_failure:
+                _show(rest)
         self._link.close()
         self._note(f"the launcher ends with exit code {self._exit_code}")
-        self._log.close()
+        with suppress(OSError):
+            self._log.close()
         private.remove(self._secrets.directory)
 
 

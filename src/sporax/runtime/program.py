@@ -276,6 +276,11 @@ class Program:
         """How the program was cut that was used last; None when there is none or it is not cut by a plan."""
         return None if self._recent is None else self._recent.planned
 
+    @property
+    def executable(self) -> Any:
+        """The compiled form of the program that was used last; None before the first call."""
+        return None if self._recent is None else self._recent.executable
+
     def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Variant, list[jax.Array]]:
         """The variant for these arguments, made now where there is none, and the arrays among them."""
         leaves, tree = jax.tree.flatten((args, kwargs))

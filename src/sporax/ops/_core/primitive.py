@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -101,7 +101,7 @@ class Primitive:
 
     # ------------------------------------------------------------------------------------------- marks, read by plans
 
-    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Any:
+    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
         """Say how inputs (and output) are cut; read by semi-automatic and automatic parallelism, ignored elsewhere.
 
         Args:
@@ -126,7 +126,7 @@ class Primitive:
         state.touch()
         return self
 
-    def recompute(self, mode: bool = True) -> Primitive:
+    def recompute(self, mode: bool = True) -> Self:
         """Mark the outputs to be computed again in the backward pass.
 
         Raises:
@@ -136,7 +136,7 @@ class Primitive:
             raise SporaxTypeError(f"For '{self.name}', 'mode' must be a bool, but got {type(mode).__name__}.")
         return self.add_prim_attr("recompute", mode)
 
-    def _offload(self, backward_prefetch: str | int = "Auto") -> Primitive:
+    def _offload(self, backward_prefetch: str | int = "Auto") -> Self:
         """Keep what this operator leaves for the backward pass in host memory until it is read; see `Cell.offload`.
 
         Raises:
@@ -149,7 +149,7 @@ class Primitive:
             )
         return self.add_prim_attr("offload", ahead)
 
-    def add_prim_attr(self, name: str, value: Any) -> Primitive:
+    def add_prim_attr(self, name: str, value: Any) -> Self:
         """Attach a named mark."""
         self.attrs[name] = value
         state.touch()

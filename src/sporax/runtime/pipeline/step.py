@@ -88,6 +88,23 @@ class PipelinedStep:
         """One step in simulated time."""
         return simulated(self.pipeline, self.model, self._profile)
 
+    def measure(self, step: Any, *inputs: Any) -> Times:
+        """How long each task takes on the devices: start and end in seconds. Runs two steps.
+
+        Args:
+            step: the Cell or compiled function that this was planned for, and that has run.
+            inputs: Tensors.
+        """
+        executable = step.program.executable
+        executable.measuring = True
+        try:
+            for _ in range(2):  # the first run starts threads and allocates memory
+                step(*inputs)
+        finally:
+            executable.measuring = False
+        times: Times = executable.times
+        return times
+
     def replayed(self, times: Times) -> Outcome:
         """One step in simulated time, with the times that tasks took when they were measured (`CompiledPipeline.timed`)."""
         costs = pipeline_costs(self.pipeline, self.model, self._profile)
