@@ -28,10 +28,13 @@ def layer(x, weights):
 
 def weights(count, width=4):
     draw = np.random.default_rng(0)
-    return [(jnp.asarray(draw.normal(size=(width, width))), jnp.asarray(draw.normal(size=width))) for _ in range(count)]
+    return [
+        (jnp.asarray(draw.normal(size=(width, width)), jnp.float32), jnp.asarray(draw.normal(size=width), jnp.float32))
+        for _ in range(count)
+    ]
 
 
-X = jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)
+X = jnp.linspace(-1.0, 1.0, 12, dtype=jnp.float32).reshape(3, 4)
 
 
 def test_periods_are_found_with_what_stands_around():
@@ -73,7 +76,7 @@ def test_tied_weights_and_literals_that_differ():
             x = layer(x @ tied, each) * (1.0 + number)
         return x.sum()
 
-    plain, looped, loops = run_both(jax.grad(network, (0, 1)), jnp.eye(4), weights(5), X)
+    plain, looped, loops = run_both(jax.grad(network, (0, 1)), jnp.eye(4, dtype=jnp.float32), weights(5), X)
     assert loops
     for after, before in zip(looped, plain, strict=True):
         np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
