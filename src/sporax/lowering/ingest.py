@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local_equations import describe
+from sporax.lowering.memory.host import runs_on_host
 from sporax.lowering.memory.tags import without_tags
 from sporax.planner.rules import Behaviour, entry_for
 
@@ -39,12 +40,14 @@ class Equation:
         params: its parameters.
         literals: values of scalar constants, by position among the operands.
         bodies: of control flow.
+        on_host: whether the host computes it.
     """
 
     primitive: Primitive
     params: Mapping[str, Any]
     literals: Mapping[int, Any] = field(default_factory=dict)
     bodies: tuple[Ingested, ...] = ()
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,7 @@ class _Reader:
         self.operators.append(
             Operator(operation, operands, results, path, backward, graphs, stage=stage, segment=segment)
         )
-        self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies)))
+        self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies), runs_on_host(eqn)))
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         bodies: list[Ingested] = []
