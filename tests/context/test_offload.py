@@ -1,6 +1,7 @@
 import pytest
 
 from sporax import context
+from sporax.context import _offload
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.placement_config import OffloadConfig
 

@@ -173,7 +173,7 @@ class _Reader:
         operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))
-        path, backward = _path(stack)
+        path, backward = path_of(stack)
         graphs = tuple(body.graph for body in bodies)
         stage, segment = (_last(kind, stack) for kind in (STAGE, SEGMENT))
         self.operators.append(
@@ -224,7 +224,7 @@ class _Reader:
         results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
         self.tensors.extend(specs)
         primitive = jax.lax.optimization_barrier_p
-        path, backward = _path(stack)
+        path, backward = path_of(stack)
         operation, stage = Operation(str(primitive.name), specs, specs), _last(STAGE, stack)
         self.operators.append(
             Operator(operation, operands, results, path, backward, stage=stage, segment=_last(SEGMENT, stack))
@@ -269,11 +269,11 @@ def _typed(var: Any, atom: int | Literal) -> Any:
 _WRAPPED = re.compile(r"(\w+)\(([^()]*)\)")
 
 
-def _path(stack: str) -> tuple[str, bool]:
+def path_of(stack: str) -> tuple[str, bool]:
     """A name stack as a path of the user's program, and whether it belongs to a derivative.
 
     Example:
-        >>> _path("Step/transpose(jvp(network))/fc1")
+        >>> path_of("Step/transpose(jvp(network))/fc1")
         ('Step.network.fc1', True)
     """
     backward = "transpose(" in stack

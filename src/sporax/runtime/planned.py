@@ -23,13 +23,15 @@ from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
-from sporax.ir.placement import Placement
+from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
 from sporax.lowering.memory.host import on_host_of, with_host_arguments
+from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite_for_plan
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
@@ -311,8 +313,9 @@ def _planned_step(
         first, _ = in_blocks(whole)
         return first.graph, make_plan(first.graph, arguments, axes, settings)[0]
 
+    again: tuple[Recomputed, ...] = ()
     if tags:
-        jaxpr = rewrite_for_plan(jaxpr, tags, first_plan, roles)
+        jaxpr, again = rewrite_for_plan(jaxpr, tags, first_plan, roles)
     step = ingested(jaxpr)
     if settings.parallel.pipeline_stages > 1:
         _refuse_host(step, arguments)
@@ -325,8 +328,9 @@ def _planned_step(
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
         step = regather_weights(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
-    plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
     first = len(step.constants)
+    notes = (*plan.notes, *_said_of(tables, step.graph), *recomputation_notes(again))
+    plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
     options = _UNMERGED if jax.default_backend() == "cpu" and not plan.fusion_is_free else {}
@@ -344,6 +348,18 @@ def _planned_step(
     if not step_execution.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+def _said_of_host(
+    arguments: Sequence[Argument], places: Sequence[Placement], mesh: DeviceMatrix, num_updated: int
+) -> list[str]:
+    """For each variable in host memory what travels per step."""
+    sizes = {
+        argument.name: argument.array.size * argument.array.dtype.itemsize // num_parts(mesh, place.used)
+        for argument, place in zip(arguments, places, strict=True)
+        if argument.on_host
+    }
+    return transfer_notes(sizes, [argument.name for argument in arguments[:num_updated]])
 
 
 def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
