@@ -256,7 +256,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
 
 
 def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
-    from sporax.parallel import show_plan
+    from sporax.parallel._plans import show_plan
     from sporax.planner.report import progress
 
     with progress.shown(), progress.doing("summing up the plan"):
