@@ -355,7 +355,7 @@ def _said_of_host(
 ) -> list[str]:
     """For each variable in host memory what travels per step."""
     sizes = {
-        argument.name: argument.array.size * argument.array.dtype.itemsize // num_parts(mesh, place.used)
+        argument.name: argument.array.size * argument.array.dtype.itemsize // num_parts(mesh, tuple(place.used))
         for argument, place in zip(arguments, places, strict=True)
         if argument.on_host
     }
