@@ -66,12 +66,12 @@ class Cifar100Dataset(
 
 def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Mapping[str, Stored]:
     """Records of label bytes and three 32 x 32 planes."""
-    found = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
-    if not found:
+    paths = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
+    if not paths:
         raise SporaxRuntimeError(
             f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
         )
-    records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in found])
+    records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in paths])
     planes = records[:, len(labels) :].reshape(-1, 3, 32, 32)
     columns: dict[str, Any] = {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1))}
     return columns | {name: records[:, i].astype(np.uint32) for i, name in enumerate(labels)}
