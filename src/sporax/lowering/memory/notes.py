@@ -13,7 +13,7 @@ from sporax.lowering.ingest import path_of
 from sporax.lowering.local_equations import describe
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.tags import path_of_tag
-from sporax.planner.report.summary_text import size_text
+from sporax.planner.report.tables import size_text
 from sporax.planner.rules import local_flops, rule_for
 
 _LOOPS = ("scan", "while", "cond")
