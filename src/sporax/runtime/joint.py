@@ -135,6 +135,12 @@ def zero(devices: Devices) -> jax.Array:
     return _turn.zero
 
 
+def finish() -> None:
+    """Wait for the end of the last joint program, before programs that `zero` does not keep in order."""
+    if _turn.zero is not None:
+        jax.block_until_ready(_turn.zero)
+
+
 def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:
     """`function`, written for one rank's local arrays, as one of joint arrays.
 

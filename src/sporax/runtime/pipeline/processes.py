@@ -108,22 +108,15 @@ class Telling:
         told: dict[Any, jax.Array] = {}
         for root, entries in sorted(self.by_root.items()):
             given = [
-                _sendable(own_copy(arrays[key])) if here else jnp.zeros(struct.shape, _carrier(struct.dtype))
+                own_copy(arrays[key]) if here else jnp.zeros(struct.shape, struct.dtype)
                 for key, here, struct in entries
             ]
             received = collectives.run(collectives.Broadcast(groups.find(None), root), *given)
+            jax.block_until_ready(received)
             for (key, here, struct), array in zip(entries, received, strict=True):
                 if not here:
-                    told[key] = array.astype(struct.dtype)
+                    told[key] = array
         return told
-
-
-def _carrier(dtype: Any) -> Any:
-    return jnp.int32 if dtype == jnp.bool_ else dtype
-
-
-def _sendable(array: jax.Array) -> jax.Array:
-    return array.astype(_carrier(array.dtype))
 
 
 class ManyProcesses:
@@ -194,6 +187,7 @@ def together(name: str, step: Callable[[], Any]) -> Any:
     Raises:
         SporaxRuntimeError: another rank is lost.
     """
+    joint.finish()
     watchdog = SESSION.watchdog
     if watchdog is None:
         return step()
