@@ -82,7 +82,11 @@ def train(stages, schedule="1f1b", sharded=False, scaled=False, after_step=lambd
     ms.reset_auto_parallel_context()
     config = {"pipeline_interleave": schedule != "1f1b", "pipeline_scheduler": schedule}
     ms.set_auto_parallel_context(
-        parallel_mode="semi_auto_parallel", pipeline_stages=stages, pipeline_config=config, dataset_strategy="full_batch", **more
+        parallel_mode="semi_auto_parallel",
+        pipeline_stages=stages,
+        pipeline_config=config,
+        dataset_strategy="full_batch",
+        **more,
     )
     ms.set_seed(1)
     net = Net(stages, sharded)

@@ -35,7 +35,7 @@ _SMALL = 64
 
 def several() -> bool:
     """Whether there are other processes."""
-    return jax.process_count() > 1
+    return int(jax.process_count()) > 1
 
 
 def home_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
@@ -95,7 +95,7 @@ class Telling:
         self.line = line
         self.by_root: dict[int, list[tuple[Any, bool, Any]]] = {}
         for key, (sharding, struct) in sorted(makers.items()):
-            root = min(device.process_index for device in sharding.device_set)
+            root = min(device.process_index for device in sharding.mesh.devices.flat)
             self.by_root.setdefault(root, []).append((key, is_here(sharding), struct))
 
     def __call__(self, arrays: Mapping[Any, jax.Array]) -> dict[Any, jax.Array]:
@@ -113,7 +113,7 @@ class Telling:
             ]
             received = collectives.run(collectives.Broadcast(groups.find(None), root), *given)
             jax.block_until_ready(received)
-            for (key, here, struct), array in zip(entries, received, strict=True):
+            for (key, here, _), array in zip(entries, received, strict=True):
                 if not here:
                     told[key] = array
         return told
@@ -210,8 +210,8 @@ def check_processes(config: ParallelConfig) -> None:
         return
     if distributed.world() is None:
         raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} over {jax.process_count()} processes needs "
-            "the ranks joined: call init() first."
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} over {jax.process_count()} processes "
+            "needs the ranks joined: call init() first."
         )
     own, stage = jax.local_device_count(), config.num_stage_devices
     if config.device_num != jax.device_count() or (own % stage and stage % own):
@@ -222,6 +222,6 @@ def check_processes(config: ParallelConfig) -> None:
         )
     if stage > own and not isinstance(config.dataset_strategy, str):
         raise SporaxRuntimeError(
-            f"For 'dataset_strategy', several processes that drive one stage must feed it by 'data_parallel' or 'full_batch', but "
-            f"got {config.dataset_strategy}."
+            f"For 'dataset_strategy', several processes that drive one stage must feed it by 'data_parallel' or 'full_batch', "
+            f"but got {config.dataset_strategy}."
         )

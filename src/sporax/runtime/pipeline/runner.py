@@ -144,10 +144,18 @@ class CompiledPipeline:
     def _placed(self, array: jax.Array, position: int, sharding: NamedSharding) -> jax.Array:
         """An argument, brought to where it is read."""
         if self.many is None:
-            return jax.device_put(array, sharding)
+            moved: jax.Array = jax.device_put(array, sharding)
+            return moved
         if processes.is_data(self.planned, position):
             return processes.placed_rows(array, self.many.shapes[position], sharding, self.many.config)
-        return joint.place(array if getattr(array, "is_fully_addressable", True) else array.addressable_data(0), sharding)
+        if getattr(array, "is_fully_addressable", True):
+            return joint.place(array, sharding)
+        if array.sharding.is_equivalent_to(sharding, array.ndim):
+            return array
+        if array.sharding.device_set == sharding.device_set:
+            resharded: jax.Array = jax.device_put(array, sharding)
+            return jax.block_until_ready(resharded)
+        return joint.place(joint.whole(array).addressable_data(0), sharding)
 
     def _given(self, values: list[Any]) -> Given:
         updated = {position: values[number] for position, number in self.updated.items()}
@@ -296,7 +304,10 @@ class _Compiler:
     def _finished(self) -> CompiledPipeline:
         variables = self._variables()
         cut = self._parts()
-        kinds = {kind: {key: value for key, value in self.numbers.items() if key[1] == kind} for kind in ("updated", "result")}
+        kinds = {
+            kind: {key: value for key, value in self.numbers.items() if key[1] == kind}
+            for kind in ("updated", "result")
+        }
         updated = {number: value for (_, _, number, _), value in kinds["updated"].items()}
         results = {number: value for (_, _, number, _), value in kinds["result"].items()}
         there = {value for value, *_ in variables} | {value for values, *_ in cut for value in values}

@@ -25,9 +25,9 @@ from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times, svg, times_of
 from sporax.planner.report.listeners import step_execution
 from sporax.runtime import joint
-from sporax.runtime.global_view import fitting_hardware, sharding_of
-from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
+from sporax.runtime.global_view import fitting_hardware
 from sporax.runtime.pipeline import processes
+from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.planning import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 from sporax.runtime.pipeline.transfer import is_here, nowhere

@@ -153,7 +153,9 @@ class Transfer:
         shape = round_[0].shape
         sends = round_[0].source.process_index == self.me
         own = (
-            [self._block(shards, each) for each in round_] if sends else [_zeros(shape, self.dtype, each.target) for each in round_]
+            [self._block(shards, each) for each in round_]
+            if sends
+            else [_zeros(shape, self.dtype, each.target) for each in round_]
         )
         given = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, PartitionSpec()), own)
         taken = self.line.next(program, given)
@@ -169,15 +171,19 @@ class Transfer:
         if origin == message.box:
             return shard
         starts = tuple(start - first for (start, _), (first, _) in zip(message.box, origin, strict=True))
-        return _slice(shard, starts, message.shape)
+        block: jax.Array = _slice(shard, starts, message.shape)
+        return block
 
     def _assembled(self, device: Any, blocks: list[tuple[Box, jax.Array]]) -> jax.Array:
         needed = self.needs[device]
         if blocks[0][0] == needed:
             return blocks[0][1]
-        starts = tuple(tuple(start - first for (start, _), (first, _) in zip(box, needed, strict=True)) for box, _ in blocks)
+        starts = tuple(
+            tuple(start - first for (start, _), (first, _) in zip(box, needed, strict=True)) for box, _ in blocks
+        )
         shape = tuple(end - start for start, end in needed)
-        return _put_together(tuple(block for _, block in blocks), starts, shape)
+        whole: jax.Array = _put_together(tuple(block for _, block in blocks), starts, shape)
+        return whole
 
 
 def nowhere(array: Any, sharding: NamedSharding) -> jax.Array:
@@ -218,7 +224,8 @@ def _program(round_: Round, dtype: Any) -> tuple[Any, Mesh]:
     everywhere = PartitionSpec()
 
     def transfer(block: jax.Array) -> jax.Array:
-        return lax.ppermute(block, _AXIS, pairs)
+        moved: jax.Array = lax.ppermute(block, _AXIS, pairs)
+        return moved
 
     mapped = jax.shard_map(transfer, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
     shape = jax.ShapeDtypeStruct(round_[0].shape, dtype, sharding=NamedSharding(mesh, everywhere))
@@ -228,7 +235,8 @@ def _program(round_: Round, dtype: Any) -> tuple[Any, Mesh]:
 @cache
 def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> jax.Array:
     """What a device that receives gives into a round."""
-    return jax.device_put(np.zeros(shape, dtype), device)
+    zeros: jax.Array = jax.device_put(np.zeros(shape, dtype), device)
+    return zeros
 
 
 def _cut_out(shard: jax.Array, starts: tuple[int, ...], shape: tuple[int, ...]) -> jax.Array:
