@@ -113,7 +113,7 @@ class Parameter(Tensor):
     def __getattr__(self, name: str) -> Any:
         if name == "joint" or (name == "raw" and self._initializer is None):
             return joint.change_form(self, name)
-        return super().__getattr__(name)
+        return super().__getattr__(name)  # type: ignore[misc]
 
     @property
     def array(self) -> jax.Array:

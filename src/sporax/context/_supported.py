@@ -21,8 +21,8 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.reuse_limit import VARIABLE, wants_loops
-from sporax.planner.report.listeners import step_execution
 from sporax.runtime import state
+from sporax.runtime.session import SESSION
 
 
 def check_supported(config: ParallelConfig, num_devices: int) -> None:
@@ -69,7 +69,7 @@ def plan_settings_of_training() -> PlanSettings | None:
     Raises:
         SporaxRuntimeError: there is one device.
     """
-    if not step_execution.plans_all or plan_settings() is not None:
+    if not SESSION.plans_all or plan_settings() is not None:
         return None
     devices = max(snapshot().device_num, jax.device_count())
     if devices == 1:
@@ -83,7 +83,7 @@ def plan_settings_of_training() -> PlanSettings | None:
 
 def plans_only() -> bool:
     """Whether this process makes plans of all training steps and neither trains nor writes."""
-    return step_execution.plans_all
+    return SESSION.plans_all
 
 
 def check_step() -> None:

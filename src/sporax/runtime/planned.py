@@ -38,7 +38,6 @@ from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
-from sporax.planner.report.listeners import announce, step_execution
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
@@ -55,6 +54,7 @@ from sporax.runtime.global_view import (
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.session import SESSION
 
 # XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -180,7 +180,7 @@ class PlannedStep(Answers):
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results, the updated variables' first, where steps are only planned; else None."""
-        if not step_execution.plan_only:
+        if not SESSION.plan_only:
             return None
         constants, tensors = self.step.literal_outputs, self.graph.tensors
         return [
@@ -277,9 +277,9 @@ def plan_step(
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
         planned = _planned_step(function, arguments, num_updated, settings, tags)
     if isinstance(planned, PipelinedStep):
-        announce(planned)
+        SESSION.announce(planned)
     else:
-        announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+        SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
 
 
@@ -327,7 +327,7 @@ def _planned_step(
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
-    if not step_execution.plans_all:
+    if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
 
