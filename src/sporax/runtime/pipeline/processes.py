@@ -220,8 +220,8 @@ def check_processes(config: ParallelConfig) -> None:
             f"'device_num' is {config.device_num} with {config.pipeline_stages} stages, and {jax.process_count()} processes have "
             f"{own} devices each."
         )
-    if stage > own and not isinstance(config.dataset_strategy, str):
+    if stage > own:
         raise SporaxRuntimeError(
-            f"For 'dataset_strategy', several processes that drive one stage must feed it by 'data_parallel' or 'full_batch', "
-            f"but got {config.dataset_strategy}."
+            f"For 'set_auto_parallel_context', a process must drive whole stages, but a stage has {stage} devices and a process "
+            f"{own}: a stage over several processes is not offered yet. Give each process more devices (`--local_devices`)."
         )
