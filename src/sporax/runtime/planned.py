@@ -390,7 +390,7 @@ def _pipelined_step(
 ) -> PipelinedStep:
     """The same for several pipeline stages."""
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
-    pipeline = plan_pipeline(step, whole, settings, profile_of(settings))
+    pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process)
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 
