@@ -16,7 +16,9 @@ UPDATES = jnp.array([5.0, 5.0, 2.0, 1.0, 9.0], jnp.float32)
 
 def gradients(target, updates, upwards=True):
     def total(target, updates):
-        return jnp.sum(scatter_extremes.extreme_at(target, INDEX, updates, upwards) * jnp.array([1.0, 10.0, 100.0, 1000.0]))
+        return jnp.sum(
+            scatter_extremes.extreme_at(target, INDEX, updates, upwards) * jnp.array([1.0, 10.0, 100.0, 1000.0])
+        )
 
     return jax.grad(total, (0, 1))(target, updates)
 
