@@ -65,4 +65,5 @@ def _without_name(value: np.ndarray) -> np.ndarray:
         return value
     value.shm.unlink()
     value._unlink_on_del = False
-    return value.view(np.ndarray)
+    array: np.ndarray = value.view(np.ndarray)
+    return array
