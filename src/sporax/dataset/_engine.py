@@ -22,6 +22,7 @@ from sporax.dataset._nodes import Batch, Map, Node, Source
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Row, row_of
 from sporax.dataset._tables import ENDLESS, Repeated, Table
+from sporax.dataset._workers import close_at_exit, end_with_user, without_names
 from sporax.ir.errors import SporaxError, SporaxValueError
 
 
@@ -152,7 +153,8 @@ class _TableReader:
             options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
             per_worker = max(1, workers.ahead // workers.processes)
             shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)
-            return iter(source.to_iter_dataset(options).mp_prefetch(shared))
+            close_at_exit(self)
+            return iter(source.to_iter_dataset(options).mp_prefetch(shared, end_with_user))
         return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
 
     def next_row(self) -> Row | None:
@@ -165,7 +167,7 @@ class _TableReader:
         row = _next(self._rows)
         self._position += 1
         self._row += 1
-        return row
+        return without_names(row) if self._workers.processes else row
 
     def seek(self, epoch: int, row: int) -> None:
         """See EpochReader."""
