@@ -7,7 +7,7 @@ from typing import Any, Self
 from sporax import context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn._tree import AnyCell, CellTree
-from sporax.ops._core.primitive import Primitive, strategy_form
+from sporax.ops._core.primitive import refuse_place, strategy_form
 from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
 
@@ -139,7 +139,7 @@ class PlacementMarks(CellTree[AnyCell]):
         Raises:
             SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
         """
-        Primitive(type(self).__name__).place(role, rank_id)
+        refuse_place(type(self).__name__, role, rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
         """Let parameter servers keep and update the trainable Parameters. Call it before the optimizer is made.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import jax
 
@@ -162,16 +162,25 @@ class Primitive:
             SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
             SporaxRuntimeError: everything else.
         """
-        if role != "MS_WORKER":
-            raise SporaxValueError(f"For '{self.name}', 'role' must be 'MS_WORKER', but got {role!r}.")
-        if not isinstance(rank_id, int) or isinstance(rank_id, bool):
-            raise SporaxTypeError(f"For '{self.name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
-        if rank_id < 0:
-            raise SporaxValueError(f"For '{self.name}', 'rank_id' must be >= 0, but got {rank_id}.")
-        raise SporaxRuntimeError(
-            f"For '{self.name}', operators cannot be placed on single processes, but got place({role!r}, {rank_id}). Cut "
-            "the network into pipeline stages instead (`pipeline_stage`, set_auto_parallel_context(pipeline_stages=...))."
-        )
+        refuse_place(self.name, role, rank_id)
+
+
+def refuse_place(name: str, role: str, rank_id: int) -> NoReturn:
+    """Say what is wrong with ``place(role, rank_id)`` of an operator or Cell of this name.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
+    """
+    if role != "MS_WORKER":
+        raise SporaxValueError(f"For '{name}', 'role' must be 'MS_WORKER', but got {role!r}.")
+    if not isinstance(rank_id, int) or isinstance(rank_id, bool):
+        raise SporaxTypeError(f"For '{name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
+    if rank_id < 0:
+        raise SporaxValueError(f"For '{name}', 'rank_id' must be >= 0, but got {rank_id}.")
+    raise SporaxRuntimeError(
+        f"For '{name}', operators cannot be placed on single processes, but got place({role!r}, {rank_id}). Cut "
+        "the network into pipeline stages instead (`pipeline_stage`, set_auto_parallel_context(pipeline_stages=...))."
+    )
 
 
 def strategy_form(name: str, what: str, strategy: Any) -> str:
