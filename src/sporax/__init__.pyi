@@ -36,6 +36,7 @@ from sporax.common.jit import no_inline as no_inline
 from sporax.common.jit import recompilations as recompilations
 from sporax.common.parameter import Parameter as Parameter
 from sporax.common.parameter import ParameterTuple as ParameterTuple
+from sporax.common.recompute import recompute as recompute
 from sporax.common.seed import get_seed as get_seed
 from sporax.common.seed import set_seed as set_seed
 from sporax.common.sparse_tensor import RowTensor as RowTensor
