@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import jax
 
@@ -189,19 +189,32 @@ class Primitive:
         return self.add_prim_attr("primitive_target", device_target)
 
     def place(self, role: str, rank_id: int) -> None:
-        """Mark the process this operator runs on.
+        """Refused: an operator runs in the process that calls it, or by a plan in all of them.
 
         Raises:
             SporaxTypeError: `rank_id` is not an int.
             SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
+            SporaxRuntimeError: everything else.
         """
-        if role != "MS_WORKER":
-            raise SporaxValueError(f"For '{self.name}', 'role' must be 'MS_WORKER', but got {role!r}.")
-        if not isinstance(rank_id, int) or isinstance(rank_id, bool):
-            raise SporaxTypeError(f"For '{self.name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
-        if rank_id < 0:
-            raise SporaxValueError(f"For '{self.name}', 'rank_id' must be >= 0, but got {rank_id}.")
-        self.add_prim_attr("place", (role, rank_id))
+        refuse_place(self.name, role, rank_id)
+
+
+def refuse_place(name: str, role: str, rank_id: int) -> NoReturn:
+    """Say what is wrong with ``place(role, rank_id)`` of an operator or Cell of this name.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
+    """
+    if role != "MS_WORKER":
+        raise SporaxValueError(f"For '{name}', 'role' must be 'MS_WORKER', but got {role!r}.")
+    if not isinstance(rank_id, int) or isinstance(rank_id, bool):
+        raise SporaxTypeError(f"For '{name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
+    if rank_id < 0:
+        raise SporaxValueError(f"For '{name}', 'rank_id' must be >= 0, but got {rank_id}.")
+    raise SporaxRuntimeError(
+        f"For '{name}', operators cannot be placed on single processes, but got place({role!r}, {rank_id}). Cut "
+        "the network into pipeline stages instead (`pipeline_stage`, set_auto_parallel_context(pipeline_stages=...))."
+    )
 
 
 def strategy_form(name: str, what: str, strategy: Any) -> str:
