@@ -1,8 +1,7 @@
 """Made by tools/make_type_stubs.py; do not edit."""
 
 import builtins
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from sporax.common.dtype import DType as _DType
 from sporax.common.tensor import Tensor as Tensor
