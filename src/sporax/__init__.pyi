@@ -1,7 +1,8 @@
 """Made by tools/make_type_stubs.py; do not edit."""
 
 import builtins
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from sporax import common as common
 from sporax import communication as communication
@@ -103,11 +104,11 @@ from sporax.train.metrics._curves import auc as auc
 from sporax.train.metrics._metric import Metric as Metric
 from sporax.train.metrics._metric import rearrange_inputs as rearrange_inputs
 from sporax.train.metrics._occlusion import OcclusionSensitivity as OcclusionSensitivity
-from sporax.train.metrics._simple import MAE as MAE
-from sporax.train.metrics._simple import MSE as MSE
 from sporax.train.metrics._simple import Accuracy as Accuracy
 from sporax.train.metrics._simple import CosineSimilarity as CosineSimilarity
 from sporax.train.metrics._simple import Loss as Loss
+from sporax.train.metrics._simple import MAE as MAE
+from sporax.train.metrics._simple import MSE as MSE
 from sporax.train.metrics._simple import Perplexity as Perplexity
 from sporax.train.metrics._simple import Top1CategoricalAccuracy as Top1CategoricalAccuracy
 from sporax.train.metrics._simple import Top5CategoricalAccuracy as Top5CategoricalAccuracy

@@ -1,7 +1,7 @@
 """Made by tools/make_type_stubs.py; do not edit."""
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from sporax.common.dtype import DType as _DType
@@ -44,6 +44,7 @@ from sporax.mint._selection import sub as sub
 from sporax.mint._selection import swapaxes as swapaxes
 from sporax.mint._selection import unique as unique
 from sporax.mint.nn import functional as functional
+
 
 def abs(input: Tensor) -> Tensor: ...
 def acos(input: Tensor) -> Tensor: ...

@@ -1,7 +1,8 @@
 """Made by tools/make_type_stubs.py; do not edit."""
 
 import builtins
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 from sporax.common.dtype import DType as _DType
 from sporax.common.tensor import Tensor as Tensor

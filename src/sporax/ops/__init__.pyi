@@ -1,7 +1,7 @@
 """Made by tools/make_type_stubs.py; do not edit."""
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from sporax.common.dtype import DType as _DType
