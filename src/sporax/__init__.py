@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    raise missing_name(__name__, name)
+    return missing_name(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -25,6 +25,7 @@ from sporax.context._global import (
 from sporax.context._offload import get_offload_context, offload_snapshot, reset_offload_context, set_offload_context
 from sporax.context._parallel import (
     changed,
+    devices_of_only_process,
     get_auto_parallel_context,
     num_devices,
     reset_auto_parallel_context,
@@ -67,6 +68,7 @@ __all__ = [
     "check_supported",
     "cuts_compiled_steps",
     "enter_step",
+    "devices_of_only_process",
     "num_devices",
     "plan_settings",
     "refuse_eager",

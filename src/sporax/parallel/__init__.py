@@ -57,4 +57,4 @@ def __getattr__(name: str) -> Any:
         from sporax.ops._core.shard import shard
 
         return shard
-    raise missing_name(__name__, name)
+    return missing_name(__name__, name)
