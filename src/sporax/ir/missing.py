@@ -26,6 +26,7 @@ import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
 from types import CodeType, FrameType, ModuleType
+from typing import Any
 
 from sporax.ir.errors import SporaxAttributeError, SporaxImportError
 from sporax.ir.placeholder import Placeholder
@@ -43,7 +44,7 @@ class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):  # type
     """A module of MindSpore's that Sporax does not have."""
 
 
-def missing_name(module: str, name: str, reason: str | None = None) -> Placeholder:
+def missing_name(module: str, name: str, reason: str | None = None) -> Any:
     """Answer for a name that `module` does not have; to be returned by that module's `__getattr__`, and only there.
 
     Args:
@@ -52,7 +53,7 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Placehold
         reason: a sentence of its own for the message: why it is not there, and what to use instead.
 
     Returns:
-        A placeholder, where the caller of `__getattr__` executes ``from module import name``.
+        A `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__` are), where the caller of `__getattr__` executes ``from module import name``.
 
     Raises:
         SporaxAttributeError: the caller executes anything else.
@@ -72,10 +73,10 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Placehold
     return Placeholder(f"{module}.{name}", message)
 
 
-def missing_names(module: str) -> Callable[[str], Placeholder]:
+def missing_names(module: str) -> Callable[[str], Any]:
     """A module-level `__getattr__` for the module called `module`."""
 
-    def __getattr__(name: str) -> Placeholder:  # noqa: N807 (it is one)
+    def __getattr__(name: str) -> Any:  # noqa: N807 (it is one)
         return missing_name(module, name)
 
     return __getattr__
@@ -117,11 +118,11 @@ def explanation(module: str, name: str) -> str:
     """Message of the errors: what was asked for, where to look, and the nearest name that is there."""
     return (
         f"For '{module}', the name must be one that Sporax offers, but got '{name}'. "
-        f"{_SUPPORTED_NAMES_PAGE} lists the names that are there.{_suggestion(module, name)}"
+        f"{_SUPPORTED_NAMES_PAGE} lists the names that are there.{suggestion(module, name)}"
     )
 
 
-def _suggestion(module: str, name: str) -> str:
+def suggestion(module: str, name: str) -> str:
     """` Did you mean ...?`, with the same name in another package or a similar one in the same; else nothing."""
     elsewhere = sorted(
         path
