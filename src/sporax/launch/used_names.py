@@ -85,8 +85,8 @@ class _Reader(ast.NodeVisitor):
         for statement in node.body:
             self.visit(statement)
         self._is_guarded = before
-        for statement in (*node.handlers, *node.orelse, *node.finalbody):
-            self.visit(statement)
+        for part in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(part)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._visit_function(node)
