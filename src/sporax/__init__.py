@@ -33,13 +33,15 @@ _MODULES = {
     "sporax.common.parameter": "Parameter ParameterTuple",
     "sporax.common.sparse_tensor": "RowTensor",
     "sporax.common.symbol": "Symbol",
-    "sporax.common.seed": "set_seed get_seed",
+    "sporax.common.seed": "set_seed get_seed manual_seed",
+    "sporax.common.generator": "get_rng_state set_rng_state",
+    "sporax.common.jit_config": "JitConfig",
     "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
     "sporax.context": """
-        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device
+        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
     """,
     "sporax.parallel": """

@@ -21,7 +21,6 @@ _PACKAGE = "sporax"
 
 _PATHS_OF = {
     "sporax": "common.api common.recompute common.mutable",
-    "sporax.common": "common.generator",
     "sporax.context": "parallel.algo_parameter_config",
     "sporax.parallel": "parallel.parameter_broadcast parallel.checkpoint_transform",
     "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",

@@ -20,6 +20,7 @@ from sporax.context._global import (
     get_context,
     graph_mode,
     set_context,
+    set_deterministic,
     set_device,
 )
 from sporax.context._offload import get_offload_context, offload_snapshot, reset_offload_context, set_offload_context
@@ -91,6 +92,7 @@ __all__ = [
     "set_auto_parallel_context",
     "set_context",
     "set_cost_model_context",
+    "set_deterministic",
     "set_device",
     "set_offload_context",
     "set_ps_context",

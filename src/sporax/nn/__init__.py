@@ -1,5 +1,6 @@
 """Layers, losses, optimizers and the Cells that train: `mindspore.nn`."""
 
+from importlib import import_module
 from inspect import ismodule
 from typing import Any
 
@@ -135,6 +136,7 @@ from sporax.nn.mathematics import (
     Triu,
     Unflatten,
 )
+from sporax.nn.mathematics import MatMul as MatMul
 from sporax.nn.normalization import (
     BatchNorm1d,
     BatchNorm2d,
@@ -230,7 +232,33 @@ _FROM_PARALLEL = {
     "PipelineGradReducer": "PipelineGradReducer",
 }
 
-_HELPERS = ("Any", "ismodule", "missing_name")
+_METRICS = frozenset(
+    [
+        "names",
+        "get_metric_fn",
+        "rearrange_inputs",
+        "Metric",
+        "Accuracy",
+        "Loss",
+        "MAE",
+        "MSE",
+        "TopKCategoricalAccuracy",
+    ]
+    + [
+        "Top1CategoricalAccuracy",
+        "Top5CategoricalAccuracy",
+        "Precision",
+        "Recall",
+        "Fbeta",
+        "F1",
+        "Perplexity",
+        "ROC",
+        "auc",
+    ]
+    + ["CosineSimilarity", "ConfusionMatrix", "ConfusionMatrixMetric", "BleuScore", "Dice", "HausdorffDistance"]
+    + ["MeanSurfaceDistance", "RootMeanSquareDistance", "OcclusionSensitivity"]
+)
+_HELPERS = ("import_module", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
 
@@ -240,4 +268,6 @@ def __getattr__(name: str) -> Any:
         from sporax.parallel import nn as parallel_nn  # a layer above: listed as the one exception in pyproject.toml
 
         return getattr(parallel_nn, _FROM_PARALLEL[name])
+    if name in _METRICS:
+        return getattr(import_module("sporax.train.metrics"), name)  # metrics were part of `nn` before 2.0
     return missing_name(__name__, name)
