@@ -48,10 +48,10 @@ def bool_not(x: Any) -> bool:
     return not x
 
 
-def shape_mul(shape: Sequence[int]) -> int:
+def shape_mul(input_data: Sequence[int]) -> int:
     """Product of the sizes of a shape."""
     product = 1
-    for size in shape:
+    for size in input_data:
         product *= size
     return product
 
