@@ -37,6 +37,7 @@ _MODULES = {
     "sporax.common.generator": "get_rng_state set_rng_state",
     "sporax.common.jit_config": "JitConfig",
     "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
+    "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",

@@ -3,6 +3,8 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
+from typing import TYPE_CHECKING
+
 from sporax.dataset import config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._dataset import Dataset
@@ -28,6 +30,7 @@ from sporax.dataset._sources.audio import (
 )
 from sporax.dataset._sources.boxes import CocoDataset, KITTIDataset, VOCDataset, WIDERFaceDataset
 from sporax.dataset._sources.clue import CLUEDataset
+from sporax.dataset._sources.file_sampling import Shuffle
 from sporax.dataset._sources.images import (
     Caltech256Dataset,
     Food101Dataset,
@@ -50,7 +53,7 @@ from sporax.dataset._sources.people import (
 )
 from sporax.dataset._sources.records import PaddedDataset, RandomDataset, TFRecordDataset
 from sporax.dataset._sources.schema import Schema
-from sporax.dataset._sources.text import CSVDataset, Shuffle, TextFileDataset
+from sporax.dataset._sources.text import CSVDataset, TextFileDataset
 from sporax.dataset._sources.texts import (
     AGNewsDataset,
     AmazonReviewDataset,
@@ -169,4 +172,5 @@ __all__ = [
     "zip",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -436,8 +436,8 @@ class Dataset:
             return [list(row[name].shape) for name in self._node.columns]
         shapes: list[list[int | None]] = []
         for row in self._rows_once():
-            found = [list(row[name].shape) for name in self._node.columns]
-            shapes = common_shapes(shapes, found) if shapes else found
+            row_shapes = [list(row[name].shape) for name in self._node.columns]
+            shapes = common_shapes(shapes, row_shapes) if shapes else row_shapes
         return shapes
 
     def output_types(self) -> list[np.dtype[Any]]:

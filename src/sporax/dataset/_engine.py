@@ -104,7 +104,7 @@ class _EpochBuilder:
         return stream
 
 
-class _GrainTable(grain.MapDataset[Row]):
+class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types
     """A table as grain sees it: one element per row."""
 
     def __init__(self, table: Table, start: int) -> None:
@@ -180,7 +180,7 @@ class _TableReader:
             self._rows = None
 
 
-class _GrainFlow(grain.IterDataset[Row]):
+class _GrainFlow(grain.IterDataset[Row]):  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types
     """One epoch of a flow as grain sees it, from row number `start` on."""
 
     def __init__(self, stream: Stream, start: int) -> None:
@@ -192,7 +192,7 @@ class _GrainFlow(grain.IterDataset[Row]):
         return _GrainFlowIterator(self._stream, self._start)
 
 
-class _GrainFlowIterator(grain.DatasetIterator[Row]):
+class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types  # type: ignore[misc]  # grain has no types
     """Reads a flow; its state is the number of rows given."""
 
     def __init__(self, stream: Stream, start: int) -> None:

@@ -73,7 +73,7 @@ class RowKey:
         """
         bits = np.random.Philox(key=self.words)
         counter = np.zeros(4, np.uint64)
-        state = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
+        state: Any = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
         generator = np.random.Generator(bits)
         for row in rows:
             counter[2] = row

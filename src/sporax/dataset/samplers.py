@@ -387,16 +387,16 @@ class FixedOrder(BuiltinSampler):
 
 
 def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:
-    found: list[int] = []
+    rows: list[int] = []
     for item in items:
-        if limit is not None and len(found) >= limit:
+        if limit is not None and len(rows) >= limit:
             break
         if not isinstance(item, numbers.Integral):
             raise SporaxTypeError(f"For '{where}', a sampler must yield int, but got {item!r}.")
         if not 0 <= item < num_rows:
             raise SporaxRuntimeError(f"For '{where}', row numbers must be in [0, {num_rows - 1}], but got {item}.")
-        found.append(int(item))
-    return np.array(found, np.int64)
+        rows.append(int(item))
+    return np.array(rows, np.int64)
 
 
 def select_sampler(

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 from inspect import ismodule
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.ir.missing import missing_name
 from sporax.nn import utils
@@ -232,42 +232,32 @@ _FROM_PARALLEL = {
     "PipelineGradReducer": "PipelineGradReducer",
 }
 
-_METRICS = frozenset(
-    [
-        "names",
-        "get_metric_fn",
-        "rearrange_inputs",
-        "Metric",
-        "Accuracy",
-        "Loss",
-        "MAE",
-        "MSE",
-        "TopKCategoricalAccuracy",
-    ]
-    + [
-        "Top1CategoricalAccuracy",
-        "Top5CategoricalAccuracy",
-        "Precision",
-        "Recall",
-        "Fbeta",
-        "F1",
-        "Perplexity",
-        "ROC",
-        "auc",
-    ]
-    + ["CosineSimilarity", "ConfusionMatrix", "ConfusionMatrixMetric", "BleuScore", "Dice", "HausdorffDistance"]
-    + ["MeanSurfaceDistance", "RootMeanSquareDistance", "OcclusionSensitivity"]
+_METRICS = frozenset(  # part of `nn` before 2.0
+    """
+    names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
+    Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix ConfusionMatrixMetric
+    BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
+    """.split()  # noqa: SIM905
 )
-_HELPERS = ("import_module", "Any", "ismodule", "missing_name")
+_HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _FROM_PARALLEL:
-        from sporax.parallel import nn as parallel_nn  # a layer above: listed as the one exception in pyproject.toml
+if TYPE_CHECKING:  # from a layer above
+    PipelineCell: Any
+    MicroBatchInterleaved: Any
+    GradAccumulationCell: Any
+    PipelineGradReducer: Any
+else:  # checkers shall see a missing name themselves
 
-        return getattr(parallel_nn, _FROM_PARALLEL[name])
-    if name in _METRICS:
-        return getattr(import_module("sporax.train.metrics"), name)  # metrics were part of `nn` before 2.0
-    return missing_name(__name__, name)
+    def __getattr__(name: str) -> Any:
+        if name in _FROM_PARALLEL:
+            from sporax.parallel import (
+                nn as parallel_nn,  # a layer above: listed as the one exception in pyproject.toml
+            )
+
+            return getattr(parallel_nn, _FROM_PARALLEL[name])
+        if name in _METRICS:
+            return getattr(import_module("sporax.train.metrics"), name)
+        return missing_name(__name__, name)

@@ -1,6 +1,6 @@
 """`mindspore.ops.composite`, which scripts import as ``C``: what applies functions to structures, clips and draws."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -32,4 +32,5 @@ def zeros_like(x: Any) -> Any:
 _OPERATORS = {**FUNCTIONS, **PRIMITIVES}
 globals().update({name: _OPERATORS[name] for name in __all__ if name not in globals()})
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -84,8 +84,8 @@ class Feed:
                     return
             if is_empty:
                 raise SporaxRuntimeError(
-                    f"For 'Model', an epoch of the dataset must have at least one batch, but got none, and {count} more are asked "
-                    "for. Look at its filters, `skip`, and `batch(drop_remainder=True)` with fewer rows than a batch."
+                    f"For 'Model', an epoch of the dataset must have at least one batch, but got none, and {count} more are "
+                    "asked for. Look at its filters, `skip`, and `batch(drop_remainder=True)` with fewer rows than a batch."
                 )
             self._rows = None
 

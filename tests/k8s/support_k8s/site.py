@@ -23,7 +23,7 @@ from .control_plane import ADMIN_TOKEN, ControlPlane, free_port
 from .kubelet import ProcessKubelet
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-EXAMPLES = Path(__file__).parents[3] / "examples" / "06-kubernetes"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "08-kubernetes"
 JOBS = "/apis/mindspore.gitee.com/v1/namespaces/default/msjobs"
 
 

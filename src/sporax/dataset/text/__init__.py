@@ -1,6 +1,6 @@
 """Transforms for text: `mindspore.dataset.text`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.dataset.text._bert import BasicTokenizer, BertTokenizer
 from sporax.dataset.text._tokenizers import (
@@ -66,5 +66,7 @@ _NO_SENTENCEPIECE = (
 )
 
 
-def __getattr__(name: str) -> Any:
-    return missing_name(__name__, name, _NO_SENTENCEPIECE if name in _SENTENCEPIECE else None)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        return missing_name(__name__, name, _NO_SENTENCEPIECE if name in _SENTENCEPIECE else None)

@@ -1,6 +1,6 @@
 """Transforms for images: `mindspore.dataset.vision`. Videos are refused."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.dataset.vision._boxes import (
     BoundingBoxAugment,
@@ -193,5 +193,7 @@ _VIDEO = ("DecodeVideo", "VideoDecoder", "read_video", "read_video_timestamps")
 _NO_VIDEO = "no dependency of Sporax decodes videos. Decode them in a Python function or a GeneratorDataset."
 
 
-def __getattr__(name: str) -> Any:
-    return missing_name(__name__, name, _NO_VIDEO if name in _VIDEO else None)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        return missing_name(__name__, name, _NO_VIDEO if name in _VIDEO else None)

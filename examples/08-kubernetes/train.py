@@ -1,7 +1,7 @@
 """Train one network on handwritten digits with its weights on parameter servers; the same script for all roles.
 
-    sporax k8s submit examples/06-kubernetes/4-parameter-server.yaml         on a cluster
-    sporax run --worker_num 2 --server_num 1 examples/06-kubernetes/train.py [--steps 60]
+    sporax k8s submit examples/08-kubernetes/4-parameter-server.yaml         on a cluster
+    sporax run --worker_num 2 --server_num 1 examples/08-kubernetes/train.py [--steps 60]
 
 Each worker takes its share of every batch; servers average the gradients and move the weights. With synchronous training (the
 default) the losses do not depend on who was restarted meanwhile.
