@@ -350,7 +350,7 @@ class Limit(Node):
 
 
 class Select(Node):
-    """Columns chosen, put in order and named anew; `names` maps the old name to the new one."""
+    """Columns chosen, put in order and renamed; `names` maps the old name to the new one."""
 
     def __init__(self, parent: Node, names: dict[str, str]) -> None:
         super().__init__(tuple(names.values()), [parent])

@@ -320,18 +320,14 @@ def _image_size(where: str, name: str, value: object) -> list[int]:
     return [_checks.check_int(where, name, size, 1, _checks.INT32_MAX) for size in value]
 
 
-def _count(name: str, default: int, doc: str, low: int = 1) -> Argument:
-    return Argument(name, int, doc, default, functools.partial(_checks.check_int, low=low, high=_checks.INT32_MAX))
-
-
 class FakeImageDataset(
     FormatDataset,
     format=Format(
         (
-            _count("num_images", 1000, "how many."),
+            arguments.integer("num_images", 1000, "how many.", low=1),
             Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
-            _count("num_classes", 10, "labels are below this number."),
-            _count("base_seed", 0, "another seed gives other images.", low=0),
+            arguments.integer("num_classes", 10, "labels are below this number.", low=1),
+            arguments.integer("base_seed", 0, "another seed gives other images.", low=0),
             *arguments.SAMPLED,
         ),
         columns=("image", "label"),
