@@ -33,14 +33,16 @@ _MODULES = {
     "sporax.common.parameter": "Parameter ParameterTuple",
     "sporax.common.sparse_tensor": "RowTensor",
     "sporax.common.symbol": "Symbol",
-    "sporax.common.seed": "set_seed get_seed",
+    "sporax.common.seed": "set_seed get_seed manual_seed",
+    "sporax.common.generator": "get_rng_state set_rng_state",
+    "sporax.common.jit_config": "JitConfig",
     "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
     "sporax.context": """
-        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device
+        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
     """,
     "sporax.parallel": """
@@ -81,7 +83,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    raise missing_name(__name__, name)
+    return missing_name(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -29,15 +29,19 @@ from sporax.common.dtype import DType as _DType
 from sporax.common.dtype import dtype_to_nptype as dtype_to_nptype
 from sporax.common.dtype import dtype_to_pytype as dtype_to_pytype
 from sporax.common.dtype import pytype_to_dtype as pytype_to_dtype
+from sporax.common.generator import get_rng_state as get_rng_state
+from sporax.common.generator import set_rng_state as set_rng_state
 from sporax.common.jit import jit as jit
 from sporax.common.jit import jit_class as jit_class
 from sporax.common.jit import lazy_inline as lazy_inline
 from sporax.common.jit import no_inline as no_inline
 from sporax.common.jit import recompilations as recompilations
+from sporax.common.jit_config import JitConfig as JitConfig
 from sporax.common.parameter import Parameter as Parameter
 from sporax.common.parameter import ParameterTuple as ParameterTuple
 from sporax.common.recompute import recompute as recompute
 from sporax.common.seed import get_seed as get_seed
+from sporax.common.seed import manual_seed as manual_seed
 from sporax.common.seed import set_seed as set_seed
 from sporax.common.sparse_tensor import RowTensor as RowTensor
 from sporax.common.symbol import Symbol as Symbol
@@ -57,6 +61,7 @@ from sporax.common.vectorize import jacrev as jacrev
 from sporax.common.vectorize import vmap as vmap
 from sporax.context._global import get_context as get_context
 from sporax.context._global import set_context as set_context
+from sporax.context._global import set_deterministic as set_deterministic
 from sporax.context._global import set_device as set_device
 from sporax.context._offload import get_offload_context as get_offload_context
 from sporax.context._offload import set_offload_context as set_offload_context
