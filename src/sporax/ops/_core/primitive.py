@@ -9,6 +9,7 @@ import jax
 
 from sporax.common.recompute import offloading
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.host import on_host
@@ -89,9 +90,11 @@ class Primitive:
 
     def _run_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with jax.named_scope(self.instance_name or self.name):
+            by_host = self.attrs.get("primitive_target") == "CPU"
             if state.planning():
-                return between_marks(self.operator, args, kwargs, self._constants, self)
-            if self.attrs.get("primitive_target") == "CPU" and state.compiling():
+                with place_of_work(by_host):
+                    return between_marks(self.operator, args, kwargs, self._constants, self)
+            if by_host and state.compiling():
                 return on_host(self.operator.run, args, kwargs, self._constants)
             return self.operator.run(args, kwargs, self._constants)
 
@@ -173,7 +176,8 @@ class Primitive:
     def set_device(self, device_target: str) -> Primitive:
         """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
 
-        In compiled steps of one device an operator of the host runs there, forward and backward. Plans keep it on the devices.
+        In compiled steps an operator of the host runs there, forward and backward; in a step that a plan cuts, every device's
+        host computes that device's part. Pipeline stages refuse it.
 
         Raises:
             SporaxRuntimeError: another name.
