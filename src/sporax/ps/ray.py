@@ -123,7 +123,7 @@ class RayServers:
     def _start(self, role: str, index: int, place: Any) -> None:
         # Restarts without end: a job ends by its scheduler's word or by `close`. The call is repeated after a restart, too,
         # and a second thread answers questions while the first serves.
-        options = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2, "num_cpus": 0}
+        options: dict[str, Any] = {"max_restarts": -1, "max_task_retries": -1, "max_concurrency": 2, "num_cpus": 0}
         options |= {"scheduling_strategy": place}
         if role == "server":
             options |= {name: self._resources[name] for name in ("num_cpus", "memory") if name in self._resources}
