@@ -11,13 +11,15 @@ import logging
 import os
 from pathlib import Path
 from time import localtime, strftime
+from typing import TYPE_CHECKING
 
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.missing import missing_names
 
 __all__ = ["critical", "debug", "error", "get_level", "get_log_config", "info", "warning"]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 

@@ -200,3 +200,72 @@ def test_mistakes_on_the_command_line(run, script, words, message):
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+TRAINING = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import Tensor, dataset, nn
+from mindspore.train import Model, ModelCheckpoint
+
+if "--graph" in sys.argv:
+    ms.set_context(mode=ms.GRAPH_MODE)
+x, y = np.ones((32, 16), np.float32), np.zeros(32, np.int32)
+net = nn.SequentialCell(nn.Dense(16, 32), nn.ReLU(), nn.Dense(32, 4))
+loss, optimizer = nn.CrossEntropyLoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9)
+if "--loop" in sys.argv:
+    gradient = ms.value_and_grad(lambda x, y: loss(net(x), y), None, optimizer.parameters)
+    value, gradients = gradient(Tensor(x), Tensor(y))
+    optimizer(gradients)
+else:
+    data = dataset.NumpySlicesDataset((x, y), ["x", "y"]).batch(16)
+    Model(net, loss, optimizer).train(2, data, callbacks=[ModelCheckpoint("net", "checkpoints")])
+print("trained")
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--graph"], ["--loop"]])
+def test_a_script_without_a_parallel_mode_is_planned_at_its_first_training_step(run, write, tmp_path, flags):
+    write("script.py", TRAINING)
+    done = run("plan", "--devices", "8", "script.py", *flags)
+    assert done.returncode == 0, done.stderr
+    assert "Plan for 8 devices" in done.stdout
+    assert "trained" not in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
+
+
+def test_planning_several_steps_writes_no_checkpoints(run, write, tmp_path):
+    write("script.py", TRAINING)
+    done = run("plan", "--devices", "8", "--steps", "9", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert "trained" in done.stdout  # the steps gave zeros
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_on_one_device_nothing_is_trained_either(run, write, tmp_path):
+    write("script.py", TRAINING)
+    done = run("plan", "script.py")
+    assert done.returncode != 0
+    assert "`--devices 8` simulates eight" in done.stderr
+    assert "trained" not in done.stdout
+
+
+def test_devices_win_over_a_call_of_plan_inside_the_script(run, write):
+    words = "import jax.numpy as jnp, sporax\nw = jnp.ones((8, 8))\nsporax.plan(jnp.dot, w, w, devices=2)\n"
+    write("script.py", words)
+    done = run("plan", "--devices", "8", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert "Plan for 8 devices" in done.stdout
+
+
+def test_a_saved_plan_for_another_number_of_devices_is_refused(run, write):
+    words = (
+        "import jax.numpy as jnp, os, sporax\nw = jnp.ones((8, 8))\nasked = os.environ.pop('SPORAX_PLAN_DEVICES')\n"
+        "from sporax.runtime import plain\nsaved = plain._planned(jnp.dot, (w, w), 2, '', 'dynamic', {}, None, {}, None, None)\n"
+        "os.environ['SPORAX_PLAN_DEVICES'] = asked\nsporax.plan(jnp.dot, w, w, saved=saved.plan.to_json())\n"
+    )
+    write("script.py", words)
+    done = run("plan", "--devices", "8", "script.py")
+    assert done.returncode == 1
+    assert "the saved plan is for 2 devices, but `sporax plan --devices` asks for 8" in done.stderr

@@ -187,6 +187,52 @@ def test_small_parameters_and_those_marked_stay_whole():
     assert slice_shape(by_name["down"]) == (32, 8)  # 1 KB
 
 
+@pytest.mark.parametrize(("threshold", "rows"), [(2, 8), (3, 16)])
+def test_the_threshold_is_about_the_whole_parameter(threshold, rows):
+    """`up` has 2 KB, and 0.5 KB in each of its slices."""
+    config = {"parallel_optimizer_threshold": threshold}
+    settings = {"enable_parallel_optimizer": True, "parallel_optimizer_config": config}
+    _, step, _ = train(Mlp, MODELS["mlp"][1], steps=1, dataset_strategy="full_batch", **settings)
+    by_name = {parameter.name: parameter for parameter in step.get_parameters()}
+    assert slice_shape(by_name["up"]) == (rows, 8)
+
+
+class Lookup(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(16, 8)
+
+    def construct(self, ids):
+        return ops.ReduceSum()(self.table(ids) ** 2)
+
+
+class AllGradients(nn.Cell):
+    def __init__(self, net, by_list):
+        super().__init__()
+        self.net, self.by_list = net, by_list
+        self.weights = ms.ParameterTuple(net.trainable_params())
+        self.gradient = ops.GradOperation(get_all=True, get_by_list=by_list)
+
+    def construct(self, ids):
+        return self.gradient(self.net, self.weights)(ids) if self.by_list else self.gradient(self.net)(ids)
+
+
+@pytest.mark.parametrize("by_list", [False, True])
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_gradients_of_integer_inputs_are_zeros(mode, by_list):
+    ids = Tensor(np.arange(16, dtype=np.int32).reshape(8, 2))
+    ms.set_seed(1)
+    net = Lookup()
+    expected = ms.grad(net, None, net.trainable_params())(ids)[0].asnumpy()
+    context.set_auto_parallel_context(parallel_mode=mode, device_num=8, dataset_strategy="full_batch")
+    found = AllGradients(net, by_list)(ids)
+    of_inputs, of_weights = found if by_list else (found, None)
+    np.testing.assert_array_equal(of_inputs[0].asnumpy(), np.zeros((8, 2), np.int32))
+    assert of_inputs[0].dtype == ms.int32
+    if by_list:
+        np.testing.assert_allclose(of_weights[0].asnumpy(), expected, rtol=1e-6)
+
+
 def test_groups_of_the_given_size_share_a_weight():
     settings = {
         "enable_parallel_optimizer": True,

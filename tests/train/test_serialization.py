@@ -261,7 +261,7 @@ def test_broken_files_name_the_parameter(tmp_path: Path) -> None:
     path.write_bytes(content.replace(b"Float32", b"Float99"))
     with pytest.raises(ValueError, match=r"'0\.weight' has dtype 'Float99'"):
         load_checkpoint(str(path))
-    for length, place in ((20, "in the first parameter"), (len(content) - 3, r"behind parameter '1\.weight'")):
+    for length, place in ((20, "in the first parameter"), (len(content) - 20, r"behind parameter '1\.weight'")):
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match=rf"x\.ckpt.*cut off \({place}\)"):
             load_checkpoint(str(path))
@@ -298,10 +298,22 @@ def test_broken_headers_name_the_parameter(tmp_path: Path, header: Any, text: st
 
 
 def test_a_missing_checksum_is_said(tmp_path: Path) -> None:
-    path = str(tmp_path / "x.ckpt")
-    save_checkpoint(make_net(), path)
+    path = tmp_path / "x.ckpt"
+    save_checkpoint(make_net(), str(path))
+    path.write_bytes(path.read_bytes()[:-17])  # as older versions wrote it
     with pytest.warns(UserWarning, match="carries no checksum"):
-        load_checkpoint(path, crc_check=True)
+        load_checkpoint(str(path), crc_check=True)
+
+
+@pytest.mark.parametrize("kind", ["ckpt", "safetensors"])
+def test_a_changed_value_is_noticed_without_asking_for_a_checksum(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"x.{kind}"
+    save_checkpoint(make_net(), str(path))
+    content = bytearray(path.read_bytes())
+    content[-40 if kind == "ckpt" else -4] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"x\.{kind}.*CRC-32"):
+        load_checkpoint(str(path))
 
 
 # ------------------------------------------------------------------------------------------------------------ atomicity

@@ -4,6 +4,8 @@
 `_training` builds a whole training step of both.
 """
 
+from typing import TYPE_CHECKING
+
 from sporax.amp._precision import auto_mixed_precision, custom_mixed_precision, get_black_list, get_white_list
 from sporax.amp._scalers import (
     DynamicLossScaleManager,
@@ -32,4 +34,5 @@ __all__ = [
     "get_white_list",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,5 +1,7 @@
 """Tensors, Parameters, dtypes, initializers, seeds, compilation and differentiation: `mindspore.common`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.common import dtype, initializer, seed
 from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
@@ -25,4 +27,5 @@ __all__ = [
     "Tensor",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

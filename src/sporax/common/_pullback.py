@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxIndexError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -150,6 +151,7 @@ class Pullback:
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        _ask_for_plan(call)
         self._inputs, self._parameters = call.inputs, call.parameters
         with _explained():
             self._leaves, self._pull, (updates, structure, rest) = jax.vjp(
@@ -231,6 +233,13 @@ def _pushed_in_reverse(
 def _nothing(array: jax.Array) -> Any:
     """The derivative of integers."""
     return np.zeros(array.shape, jax.dtypes.float0)
+
+
+def _ask_for_plan(call: Call) -> None:
+    """Where a process only makes plans (`sporax plan`), gradients of weights make a step one that is planned."""
+    settings = context.plan_settings_of_training() if call.weights else None
+    if settings is not None:
+        state.ask_for_plan(settings)
 
 
 def zeros_like(parameter: Parameter) -> Tensor:

@@ -153,7 +153,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if state.current_frame() is None:
-            if always or context.graph_mode():
+            if always or context.graph_mode() or context.plan_settings_of_training() is not None:
                 return compiled(*args, **kwargs)
             context.refuse_eager(what)
         return function(*args, **kwargs)

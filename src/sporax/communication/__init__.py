@@ -1,5 +1,7 @@
 """Ranks and groups of ranks: `mindspore.communication`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.communication import comm_func, management
 from sporax.communication.management import (
     HCCL_WORLD_COMM_GROUP,
@@ -42,4 +44,5 @@ __all__ = [
     "release",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

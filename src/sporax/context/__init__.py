@@ -11,6 +11,8 @@ values it finds when it is compiled (`snapshot`), and is compiled again when the
 all this a step may ask for today.
 """
 
+from typing import TYPE_CHECKING
+
 from sporax.context._global import (
     COMPATIBLE,
     GRAPH_MODE,
@@ -50,6 +52,8 @@ from sporax.context._supported import (
     cuts_compiled_steps,
     enter_step,
     plan_settings,
+    plan_settings_of_training,
+    plans_only,
     refuse_eager,
 )
 from sporax.ir.missing import missing_names
@@ -69,6 +73,8 @@ __all__ = [
     "enter_step",
     "num_devices",
     "plan_settings",
+    "plan_settings_of_training",
+    "plans_only",
     "refuse_eager",
     "get_algo_parameters",
     "get_auto_parallel_context",
@@ -98,4 +104,5 @@ __all__ = [
     "world_size",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable
+from dataclasses import replace
+
+import jax
 
 from sporax.context._global import graph_mode, memory_offload
 from sporax.context._parallel import PARALLEL_GUARD, parallel_mode, snapshot, world_size
@@ -16,6 +19,7 @@ from sporax.context._search import search_snapshot
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.plan_settings import PlanSettings
+from sporax.planner.report.listeners import step_execution
 from sporax.runtime import state
 
 
@@ -48,6 +52,31 @@ def plan_settings() -> PlanSettings | None:
     if not config.in_global_view or config.device_num == 1:
         return None
     return PlanSettings(config, *search_snapshot()).under(os.environ)
+
+
+def plan_settings_of_training() -> PlanSettings | None:
+    """The settings under which a training step is planned that the script does not cut itself; None where it only runs.
+
+    `sporax plan` shows the plan of any script: in automatic parallelism over the devices there are.
+
+    Raises:
+        SporaxRuntimeError: there is one device.
+    """
+    if not step_execution.plans_all or plan_settings() is not None:
+        return None
+    devices = max(snapshot().device_num, jax.device_count())
+    if devices == 1:
+        raise SporaxRuntimeError(
+            "For 'sporax plan', a training step is planned over more than one device, but there is 1. "
+            "`--devices 8` simulates eight."
+        )
+    parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
+    return PlanSettings(parallel, *search_snapshot()).under(os.environ)
+
+
+def plans_only() -> bool:
+    """Whether this process makes plans of all training steps and neither trains nor writes."""
+    return step_execution.plans_all
 
 
 def check_step() -> None:

@@ -3,6 +3,8 @@
 A dataset describes where rows come from and what happens to them; iterators read it. See docs/dataset.md.
 """
 
+from typing import TYPE_CHECKING
+
 from sporax.dataset import config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._dataset import Dataset
@@ -169,4 +171,5 @@ __all__ = [
     "zip",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sporax.dataset._checks import INT32_MAX, check_int
 from sporax.ir.missing import missing_names
@@ -23,7 +24,8 @@ __all__ = [
     "get_prefetch_size",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 DEFAULT_SEED = 5489
 """The seed reported, and used for sharded shuffles, when none was set."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,7 +35,8 @@ __all__ = [
     "Unique",
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 
 class TypeCast(Elementwise):

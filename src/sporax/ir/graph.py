@@ -101,7 +101,7 @@ class Operator:
         return f"{list(self.results)} = {self.name}{list(self.operands)}{where}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class OperatorGraph:
     """A step, or the body of a loop or branch.
 
@@ -123,6 +123,8 @@ class OperatorGraph:
     def __str__(self) -> str:
         count = sum(1 for _ in self.walk())
         return f"OperatorGraph({len(self.inputs)} inputs, {count} operators, {len(self.outputs)} outputs)"
+
+    __repr__ = __str__
 
     def walk(self) -> Iterator[Operator]:
         """All operators, those of bodies included."""

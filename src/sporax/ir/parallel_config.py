@@ -111,7 +111,7 @@ class ParallelConfig:
     # Cuts and search.
     search_mode: str = "recursive_programming"
     enable_alltoall: bool = False
-    # Optimizer parallel; the threshold is in KB of one parameter slice.
+    # Optimizer parallel; the threshold is in KB of a whole parameter.
     enable_parallel_optimizer: bool = False
     gradient_accumulation_shard: bool = False
     parallel_optimizer_threshold: int = 64

@@ -63,7 +63,7 @@ class OperatorPlan:
     bodies: tuple[Plan, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """How a step is sharded.
 
@@ -89,6 +89,8 @@ class Plan:
     def __str__(self) -> str:
         cut = sum(any(operator.assignment) for operator in self.operators)
         return f"Plan({self.mesh}, {cut} of {len(self.operators)} operators sharded)"
+
+    __repr__ = __str__
 
     @property
     def fusion_is_free(self) -> bool:

@@ -11,6 +11,8 @@ from sporax.ir.search_config import PRICES, CostModelConfig, SearchConfig
 from sporax.ir.units import parse_bytes
 
 HARDWARE, MODE, MEMORY = "SPORAX_HARDWARE", "SPORAX_PLAN_MODE", "SPORAX_PLAN_MEMORY"
+DEVICES = "SPORAX_PLAN_DEVICES"
+"""How many devices a plan is for, whatever the script says: set by ``sporax plan --devices``."""
 SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
 """Of pipelines: a schedule (or `all`) to compare with; `auto` to have the stages chosen."""
 
@@ -73,6 +75,8 @@ class PlanSettings:
             cost = replace(
                 cost, device_memory_capacity=float(parse_bytes(environ[MEMORY], f"For '{MEMORY}', the size"))
             )
+        if environ.get(DEVICES):
+            parallel = replace(parallel, device_num=int(environ[DEVICES]))
         if environ.get(STAGES) == "auto":
             parallel = replace(parallel, auto_pipeline=True)
         hardware = environ.get(HARDWARE, self.hardware)

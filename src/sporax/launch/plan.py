@@ -1,4 +1,7 @@
-"""`sporax plan`: run a script up to its first step that is cut over devices, show the plan, and stop.
+"""`sporax plan`: run a script up to its first training step, or step that is cut over devices, show the plan, and stop.
+
+A training step of a script that names no parallel mode is planned in automatic parallelism. Nothing is trained, and no
+checkpoint, summary or strategy file is written.
 
 The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch; when the
 plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained. Where more steps are asked
@@ -20,7 +23,7 @@ from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxValueError
 from sporax.ir.hardware import load_profile
-from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, SYMBOLIC
+from sporax.ir.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, PLAN_MODES, SCHEDULE, STAGES, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
@@ -112,6 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"For 'sporax plan', --devices must be 2 or more for a plan to cut anything, but got {arguments.devices}."
             )
         os.environ.update(simulated_devices(os.environ, arguments.devices))
+        os.environ[DEVICES] = str(arguments.devices)
     steps = 1 if arguments.steps is None else arguments.steps
     if steps < 1:
         raise SporaxValueError(f"For 'sporax plan', --steps must be 1 or more, but got {steps}.")
@@ -199,6 +203,7 @@ def _plan(program: target.Target, show: Show) -> int:
 
     listeners.plan_listeners.append(show)
     listeners.step_execution.plan_only = show.steps > 1
+    listeners.step_execution.plans_all = True
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)
@@ -223,8 +228,9 @@ def _plan(program: target.Target, show: Show) -> int:
 def _without_step(program: target.Target) -> str:
     """What to say of a script that came to its end."""
     told = (
-        f"'{program}' has ended without a step that is cut over devices. It must call init() and run in 'parallel_mode' "
-        "'semi_auto_parallel' or 'auto_parallel', on more than one device (`--devices 8` simulates eight), or call sporax.plan()."
+        f"'{program}' has ended without a step that is cut over devices: nothing in it computes gradients of "
+        "Parameters, runs in 'parallel_mode' "
+        "'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
     )
     return f"{told} {_misspelt(program)}".rstrip()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
@@ -140,6 +141,14 @@ class _Reader:
             stack: name stack of the calls around it.
         """
         for eqn in jaxpr.eqns:
+            if eqn.outvars and all(_is_float0(var) for var in eqn.outvars):
+                env.update(
+                    {
+                        var: Literal(np.zeros(getattr(var.aval, "shape", ()), jax.dtypes.float0), var.aval)
+                        for var in eqn.outvars
+                    }
+                )
+                continue
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own
             name = str(eqn.primitive.name)
@@ -230,6 +239,11 @@ def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:
         if isinstance(body, Jaxpr):
             return ClosedJaxpr(body, ()) if len(body.invars) == len(eqn.invars) and not body.constvars else None
     return None
+
+
+def _is_float0(var: Any) -> bool:
+    """Whether a variable is a derivative of integers, which JAX gives no values: what makes it need not run."""
+    return bool(getattr(var.aval, "dtype", None) == jax.dtypes.float0)
 
 
 def _look_up(env: _Env, var: Any) -> int | Literal:

@@ -53,7 +53,8 @@ def operation_name(eqn: JaxprEqn) -> str:
 def _spec(var: Any) -> TensorSpec:
     aval = var.aval
     constant = None
-    if isinstance(var, Literal) and np.ndim(var.val) == 0 and not hasattr(var.val, "_prng_key"):
+    plain = isinstance(var, Literal) and np.ndim(var.val) == 0 and not hasattr(var.val, "_prng_key")
+    if plain and var.aval.dtype != jax.dtypes.float0:
         constant = complex(var.val)
     shape, dtype = getattr(aval, "shape", ()), getattr(aval, "dtype", "token")
     return TensorSpec(tuple(shape), str(dtype), int(getattr(dtype, "itemsize", 0)), constant)

@@ -1,5 +1,7 @@
 """Functions, layers and optimizers under the names and signatures of `mindspore.mint`, which follow PyTorch's."""
 
+from typing import TYPE_CHECKING
+
 import sporax.ops  # casts the operators, which registers their mint forms
 from sporax.ir.missing import missing_names
 from sporax.mint import _creation, _random, _selection, _statistics, linalg, nn, optim, special
@@ -10,4 +12,5 @@ globals().update({name: function for name, function in MINT.items() if "." not i
 
 __all__ = ["functional", "linalg", "nn", "optim", "special", *(name for name in MINT if "." not in name)]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,5 +1,7 @@
 """Linear algebra under the names of `mindspore.mint.linalg`."""
 
+from typing import TYPE_CHECKING
+
 from sporax import ops
 from sporax.ir.missing import missing_names
 from sporax.ops._core.operator import renamed
@@ -12,4 +14,5 @@ qr = renamed(ops.qr, {"A": "input"})
 
 __all__ = ["inv", "matrix_norm", "norm", "qr", "vector_norm"]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,5 +1,7 @@
 """Special functions under the names of `mindspore.mint.special`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.ops._core.operator import MINT
 
@@ -10,4 +12,5 @@ globals().update({name: MINT[place] for name, place in _PLACES.items()})
 
 __all__ = sorted(_PLACES)
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

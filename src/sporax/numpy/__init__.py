@@ -5,6 +5,8 @@ Integers become int32 and floats float32 where nothing says otherwise. See `_mou
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as _np
 
 from sporax.common.dtype import (
@@ -40,4 +42,5 @@ __all__ = [
     *_OFFERED,
 ]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from sporax.common.dtype import DType, from_numpy, to_dtype
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError
 from sporax.numpy._mould import by_value, mould, offer
+from sporax.ops._core import extremes
+from sporax.ops.linalg.norms import length, matrix_norm_of
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
@@ -25,8 +28,6 @@ _BINARY = """
     minimum mod multiply not_equal power remainder subtract true_divide
 """
 _LINES = """
-    amax(a, axis=None, keepdims=False, initial=None, where: Array=True)
-    amin(a, axis=None, keepdims=False, initial=None, where: Array=True)
     append(arr, values, axis=None)
     arccos(input, dtype=None)
     argmax(a, axis=None)
@@ -81,15 +82,11 @@ _LINES = """
     ix_(*args)
     kron(a, b)
     logical_not(a, dtype=None)
-    max(a, axis=None, keepdims=False, initial=None, where: Array=True)
     mean(a, axis=None, keepdims=False, dtype=None)
     meshgrid(*xi, sparse=False, indexing='xy')
-    min(a, axis=None, keepdims=False, initial=None, where: Array=True)
     moveaxis(a, source, destination)
     nancumsum(a, axis=None, dtype=None)
-    nanmax(a, axis=None, dtype=None, keepdims=False)
     nanmean(a, axis=None, dtype=None, keepdims=False)
-    nanmin(a, axis=None, dtype=None, keepdims=False)
     nanstd(a, axis=None, dtype=None, ddof=0, keepdims=False)
     nansum(a, axis=None, dtype=None, keepdims=False)
     nanvar(a, axis=None, dtype=None, ddof=0, keepdims=False)
@@ -103,7 +100,6 @@ _LINES = """
     polysub(a1, a2)
     polyval(p, x: Operand)
     positive(a, dtype=None)
-    ptp(x, axis=None, keepdims=False)
     ravel(x)
     ravel_multi_index(multi_index, dims, mode='clip', order='C')
     reshape(x, new_shape)
@@ -137,12 +133,33 @@ _LINES = """
     where(condition, x: Operand=None, y: Operand=None)
 """
 
+_EXTREMES = """
+    amax = largest(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    amin = smallest(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    max = largest(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    min = smallest(a, axis=None, keepdims=False, initial=None, where: Array=True)
+    nanmax = largest_number(a, axis=None, dtype=None, keepdims=False)
+    nanmin = smallest_number(a, axis=None, dtype=None, keepdims=False)
+    ptp = spread(x, axis=None, keepdims=False)
+"""
+
 FUNCTIONS |= {
     name: each
     for names, parameters in ((_UNARY, "(x, dtype=None)"), (_BINARY, "(x1, x2, dtype=None)"))
     for name, each in offer("\n".join(name + parameters for name in names.split()))
 }
 FUNCTIONS |= dict(offer(_LINES))
+FUNCTIONS |= dict(offer(_EXTREMES, extremes))
+
+
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """`jnp.linalg.norm`, its extremes with the gradients of `ops`."""
+    axes = (axis,) if isinstance(axis, int) else tuple(range(x.ndim)) if axis is None else tuple(axis)
+    if ord in (math.inf, -math.inf) and len(axes) == 1:
+        return length(x, ord, axes, keepdims)
+    if ord in (1, -1, math.inf, -math.inf) and len(axes) == 2:
+        return matrix_norm_of(x, ord, axes, keepdims)
+    return jnp.linalg.norm(x, ord, axis, keepdims)
 
 
 def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
@@ -150,7 +167,8 @@ def _repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 FUNCTIONS["repeat"] = mould("repeat", "(a, repeats, axis=None)", _repeat)
-FUNCTIONS |= dict(offer("norm(x, ord=None, axis=None, keepdims=False)\nmulti_dot(arrays)", jnp.linalg))
+FUNCTIONS["norm"] = mould("norm", "(x, ord=None, axis=None, keepdims=False)", _norm)
+FUNCTIONS |= dict(offer("multi_dot(arrays)", jnp.linalg))
 FUNCTIONS |= {
     name: by_value(name, parameters, getattr(np, name))
     for name, parameters in {

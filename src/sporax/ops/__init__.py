@@ -4,6 +4,8 @@ Importing this package casts all operators (see `_operator`) and gives their for
 `ops.matmul` and primitive classes such as `ops.MatMul`.
 """
 
+from typing import TYPE_CHECKING
+
 import sporax.autograph  # tensors in Python's control flow
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
@@ -40,4 +42,5 @@ _OTHERS = (
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

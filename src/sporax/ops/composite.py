@@ -1,5 +1,7 @@
 """`mindspore.ops.composite`, which scripts import as ``C``: what applies functions to structures, clips and draws."""
 
+from typing import TYPE_CHECKING
+
 from sporax.common.transforms import GradOperation
 from sporax.ir.missing import missing_names
 from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES
@@ -14,4 +16,5 @@ __all__ = [
 
 globals().update({name: each for name, each in {**FUNCTIONS, **PRIMITIVES}.items() if name in __all__})
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,5 +1,7 @@
 """`mindspore.ops.functional`, which scripts import as ``F``: the functions of `sporax.ops` and what makes gradients."""
 
+from typing import TYPE_CHECKING
+
 from sporax.common.transforms import GradOperation, get_grad, grad, jvp, value_and_grad, vjp
 from sporax.common.vectorize import jacfwd, jacrev, vmap
 from sporax.ir.missing import missing_names
@@ -9,4 +11,5 @@ globals().update(FUNCTIONS)
 
 __all__ = ["GradOperation", "get_grad", "grad", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp", "vmap", *FUNCTIONS]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

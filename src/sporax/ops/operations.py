@@ -1,5 +1,7 @@
 """`mindspore.ops.operations`, which scripts import as ``P``: the primitive classes of `sporax.ops`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.ops._core.operator import PRIMITIVES
 
@@ -9,4 +11,5 @@ globals().update(PRIMITIVES)
 
 __all__ = [*PRIMITIVES]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

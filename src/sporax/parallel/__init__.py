@@ -7,7 +7,7 @@ hold for the whole process live in `sporax.context`. Beyond MindSpore: `plan_of`
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.context import (
     ParallelMode,
@@ -46,15 +46,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
-        return importlib.import_module(f"sporax.parallel.{name}")
-    if name in _PLANS:
-        return getattr(importlib.import_module("sporax.parallel._plans"), name)
-    if name == "sync_pipeline_shared_parameters":
-        return importlib.import_module("sporax.parallel._pipeline").sync_pipeline_shared_parameters
-    if name == "shard":
-        from sporax.ops._core.shard import shard
+if TYPE_CHECKING:
+    from sporax.ops import shard
+    from sporax.parallel import auto_parallel, function, nn
+    from sporax.parallel._pipeline import sync_pipeline_shared_parameters
+    from sporax.parallel._plans import plan_of, show_layout, show_plan
+else:  # checkers shall see a missing name themselves
 
-        return shard
-    raise missing_name(__name__, name)
+    def __getattr__(name: str) -> Any:
+        if name in _SUBMODULES:
+            return importlib.import_module(f"sporax.parallel.{name}")
+        if name in _PLANS:
+            return getattr(importlib.import_module("sporax.parallel._plans"), name)
+        if name == "sync_pipeline_shared_parameters":
+            return importlib.import_module("sporax.parallel._pipeline").sync_pipeline_shared_parameters
+        if name == "shard":
+            from sporax.ops._core.shard import shard
+
+            return shard
+        raise missing_name(__name__, name)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from sporax.communication.management import GlobalComm, get_group_size, get_rank
 from sporax.context import ParallelMode, get_auto_parallel_context
 from sporax.ir.missing import missing_names
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 
 def _get_parallel_mode() -> str:

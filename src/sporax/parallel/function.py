@@ -11,6 +11,7 @@ from sporax.ir.marks import LayoutMark
 from sporax.ir.placement import Placement
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.parallel._layout import Layout
+from sporax.planner.operators.axis_order import arranged
 from sporax.planner.operators.strategies import on_devices
 from sporax.runtime import global_view, joint, state
 
@@ -42,6 +43,7 @@ def reshard(tensor: Tensor, layout: Layout) -> Tensor:
     if config is None or state.current_frame() is not None:
         return wrap(tensor.array)
     value.slice_shape(tensor.shape)
-    mesh = global_view.mesh_of(config.parallel)
-    placement = Placement.from_layout(on_devices(value), mesh)
+    plain = on_devices(value)
+    mesh = arranged(global_view.mesh_of(config.parallel), [plain.device_matrix.shape])
+    placement = Placement.from_layout(plain, mesh)
     return wrap(joint.place(tensor.array, global_view.sharding_of(placement, mesh)))

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import jax
 
+from sporax.planner.report.progress import doing, shown
+
 MEMORY_LEVEL, COMPUTING_LEVEL = 1, 3
 _COLLECTIVE = re.compile(r" (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 
@@ -79,7 +81,8 @@ class DryRun:
     def add(self, lowered: jax.stages.Lowered, name: str) -> tuple[jax.stages.Compiled, Step]:
         """Compile a step and report it."""
         started = time.perf_counter()
-        compiled = lowered.compile()
+        with shown(), doing(f"compiling {name} for {self.size} ranks"):
+            compiled = lowered.compile()
         seconds = time.perf_counter() - started
         text = compiled.as_text() or ""
         step = Step(name, seconds, dict(Counter(_COLLECTIVE.findall(text))))

@@ -115,8 +115,7 @@ def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -
     mesh = mesh_of(config)
     layout = _layout(shape, position, config, mesh)
     own = [rank for rank in mesh.ranks if distributed.drives(jax.devices()[rank])]
-    axes = Placement.from_layout(layout, mesh).dims
-    fed = [len({axes_index(mesh, dim, rank) for rank in own}) for dim in axes]
+    fed = [len({axes_index(layout.device_matrix, axes, rank) for rank in own}) for axes in layout.cuts]
     return tuple(size * cut // mine for size, cut, mine in zip(shape, layout.split, fed, strict=True))
 
 

@@ -25,7 +25,7 @@ from sporax.ir.hardware import load_profile
 from sporax.ir.layout import Layout
 from sporax.ir.placement import Placement, prime_mesh
 from sporax.ir.plan import Plan
-from sporax.ir.plan_settings import HARDWARE, MEMORY, MODE, SEMI_AUTO, SYMBOLIC
+from sporax.ir.plan_settings import DEVICES, HARDWARE, MEMORY, MODE, SEMI_AUTO, SYMBOLIC
 from sporax.ir.units import parse_bytes
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.planner.check import check_plan
@@ -41,7 +41,7 @@ from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlannedFunction(Answers):
     """A function, and how to cut it over devices. Made by `plan`.
 
@@ -194,6 +194,7 @@ def _planned(
 ) -> PlannedFunction:
     """As `plan`, and nobody is told."""
     hardware, mode, memory = _under(os.environ, hardware, mode, memory)
+    devices = _asked_devices(os.environ, devices, saved)
     if not callable(fn):
         raise SporaxTypeError(f"For 'plan', 'fn' must be a function, but got {reprlib.repr(fn)}.")
     is_share = isinstance(overlap, int | float) and not isinstance(overlap, bool) and 0.0 <= overlap <= 1.0
@@ -234,6 +235,25 @@ def _under(
                 f"For 'plan', {variable} must be left out or say something else for functions of plain JAX, but got '{value}'."
             )
     return environ.get(HARDWARE) or hardware, environ.get(MODE) or mode, environ.get(MEMORY) or memory
+
+
+def _asked_devices(environ: Mapping[str, str], devices: Any, saved: str | None) -> Any:
+    """The devices of the call, or the number that `sporax plan --devices` was given instead.
+
+    Raises:
+        SporaxValueError: the call brings a saved plan, which is for the devices it was made for.
+    """
+    asked = environ.get(DEVICES)
+    if not asked:
+        return devices
+    if saved is not None:
+        count = Plan.from_json(saved).mesh.num_devices
+        if count != int(asked):
+            raise SporaxValueError(
+                f"For 'plan', the saved plan is for {count} devices, but `sporax plan --devices` asks for {asked}."
+            )
+        return devices
+    return int(asked)
 
 
 def _matrix(devices: Any) -> DeviceMatrix:

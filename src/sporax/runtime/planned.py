@@ -32,6 +32,7 @@ from sporax.lowering.strategy_overrides import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
+from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
@@ -78,7 +79,7 @@ class Argument:
     trainable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlannedStep(Answers):
     """A compiled step of the global view.
 
@@ -276,7 +277,6 @@ def plan_step(
 def _planned_step(
     function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
 ) -> PlannedStep | PipelinedStep:
-    mesh = mesh_of(settings.parallel)
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
     step = ingest(
@@ -287,6 +287,7 @@ def _planned_step(
     step = with_strategies(step, strategy_files.loaded(step.graph, settings.parallel))
     if settings.parallel.pipeline_stages > 1:
         return _pipelined_step(step, arguments, num_updated, settings)
+    mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
     inputs = step.graph.inputs[len(step.constants) :]
     given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)
@@ -305,7 +306,8 @@ def _planned_step(
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
-    strategy_files.save(planned, _kept(mesh, settings, search))
+    if not step_execution.plans_all:
+        strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
 
 

@@ -1,5 +1,7 @@
 """Training tools: `Model`, callbacks, metrics and checkpoints (`mindspore.train`)."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.train import amp, callback, interop, loss_scale_manager, metrics, model, serialization, summary
 from sporax.train.amp import build_train_network
@@ -31,4 +33,5 @@ __all__ = [
     *serialization.__all__,
     *summary.__all__,
 ]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

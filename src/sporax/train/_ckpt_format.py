@@ -11,6 +11,7 @@ further dependency, streams tensors to the file without a second copy, and can s
 
 from __future__ import annotations
 
+import reprlib
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.train._entries import CorruptCheckpointError, Entry, array_from
+from sporax.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from
 
 SLICE_BYTES = 512 << 20
 """Tensors larger than this are written as several Values."""
@@ -93,12 +94,31 @@ def read(content: memoryview) -> Iterator[Entry]:
     """
     if not content:
         raise CorruptCheckpointError("it is empty")
+    body, mismatch = _without_checksum(content)
+    try:
+        yield from _entries(body)
+    except CorruptCheckpointError as error:
+        raise CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
+    if mismatch:
+        raise CorruptCheckpointError(mismatch)
+
+
+def _entries(content: memoryview) -> Iterator[Entry]:
     name, dims, kind = "", tuple[int, ...](), ""
     parts: list[memoryview] = []
-    for tag, shape, tensor_type, data in _values(_without_checksum(content)):
+    done: set[str] = set()
+    for tag, shape, tensor_type, data in _values(content):
         if parts and tag != name:
             yield _entry(name, dims, kind, parts)
             parts = []
+            done.add(name)
+        if tag in done:
+            raise CorruptCheckpointError(f"parameter '{tag}' is there twice")
+        if parts and (shape, tensor_type) != (dims, kind):
+            raise CorruptCheckpointError(
+                f"parameter '{tag}' is there twice, or its slices do not fit: one is {reprlib.repr(dims)} of {kind!r}, another "
+                f"{reprlib.repr(shape)} of {tensor_type!r}"
+            )
         name, dims, kind = tag, shape, tensor_type
         parts.append(data)
     if parts:
@@ -122,15 +142,16 @@ def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, me
         raise CorruptCheckpointError(f"{error} ({place})") from None
 
 
-def _without_checksum(content: memoryview) -> memoryview:
+def _without_checksum(content: memoryview) -> tuple[memoryview, str]:
+    """The message, and what is wrong with its checksum; "" where it has none, or a right one."""
     start = len(content) - len(_CRC_TAG) - _CRC_BYTES
     if start < 0 or content[start : start + len(_CRC_TAG)] != _CRC_TAG:
-        return content
+        return content, ""
     written = int.from_bytes(content[start + len(_CRC_TAG) :], "big")
     found = zlib.crc32(content[:start])
-    if written != found:
-        raise CorruptCheckpointError(f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}")
-    return content[:start]
+    if written == found:
+        return content[:start], ""
+    return content[:start], f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}"
 
 
 def has_checksum(content: memoryview) -> bool:
@@ -153,6 +174,10 @@ def _value(content: memoryview) -> tuple[str, tuple[int, ...], str, memoryview]:
     for number, value in _fields(fields[2], name):
         if number == 1:
             dims.extend(_integers(value))
+            if len(dims) > MAX_DIMS:
+                raise CorruptCheckpointError(
+                    f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has more"
+                )
         elif number == 2:
             kind = _text(_message(value, name))
         elif number == 3:
@@ -167,7 +192,9 @@ def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview])
     if kind == _TEXT_TYPE:
         return Entry(name, _text(data, "utf-32-le").rstrip("\0"))
     if kind not in _DTYPES:
-        raise CorruptCheckpointError(f"parameter '{name}' has dtype '{kind}', which is none of {sorted(_DTYPES)}")
+        raise CorruptCheckpointError(
+            f"parameter '{name}' has dtype {reprlib.repr(kind)}, which is none of {sorted(_DTYPES)}"
+        )
     dtype = _DTYPES[kind]
     shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
     return Entry(name, array_from(name, data, shape, dtype))
@@ -184,7 +211,9 @@ def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:
             yield number, value
             continue
         if kind not in (_BYTES, _FIXED32, _FIXED64):
-            raise CorruptCheckpointError(_at(f"byte {place} is no field of a checkpoint", where))
+            cut = bytes(content[place - 1 : place - 1 + len(_CRC_TAG)]) == _CRC_TAG[: end - place + 1] and not where
+            problem = "its checksum is cut off" if cut else f"byte {place} is no field of a checkpoint"
+            raise CorruptCheckpointError(_at(problem, where))
         size = {_FIXED32: 4, _FIXED64: 8}.get(kind, 0)
         if kind == _BYTES:
             size, place = _read_varint(content, place, where)

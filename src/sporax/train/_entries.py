@@ -6,8 +6,9 @@ Both formats write and read `Entry`s; what users give to `save_checkpoint` becom
 from __future__ import annotations
 
 import math
+import reprlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.train import _ranks
 
+MAX_DIMS = 32
+"""More dimensions than any array here can have."""
 _MAX_DIM = 1 << 48  # more is no size but garbage, which numpy would stumble over
 
 Choice = Callable[[str], bool] | None
@@ -166,14 +169,45 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
     return _ranks.whole(array)
 
 
+def check_shape(name: str, shape: Any) -> tuple[int, ...]:
+    """The shape that a file gives a parameter, if arrays have such shapes.
+
+    Raises:
+        CorruptCheckpointError: it is no list of whole numbers in range, or has too many dimensions.
+    """
+    if not isinstance(shape, list | tuple) or any(type(size) is not int for size in shape[: MAX_DIMS + 1]):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' must have a list of whole numbers as shape, but has {reprlib.repr(shape)}"
+        )
+    if len(shape) > MAX_DIMS:
+        raise CorruptCheckpointError(
+            f"parameter '{name}' must have at most {MAX_DIMS} dimensions, but has {len(shape)}"
+        )
+    if any(not 0 <= size <= _MAX_DIM for size in shape):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' must have dimensions from 0 to {_MAX_DIM}, but has {reprlib.repr(shape)}"
+        )
+    return tuple(shape)
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names that occur twice: one parameter would silently take the place of the other."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise CorruptCheckpointError(f"parameter '{name}' is there twice")
+        seen.add(name)
+
+
 def array_from(name: str, data: memoryview, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Array of a file's bytes, without copying them.
 
     Raises:
         CorruptCheckpointError: their number does not fit shape and dtype.
     """
+    check_shape(name, shape)
     expected = math.prod(shape) * dtype.itemsize
-    if len(data) != expected or min(shape, default=0) < 0 or max(shape, default=0) > _MAX_DIM:
+    if len(data) != expected:
         raise CorruptCheckpointError(
             f"parameter '{name}' of shape {shape} and dtype {dtypes.from_numpy(dtype)} must have {expected} bytes, "
             f"but has {len(data)}"

@@ -44,6 +44,8 @@ class GroupedSteps:
 
         XLA's CPU back end runs convolutions inside a loop on one thread, about three times slower than outside of one.
         """
+        if context.plans_only():
+            return False
         if self._groupable is None:
             on_host = jax.default_backend() == "cpu"
             if isinstance(self.network.program.plan(*batch), PipelinedStep):  # its steps are many programs already

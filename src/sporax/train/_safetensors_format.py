@@ -7,6 +7,7 @@ errors do not name the tensor; the tests hold both against each other.
 from __future__ import annotations
 
 import json
+import reprlib
 import zlib
 from typing import Any, BinaryIO
 
@@ -14,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from sporax.ir.errors import SporaxTypeError
-from sporax.train._entries import CorruptCheckpointError, Entry, array_from
+from sporax.train._entries import CorruptCheckpointError, Entry, array_from, check_names, check_shape
 
 _NAMES: dict[np.dtype[Any], str] = {
     np.dtype(kind): name
@@ -117,7 +118,9 @@ def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     packed = next((name for name in header if name in metadata), None)  # so MindSpore marks dtypes of its own
     if packed is not None:
         raise CorruptCheckpointError(f"parameter '{packed}' has dtype {metadata[packed]}, which cannot be loaded here")
-    entries = [_entry(name, header[name], content[start:]) for name in sorted(header)]
+    places = {name: _place(name, told) for name, told in header.items()}
+    entries = [_entry(name, header[name], places[name], content[start:]) for name in sorted(header)]
+    _check_places(places, len(content) - start)
     if "crc_num" in metadata and (found := checksum(entries)) != _number(metadata["crc_num"]):
         raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
     return entries, metadata
@@ -134,7 +137,7 @@ def _header(content: memoryview) -> tuple[dict[str, Any], int]:
     if not 2 <= size <= min(len(content) - 8, _MAX_HEADER_BYTES):
         raise CorruptCheckpointError(f"the header must have between 2 and {len(content) - 8} bytes, but has {size}")
     try:
-        header = json.loads(bytes(content[8 : 8 + size]))
+        header = json.loads(bytes(content[8 : 8 + size]), object_pairs_hook=_table, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpointError(f"the header is no JSON: {error}") from None
     if not isinstance(header, dict):
@@ -142,16 +145,54 @@ def _header(content: memoryview) -> tuple[dict[str, Any], int]:
     return header, 8 + size
 
 
-def _entry(name: str, told: Any, data: memoryview) -> Entry:
-    try:
-        dtype, shape = _DTYPES[told["dtype"]], tuple(map(int, told["shape"]))
-        begin, end = map(int, told["data_offsets"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptCheckpointError(f"the header's entry for parameter '{name}' is broken: {error!r}") from None
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON, in which every name stands once."""
+    check_names(name for name, _ in pairs)
+    return dict(pairs)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _place(name: str, told: Any) -> tuple[int, int]:
+    """First byte of a parameter's values, and the one behind the last."""
+    offsets = told.get("data_offsets") if isinstance(told, dict) else None
+    if not isinstance(offsets, list) or len(offsets) != 2 or any(type(offset) is not int for offset in offsets):
+        raise CorruptCheckpointError(
+            f"the header's entry for parameter '{name}' is broken: 'data_offsets' must be two whole numbers in "
+            f"{reprlib.repr(told)}"
+        )
+    begin, end = offsets
     if not 0 <= begin <= end:
         raise CorruptCheckpointError(f"parameter '{name}' cannot lie between bytes {begin} and {end}")
-    if end > len(data):
+    return begin, end
+
+
+def _check_places(places: dict[str, tuple[int, int]], size: int) -> None:
+    """Every byte of the values belongs to one parameter, so that a file cannot claim more memory than it has bytes."""
+    expected = 0
+    for name, (begin, end) in sorted(places.items(), key=lambda item: item[1]):
+        if begin != expected:
+            problem = "overlaps another one" if begin < expected else "leaves a gap before it"
+            raise CorruptCheckpointError(
+                f"parameter '{name}' {problem}: it begins at byte {begin} of the values, and not at {expected}"
+            )
+        expected = end
+    if expected != size:
+        raise CorruptCheckpointError(f"the parameters have {expected} bytes, but the file has {size} bytes of values")
+
+
+def _entry(name: str, told: Any, place: tuple[int, int], data: memoryview) -> Entry:
+    dtype: Any = told.get("dtype")
+    if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise CorruptCheckpointError(
-            f"parameter '{name}' ends at byte {end} of the values, but there are only {len(data)}: the file is cut off"
+            f"the header's entry for parameter '{name}' is broken: 'dtype' must be one of {sorted(_DTYPES)}, but it is "
+            f"{reprlib.repr(dtype)}"
         )
-    return Entry(name, array_from(name, data[begin:end], shape, dtype))
+    shape = check_shape(name, told.get("shape"))
+    if place[1] > len(data):
+        raise CorruptCheckpointError(
+            f"parameter '{name}' ends at byte {place[1]} of the values, but there are only {len(data)}: the file is cut off"
+        )
+    return Entry(name, array_from(name, data[slice(*place)], shape, _DTYPES[dtype]))

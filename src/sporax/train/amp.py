@@ -1,5 +1,7 @@
 """MindSpore's other name of `sporax.amp`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.amp import auto_mixed_precision, build_train_network, custom_mixed_precision, get_black_list, get_white_list
 from sporax.ir.missing import missing_names
 
@@ -10,4 +12,5 @@ __all__ = [
     "get_black_list",
     "get_white_list",
 ]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.common.jit import jit
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -13,7 +13,8 @@ from sporax.train._checks import check_integer
 from sporax.train._feed import Feed, check_dataset
 
 __all__ = ["data_sink"]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 
 def data_sink(

@@ -8,7 +8,7 @@ themselves; what is structured or named otherwise in the torch model is said by 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
@@ -19,7 +19,8 @@ from sporax.train._checks import check_bool
 from sporax.train.serialization import load_checkpoint, load_param_into_net
 
 __all__ = ["load_torch_weights", "torch_names"]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 _NORMALIZATION = {
     "gamma": "weight",

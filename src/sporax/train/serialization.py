@@ -15,8 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sporax import context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
 from sporax.train import _ckpt_format, _safetensors_format
@@ -35,7 +36,8 @@ __all__ = [
     "safetensors_to_ckpt",
     "save_checkpoint",
 ]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 FORMATS = ("ckpt", "safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
@@ -68,7 +70,7 @@ def save_checkpoint(
         append_dict: further numbers, strings or Tensors to store by name.
         enc_key, enc_mode: encryption is not offered.
         choice_func: says by name which Parameters to save.
-        crc_check: append a checksum. It is compared whenever the file is read.
+        crc_check: accepted for compatibility: a checksum is always written, and compared whenever the file is read.
         format: ``"ckpt"`` (MindSpore's) or ``"safetensors"``.
         kwargs: ``remove_redundancy``: noted in a safetensors file; others are refused.
 
@@ -87,7 +89,9 @@ def save_checkpoint(
     entries = merged(entries_of(save_obj, choice_func, integrated_save), appended(append_dict))
     if kind == "safetensors":
         _safetensors_format.check(entries)
-    work = partial(_write, path, kind, entries, crc_check, metadata)
+    if context.plans_only():
+        return  # `sporax plan` leaves no files
+    work = partial(_write, path, kind, entries, metadata)
     if async_save:
         writer.start(work)
     else:
@@ -95,14 +99,14 @@ def save_checkpoint(
         work()
 
 
-def _write(path: Path, kind: str, entries: list[Entry], with_crc: bool, metadata: dict[str, str]) -> None:
+def _write(path: Path, kind: str, entries: list[Entry], metadata: dict[str, str]) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"For 'save_checkpoint', the directory '{path.parent}' must exist, but does not.")
     with atomic_write(path) as file:
         if kind == "ckpt":
-            _ckpt_format.write(file, entries, with_crc=with_crc)
+            _ckpt_format.write(file, entries, with_crc=True)
         else:
-            _safetensors_format.write(file, entries, with_crc=with_crc, metadata=metadata)
+            _safetensors_format.write(file, entries, with_crc=True, metadata=metadata)
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:

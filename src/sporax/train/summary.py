@@ -8,10 +8,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from sporax import context
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxImportError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
@@ -20,7 +21,8 @@ from sporax.train._checks import check_integer, check_text
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = ["SummaryRecord"]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)
 
 _PLUGINS = ("scalar", "image", "histogram", "tensor")
 _OF_MINDINSIGHT = ("graph", "train_lineage", "eval_lineage", "dataset_graph", "custom_lineage_data", "LANDSCAPE")
@@ -64,7 +66,7 @@ class SummaryRecord:
         for name, value in (("network", network), ("export_options", export_options)):
             if value is not None:
                 raise SporaxNotImplementedError(f"For 'SummaryRecord', '{name}' is not offered, but it is given.")
-        self._writer = _writer_class()(log_dir, filename_suffix=file_suffix)
+        self._writer = _writer_class()(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
         self._values: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         self._closed = False
 

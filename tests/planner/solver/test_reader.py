@@ -56,7 +56,7 @@ def _set(data, path, value):
         (("problem", "nodes", "usages", 0, 0), 1.5, "nodes.usages\\[0\\].*entry 0 must be an integer, but got 1.5"),
         (("problem", "nodes", "usages", 0, 0), -1, "nodes.usages\\[0\\].*but got -1"),
         (("problem", "edges", "nodes", 0), [0, "b"], "edges.nodes\\[0\\].*list of node numbers"),
-        (("problem", "edges", "nodes", 0), [0, 7], "edge 0 must join nodes below 2"),
+        (("problem", "edges", "nodes", 0), [0, 7], "edge 0 must join nodes below 2, but got nodes"),
         (("problem", "edges", "costs", 0), [7], "2 x 1 = 2 costs, but got 1"),
         (("problem", "edges", "costs"), [[7, 8]], "same length, but got 2 and 1"),
         (("problem", "usage_limit"), "6", "usage_limit must be a non-negative integer, but got '6'"),

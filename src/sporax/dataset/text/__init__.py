@@ -1,6 +1,6 @@
 """Transforms for text: `mindspore.dataset.text`."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.dataset.text._bert import BasicTokenizer, BertTokenizer
 from sporax.dataset.text._tokenizers import (
@@ -63,7 +63,9 @@ __all__ = [
 _SENTENCEPIECE = {"SentencePieceTokenizer", "SentencePieceVocab", "SentencePieceModel"}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _SENTENCEPIECE:
-        return refuse_sentencepiece(name)
-    raise missing_name(__name__, name)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        if name in _SENTENCEPIECE:
+            return refuse_sentencepiece(name)
+        raise missing_name(__name__, name)

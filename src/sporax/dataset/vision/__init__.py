@@ -1,6 +1,6 @@
 """Transforms for images: `mindspore.dataset.vision`. Videos are refused."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.dataset.vision._boxes import (
     BoundingBoxAugment,
@@ -192,10 +192,12 @@ __all__ = [
 _VIDEO = ("DecodeVideo", "VideoDecoder", "read_video", "read_video_timestamps")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _VIDEO:
-        raise SporaxNotImplementedError(
-            f"For 'mindspore.dataset.vision', '{name}' is not offered: no dependency of Sporax decodes videos. "
-            "Decode them in a Python function or a GeneratorDataset."
-        )
-    raise missing_name(__name__, name)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        if name in _VIDEO:
+            raise SporaxNotImplementedError(
+                f"For 'mindspore.dataset.vision', '{name}' is not offered: no dependency of Sporax decodes videos. "
+                "Decode them in a Python function or a GeneratorDataset."
+            )
+        raise missing_name(__name__, name)

@@ -30,7 +30,11 @@ def decode(content: bytes, where: str) -> Array:
     try:
         with image_module.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))
-    except (OSError, SyntaxError, ValueError) as error:
+    except image_module.DecompressionBombError as error:
+        raise SporaxRuntimeError(
+            f"For '{where}', the image of {len(content)} bytes claims more pixels than are decoded: {error}"
+        ) from error
+    except (OSError, SyntaxError, ValueError, MemoryError, OverflowError) as error:
         reason = str(error).split("<_io.")[0].strip()  # Pillow shows the object it reads from
         raise SporaxRuntimeError(f"For '{where}', the {len(content)} bytes are not an image: {reason}.") from error
 

@@ -1,6 +1,7 @@
 """Layers of `mindspore.mint.nn`, whose names and arguments follow PyTorch's."""
 
 from inspect import ismodule
+from typing import TYPE_CHECKING
 
 from sporax.ir.missing import missing_names
 from sporax.mint.nn import functional
@@ -80,8 +81,9 @@ from sporax.mint.nn._shaping import (
     UpsamplingNearest2d,
 )
 
-_OTHERS = ("ismodule", "missing_names")
+_OTHERS = ("TYPE_CHECKING", "ismodule", "missing_names")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _OTHERS), "functional"]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,5 +1,7 @@
 """Functions of `mindspore.mint.nn.functional`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.mint.nn import _functions  # noqa: F401  (registers its functions)
 from sporax.ops._core.operator import MINT
@@ -10,4 +12,5 @@ globals().update({name.removeprefix(_PREFIX): each for name, each in MINT.items(
 
 __all__ = [name.removeprefix(_PREFIX) for name in MINT if name.startswith(_PREFIX)]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -1,9 +1,12 @@
 """Optimizers of `mindspore.mint.optim`, whose names and arguments follow PyTorch's."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.mint.optim._optimizer import Optimizer
 from sporax.mint.optim._optimizers import SGD, Adam, AdamW, FusedAdamW
 
 __all__ = ["Adam", "AdamW", "FusedAdamW", "SGD"]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import jax
 
@@ -86,7 +86,7 @@ class Primitive:
 
     # ------------------------------------------------------------------------------------------- marks, read by plans
 
-    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Any:
+    def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
         """Say how inputs (and output) are cut; read by semi-automatic and automatic parallelism, ignored elsewhere.
 
         Args:
@@ -111,7 +111,7 @@ class Primitive:
         state.touch()
         return self
 
-    def recompute(self, mode: bool = True) -> Primitive:
+    def recompute(self, mode: bool = True) -> Self:
         """Mark the outputs to be computed again in the backward pass.
 
         Raises:
@@ -121,7 +121,7 @@ class Primitive:
             raise SporaxTypeError(f"For '{self.name}', 'mode' must be a bool, but got {type(mode).__name__}.")
         return self.add_prim_attr("recompute", mode)
 
-    def add_prim_attr(self, name: str, value: Any) -> Primitive:
+    def add_prim_attr(self, name: str, value: Any) -> Self:
         """Attach a named mark."""
         self.attrs[name] = value
         state.touch()

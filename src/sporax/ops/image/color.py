@@ -8,7 +8,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core.operator import Array, Operand, operator
 
 
@@ -26,8 +26,8 @@ def _rgb_to_hsv(images: Array) -> Array:
     """Hue, saturation and value of red, green and blue."""
     _pixels("RGBToHSV", images=images)
     red, green, blue = (images[..., channel] for channel in range(3))
-    value = jnp.max(images, -1)
-    spread = value - jnp.min(images, -1)
+    value = extremes.largest(images, -1)
+    spread = value - extremes.smallest(images, -1)
     safe = jnp.where(spread > 0, spread, 1)
     hue = jnp.where(
         value == red,

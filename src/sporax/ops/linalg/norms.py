@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, operator
 
@@ -22,7 +22,7 @@ def length(x: Array, p: float, axes: Axes = None, keepdims: bool = False) -> Arr
     """The p-norm of the vectors over `axes`; its gradient at the zero vector is zero."""
     magnitude = jnp.abs(x)
     if math.isinf(p):
-        return (jnp.max if p > 0 else jnp.min)(magnitude, axes, keepdims=keepdims)
+        return (extremes.largest if p > 0 else extremes.smallest)(magnitude, axes, keepdims)
     if p == 0:
         return jnp.sum(magnitude != 0, axes, keepdims=keepdims).astype(magnitude.dtype)
     if p == 1:
@@ -86,7 +86,17 @@ def _of_matrices(name: str, values: Array, ord: Any, axes: tuple[int, ...], keep
         raise SporaxValueError(f"For '{name}', a matrix norm needs 2 dims, but got {axes}.")
     if ord == "fro":
         return length(values, 2, axes, keepdim)
-    return jnp.linalg.norm(values, ord, axes, keepdim)
+    return matrix_norm_of(values, ord, (axes[0], axes[1]), keepdim)
+
+
+def matrix_norm_of(values: Array, ord: Any, axes: tuple[int, int], keepdim: bool) -> Array:
+    """A norm of the matrices over `axes`; 1 and inf are the largest sum of a column and of a row, -1, -inf the smallest."""
+    if ord not in (1, -1, math.inf, -math.inf):
+        return jnp.linalg.norm(values, ord, axes, keepdim)
+    summed, compared = axes if abs(ord) == 1 else axes[::-1]
+    sums = jnp.sum(jnp.abs(values), summed, keepdims=True)
+    result = (extremes.largest if ord > 0 else extremes.smallest)(sums, compared, True)
+    return result if keepdim else jnp.squeeze(result, axes)
 
 
 @operator(function="vector_norm", mint="")
@@ -129,7 +139,7 @@ def _lp_norm(input: Array, axis: Axes, p: int = 2, keep_dims: bool = False, epsi
     """The `p`-norm over `axis`, at least `epsilon`."""
     check.floating("LpNorm", input=input)
     size = length(input, p, check.axes("LpNorm", axis, input.ndim), keep_dims)
-    return jnp.maximum(size, jnp.asarray(epsilon, size.dtype))
+    return extremes.larger(size, jnp.asarray(epsilon, size.dtype))
 
 
 @operator("L2Loss", function="")
@@ -204,7 +214,7 @@ def cosine_similarity(x1: Array, x2: Array, dim: int = 1, eps: float = 1e-08) ->
     where = check.axis("cosine_similarity", dim, max(x1.ndim, x2.ndim), "dim")
     left, right = jnp.broadcast_arrays(x1, x2)
     lengths = length(left, 2, where) * length(right, 2, where)
-    return jnp.sum(left * right, where) / jnp.maximum(lengths, jnp.asarray(eps, lengths.dtype))
+    return jnp.sum(left * right, where) / extremes.larger(lengths, jnp.asarray(eps, lengths.dtype))
 
 
 # ------------------------------------------------------------------------------------------- normalising and clipping
@@ -215,7 +225,7 @@ def _l2_normalize(input_x: Array, axis: Axes = 0, epsilon: float = 1e-4) -> Arra
     """``x / sqrt(max(sum of squares over axis, epsilon))``."""
     check.floating("L2Normalize", input_x=input_x)
     total = jnp.sum(jnp.square(input_x), check.axes("L2Normalize", axis, input_x.ndim), keepdims=True)
-    return input_x * jax.lax.rsqrt(jnp.maximum(total, jnp.asarray(epsilon, total.dtype)))
+    return input_x * jax.lax.rsqrt(extremes.larger(total, jnp.asarray(epsilon, total.dtype)))
 
 
 @operator(function="", mint="nn.functional.normalize")
@@ -223,7 +233,7 @@ def normalize(input: Array, p: float = 2.0, dim: Axes = 1, eps: float = 1e-12) -
     """Vectors along `dim` divided by their p-norm, or by `eps` where that is larger."""
     check.floating("normalize", input=input)
     size = length(input, p, check.axes("normalize", dim, input.ndim, "dim"), True)
-    return input / jnp.maximum(size, jnp.asarray(eps, size.dtype))
+    return input / extremes.larger(size, jnp.asarray(eps, size.dtype))
 
 
 @operator("Renorm(p, dim, maxnorm)", function="")

@@ -12,7 +12,7 @@ import numpy as np
 
 from sporax.common import dtype as dtypes
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, Operand, export, operator
 
@@ -129,14 +129,14 @@ def pow(input: Operand, exponent: Array | float | bool) -> Array:
 def maximum(input: Operand, other: Operand) -> Array:
     """The larger of two values, element by element; where they are equal each gets half of the gradient."""
     left, right = _operands("Maximum", input, other)
-    return jnp.maximum(left, right)
+    return extremes.larger(left, right)
 
 
 @operator("Minimum", method="minimum", mint="minimum")
 def minimum(input: Operand, other: Operand) -> Array:
     """The smaller of two values, element by element; where they are equal each gets half of the gradient."""
     left, right = _operands("Minimum", input, other)
-    return jnp.minimum(left, right)
+    return extremes.smaller(left, right)
 
 
 @operator("SquaredDifference", function="squared_difference")
@@ -334,10 +334,10 @@ def _limited(name: str, x: Array, low: Any, high: Any, names: str) -> Array:
         raise SporaxValueError(f"For '{name}', at least one of {names} must not be None.")
     if low is not None:
         check.broadcast(name, x, low)
-        x = jnp.maximum(x, jnp.asarray(low, x.dtype))
+        x = extremes.larger(x, jnp.asarray(low, x.dtype))
     if high is not None:
         check.broadcast(name, x, high)
-        x = jnp.minimum(x, jnp.asarray(high, x.dtype))
+        x = extremes.smaller(x, jnp.asarray(high, x.dtype))
     return x
 
 

@@ -15,7 +15,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, export, operator
 
@@ -46,8 +46,8 @@ def _mean(x: Array, **settings: Any) -> Array:
 
 
 reduce_mean = _reduction("ReduceMean", _mean, "Mean.")
-reduce_max = _reduction("ReduceMax", jnp.max, "Largest element; equal ones share the gradient.")
-reduce_min = _reduction("ReduceMin", jnp.min, "Smallest element; equal ones share the gradient.")
+reduce_max = _reduction("ReduceMax", extremes.largest, "Largest element; equal ones share the gradient.")
+reduce_min = _reduction("ReduceMin", extremes.smallest, "Smallest element; equal ones share the gradient.")
 reduce_prod = _reduction("ReduceProd", _in_own_dtype(jnp.prod), "Product.")
 reduce_any = _reduction("ReduceAny", jnp.any, "Whether any is true.")
 
@@ -250,7 +250,7 @@ def limited(name: str, input: Tensor, initial: Any, where: Any) -> Tensor:
 def _bounded(x: Array, initial: Array | float, where: Array | bool, upwards: bool) -> Array:
     """`x` where `where` is true, else `initial`; but nowhere beyond `initial`."""
     limit = jnp.asarray(initial, x.dtype)
-    return (jnp.maximum if upwards else jnp.minimum)(jnp.where(where, x, limit), limit)
+    return (extremes.larger if upwards else extremes.smaller)(jnp.where(where, x, limit), limit)
 
 
 export(max, min)

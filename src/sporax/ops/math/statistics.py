@@ -12,7 +12,7 @@ import numpy as np
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, Operand, operator
 
@@ -46,8 +46,8 @@ def _extreme(name: str, function: Callable[..., Array], doc: str) -> None:
     operator(function=name, method=name)(kernel)
 
 
-_extreme("amax", jnp.max, "Largest element")
-_extreme("amin", jnp.min, "Smallest element")
+_extreme("amax", extremes.largest, "Largest element")
+_extreme("amin", extremes.smallest, "Smallest element")
 
 
 @operator(function="aminmax", method="aminmax")
@@ -55,14 +55,14 @@ def aminmax(input: Array, *, axis: int = 0, keepdims: bool = False) -> tuple[Arr
     """Smallest and largest element along `axis`."""
     check.tensor("aminmax", input=input)
     where = check.axis("aminmax", axis, input.ndim) if input.ndim else None
-    return jnp.min(input, where, keepdims=keepdims), jnp.max(input, where, keepdims=keepdims)
+    return extremes.smallest(input, where, keepdims), extremes.largest(input, where, keepdims)
 
 
 @operator(function="", method="ptp")
 def ptp(input: Array, axis: Axes = None, keepdims: bool = False) -> Array:
     """Largest minus smallest element over `axis`."""
     where = check.axes("ptp", axis, input.ndim)
-    return jnp.max(input, where, keepdims=keepdims) - jnp.min(input, where, keepdims=keepdims)
+    return extremes.spread(input, where, keepdims)
 
 
 @operator("Argmin(axis, output_type)", function="")

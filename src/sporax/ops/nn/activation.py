@@ -12,7 +12,7 @@ from sporax.common import seed as seeds
 from sporax.common.dtype import DType
 from sporax.common.tensor import wrap
 from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core import promotion as promote
 from sporax.ops._core.elementwise_table import Convert, pointwise
 from sporax.ops._core.operator import Array, operator
@@ -140,7 +140,7 @@ def _mint_log_softmax(input: Array, dim: int | None = None, *, dtype: DType | No
 def _leaky(name: str, input: Array, slope: float) -> Array:
     """As the larger (or smaller) of two lines, which share the gradient at 0."""
     check.floating(name, input=input)
-    return (jnp.maximum if slope <= 1 else jnp.minimum)(jnp.asarray(slope, input.dtype) * input, input)
+    return (extremes.larger if slope <= 1 else extremes.smaller)(jnp.asarray(slope, input.dtype) * input, input)
 
 
 @operator("LeakyReLU", function="leaky_relu")
@@ -195,7 +195,7 @@ def _floating(name: str, value: Any) -> Array:
 
 
 def _hard_sigmoid(x: Array) -> Array:
-    return jnp.clip(x / 6 + 0.5, 0, 1)
+    return extremes.limited(x / 6 + 0.5, 0, 1)
 
 
 def _hard_swish(x: Array) -> Array:
@@ -271,7 +271,7 @@ def celu(x: Array, alpha: float = 1.0) -> Array:
 def hardtanh(input: Array, min_val: float = -1.0, max_val: float = 1.0) -> Array:
     """The input limited to [min_val, max_val]."""
     check.tensor("hardtanh", input=input)
-    return jnp.clip(input, jnp.asarray(min_val, input.dtype), jnp.asarray(max_val, input.dtype))
+    return extremes.limited(input, jnp.asarray(min_val, input.dtype), jnp.asarray(max_val, input.dtype))
 
 
 @operator(function="threshold")

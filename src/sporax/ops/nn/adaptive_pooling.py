@@ -11,7 +11,7 @@ import numpy as np
 
 from sporax.common import dtype as dtypes
 from sporax.ir.errors import SporaxValueError
-from sporax.ops._core import check
+from sporax.ops._core import check, extremes
 from sporax.ops._core.operator import FUNCTIONS, Array, operator
 from sporax.ops._core.spatial_settings import Pair
 from sporax.ops.array.sorting import known
@@ -54,7 +54,7 @@ def adaptive_max_pool2d(
 
     With `return_indices` also where they are: int64 positions in the flattened image.
     """
-    values = _adaptive("adaptive_max_pool2d", jnp.max)(input, output_size)
+    values = _adaptive("adaptive_max_pool2d", extremes.largest)(input, output_size)
     if not return_indices:
         return values
     height, width = input.shape[-2:]

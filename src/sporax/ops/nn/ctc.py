@@ -145,7 +145,7 @@ def _ctc_alphas(log_probs: Array, targets: Array, lengths: Array, blank: int) ->
     def step(alpha: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         time, emitted = row
         ways = jnp.stack([alpha, shifted(alpha, 1), jnp.where(may_skip, shifted(alpha, 2), none)])
-        best = jnp.max(ways, 0)
+        best = jax.lax.stop_gradient(jnp.max(ways, 0))  # the sum does not depend on it
         safe = jnp.where(jnp.isfinite(best), best, 0)
         total = jnp.sum(jnp.exp(ways - safe), 0)
         joined = jnp.where(total > 0, jnp.log(jnp.where(total > 0, total, 1)) + safe, none)

@@ -1,9 +1,12 @@
 """Cells that run a batch in parts: `mindspore.parallel.nn`."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.parallel.nn.grad_reducer import PipelineGradReducer
 from sporax.parallel.nn.micro_batch import GradAccumulation, MicroBatchInterleaved, Pipeline, PipelineCell
 
 __all__ = ["GradAccumulation", "MicroBatchInterleaved", "Pipeline", "PipelineCell", "PipelineGradReducer"]
 
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

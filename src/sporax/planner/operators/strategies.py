@@ -129,17 +129,8 @@ def _dividing(size: int, mesh: DeviceMatrix) -> Axes:
 
 def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: DeviceMatrix) -> Named:
     """The axes of every named dimension, after all checks."""
-    strategy = mark.in_strategy or ()
-    if dims.entries is not None:
-        entries = dims.entries[: len(strategy)]  # the last ones are of scalars, which may be left out
-    else:
-        entries = tuple(Entry(names, shape) for names, shape in zip(dims.inputs, shapes, strict=True))
-    if len(strategy) != len(entries):
-        raise SporaxRuntimeError(
-            f"For '{mark.where}', the strategy must have one entry for each of the {len(entries)} tensors, but got "
-            f"{len(strategy)}: {strategy_text(strategy)}."
-        )
-    if any(isinstance(entry, Layout) for entry in strategy):
+    entries = _entries(mark, dims, shapes)
+    if any(isinstance(each, Layout) for each in mark.in_strategy or ()):
         named = _from_layouts(mark, entries, mesh)
     else:
         named = _from_numbers(mark, dims, entries, mesh)
@@ -151,21 +142,64 @@ def _named_axes(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape], mesh: D
     return named
 
 
+def _entries(mark: OperatorMark, dims: Dims, shapes: Sequence[Shape]) -> tuple[Entry, ...]:
+    """What each entry of the strategy is about."""
+    strategy = mark.in_strategy or ()
+    if dims.entries is not None:
+        entries = dims.entries[: len(strategy)]  # the last ones are of scalars, which may be left out
+    else:
+        entries = tuple(Entry(names, shape) for names, shape in zip(dims.inputs, shapes, strict=True))
+    if len(strategy) != len(entries):
+        raise SporaxRuntimeError(
+            f"For '{mark.where}', the strategy must have one entry for each of the {len(entries)} tensors, but got "
+            f"{len(strategy)}: {strategy_text(strategy)}."
+        )
+    return entries
+
+
+def device_matrix_of(mark: OperatorMark, specs: Sequence[TensorSpec], num_devices: int) -> tuple[int, ...]:
+    """The arrangement of devices that the strategy in `mark` means: devices that are left repeat at the right, as a rule.
+
+    Raises:
+        SporaxRuntimeError: the strategy does not fit the operator, the shapes or the number of devices.
+    """
+    layouts = [each for each in mark.in_strategy or () if isinstance(each, Layout)]
+    if layouts:
+        return layouts[0].device_matrix.device_shape
+    shapes = [spec.shape for spec in specs]
+    dims = dims_of(mark, shapes)
+    cuts = _numbered_cuts(mark, _entries(mark, dims, shapes), num_devices)
+    matrix = [cuts.get(name, 1) for name in _order(dims, _entries(mark, dims, shapes))]
+    rest = num_devices // math.prod(matrix)
+    return (rest, *matrix) if _repeats_left(mark, dims, cuts) else (*matrix, rest)
+
+
 def _from_numbers(mark: OperatorMark, dims: Dims, entries: Sequence[Entry], mesh: DeviceMatrix) -> Named:
+    cuts = _numbered_cuts(mark, entries, mesh.num_devices)
+    order = _order(dims, entries)
+    axes = _spread(mark.where, [cuts.get(name, 1) for name in order], mesh, _repeats_left(mark, dims, cuts))
+    return dict(zip(order, axes, strict=True))
+
+
+def _order(dims: Dims, entries: Sequence[Entry]) -> list[str]:
+    """The named dimensions in the order in which they take axes."""
+    return [*dict.fromkeys((*dims.order, *(name for entry in entries for name in entry.names)))]
+
+
+def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: int) -> dict[str, int]:
+    """Into how many slices each named dimension is cut."""
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(entry, tuple) for entry in strategy):
         raise SporaxRuntimeError(
             f"For '{where}', the strategy must have a tuple of numbers for every tensor, but got {strategy_text(strategy)}."
         )
     numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]
-    Strategy(numbers).check(where, [entry.sizes for entry in entries], mesh.num_devices)
+    Strategy(numbers).check(where, [entry.sizes for entry in entries], num_devices)
     cuts: dict[str, int] = {}
     for position, (entry, slices) in enumerate(zip(entries, numbers, strict=True)):
         for dim, (name, size, parts) in enumerate(zip(entry.names, entry.sizes, slices, strict=True)):
             _check_cut(where, strategy, (position, dim), name, parts, size, cuts)
-    order = [*dict.fromkeys((*dims.order, *(name for entry in entries for name in entry.names)))]
-    axes = _spread(where, [cuts.get(name, 1) for name in order], mesh, _repeats_left(mark, dims, cuts))
-    return dict(zip(order, axes, strict=True))
+    return cuts
 
 
 def _check_cut(

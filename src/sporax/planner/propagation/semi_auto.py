@@ -152,7 +152,7 @@ class SemiAuto:
         axes = self._optimizer_axes(used)
         local = used.local_shape(spec.shape, self.mesh)
         threshold = self.config.parallel_optimizer_threshold * KILOBYTE
-        too_small = math.prod(local) * spec.itemsize < threshold
+        too_small = math.prod(spec.shape) * spec.itemsize < threshold
         if not axes or local[0] % num_parts(self.mesh, axes) or too_small:
             return used
         return Placement(((*used.dims[0], *axes), *used.dims[1:]))

@@ -11,7 +11,7 @@ from sporax.planner.loops.inline import inline_loops
 from sporax.planner.operators.names import common_prefix
 from sporax.planner.report.axis_names import AxisNames, names_of, places
 from sporax.planner.report.folding import folded
-from sporax.planner.report.summary_text import WIDTH, Section, table_lines
+from sporax.planner.report.summary_text import Section, page_width, table_lines
 from sporax.planner.search.operator_rules import is_identity, is_light
 
 
@@ -44,7 +44,7 @@ def diff(graph: OperatorGraph, first: Plan, second: Plan, every: bool = False) -
         return ""
     within = f"; paths within {prefix}" if prefix else ""
     section = Section("", ("", "this plan", "the other plan"), folded(rows))
-    return "\n".join([f"axes {axes.legend()}{within}", *table_lines(section, WIDTH)])
+    return "\n".join([f"axes {axes.legend()}{within}", *table_lines(section, page_width())])
 
 
 def _cut_otherwise(graph: OperatorGraph, first: Plan, second: Plan, every: bool) -> Iterator[int]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sporax.planner.report.summary_text import WIDTH, Section, cost_text, size_text, table_lines
+from sporax.planner.report.summary_text import Section, cost_text, page_width, size_text, table_lines
 from sporax.planner.rules import Kind, Rule
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _table(alike: Sequence[Explanation]) -> str:
     if len(alike) > 1:
         others = ", ".join(f"#{entry.operator}" for entry in alike[1:])
         lines.insert(1, f"  and {len(alike) - 1} like it: {others}")
-    table = table_lines(Section("", columns, rows, right=(1,)), WIDTH)
+    table = table_lines(Section("", columns, rows, right=(1,)), page_width())
     return "\n".join([*lines, *table, *(f"  {note}" for note in explanation.notes)])
 
 

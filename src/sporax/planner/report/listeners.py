@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sporax.planner.report.questions import Planned
+if TYPE_CHECKING:  # it brings the searches along, which most processes never need
+    from sporax.planner.report.questions import Planned
 
-PlanListener = Callable[[Planned], None]
+PlanListener = Callable[["Planned"], None]
 
 plan_listeners: list[PlanListener] = []
 """Called in order with every plan of a step that this process makes."""
@@ -19,9 +21,12 @@ class StepExecution:
 
     Attributes:
         plan_only: they are planned and not run: variables keep their values, results are zeros.
+        plans_all: training steps that the script does not cut are planned as well, in automatic parallelism, and nothing is
+            trained or written: the process is there for its plans.
     """
 
     plan_only: bool = False
+    plans_all: bool = False
 
 
 step_execution = StepExecution()

@@ -7,8 +7,11 @@ the part that they share.
 from __future__ import annotations
 
 import reprlib
+from collections import Counter
 from dataclasses import dataclass, fields, replace
+from html import escape
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Protocol
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -20,6 +23,7 @@ from sporax.planner.report.explain import Explanations, check_count, explain
 from sporax.planner.report.html import report
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.summary import Summary, summarize
+from sporax.planner.report.summary_text import cost_text
 from sporax.planner.search.alternatives import SECONDS, alternatives, trade_offs
 from sporax.planner.search.result import SearchResult
 
@@ -48,10 +52,36 @@ class Planned(Protocol):
         ...
 
 
+def facts(planned: Planned) -> list[tuple[str, str]]:
+    """What is said of a plan in few words: its size, its search, and how to ask for more."""
+    graph, plan, search = planned.graph, planned.plan, planned.search
+    kinds = Counter(each.role.value for each in graph.inputs)
+    found = [
+        ("devices", f"{plan.mesh.num_devices}, axes {' × '.join(map(str, plan.mesh.shape)) or 'none'}"),
+        ("graph", f"{sum(1 for _ in graph.walk())} operators, {len(graph.tensors)} tensors"),
+        ("inputs", ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"),
+        ("outputs", str(len(graph.outputs))),
+    ]
+    if search is not None:
+        found.append(("search", f"{search.method}, predicted {cost_text(search.cost_seconds, search.unit)} a step"))
+    if plan.notes:
+        found.append(("notes", f"{len(plan.notes)}; the first: {shorten(plan.notes[0], 90)}"))
+    return [*found, ("more", "summary(), explain(operator), alternatives(), report(file)")]
+
+
 class Answers:
     """Questions to a `Planned`, for its class to inherit."""
 
     __slots__ = ()
+
+    def __repr__(self: Planned) -> str:
+        """One line per fact; the whole graph would fill a book."""
+        return "\n".join((f"{type(self).__name__}:", *(f"  {name}: {fact}" for name, fact in facts(self))))
+
+    def _repr_html_(self: Planned) -> str:
+        """The same facts as a table, for notebooks."""
+        rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in facts(self))
+        return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
 
     def summary(self: Planned) -> Summary:
         """The plan for people: what is sharded how, what travels, what every device holds. ``print`` shows it as tables."""
@@ -176,7 +206,7 @@ def _with(planned: Any, result: SearchResult) -> Any:
     return PlannedGraph(planned.graph, result.plan if finish is None else finish(result), result, planned.model)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlannedGraph(Answers):
     """A graph with its plan, before there is a program.
 

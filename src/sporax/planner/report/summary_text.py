@@ -7,9 +7,11 @@ same sections in terminals with colours.
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import sys
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from sporax.planner.report.summary import OperatorRow, Summary
 
 WIDTH = 120
+"""Columns where nothing says how many there are."""
+_LEAST_WIDTH = 40
+"""Columns below which tables cannot be read any more."""
 _GAP = "  "
 _SHOWN_SHARE = 0.01
 """Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
@@ -79,8 +84,20 @@ def folded_section(section: Section) -> Section:
     return replace(section, title=section.title + remark, rows=rows)
 
 
-def plain_text(summary: Summary, width: int = WIDTH) -> str:
-    """All tables, no line longer than `width`."""
+def page_width(environ: Mapping[str, str] | None = None) -> int:
+    """Columns of the page: what ``COLUMNS`` says, else those of the terminal, else `WIDTH` for files and pipes."""
+    told = (os.environ if environ is None else environ).get("COLUMNS", "")
+    if told.isdecimal() and int(told) > 0:
+        return max(int(told), _LEAST_WIDTH)
+    try:
+        return max(os.get_terminal_size(sys.stdout.fileno()).columns, _LEAST_WIDTH)
+    except (OSError, ValueError, AttributeError):
+        return WIDTH
+
+
+def plain_text(summary: Summary, width: int | None = None) -> str:
+    """All tables, no line longer than `width`; that of the page by default."""
+    width = page_width() if width is None else width
     parts = [textwrap.fill(heading(summary), width)]
     parts += ["\n".join([section.title, *table_lines(section, width)]) for section in sections(summary)]
     return "\n\n".join(parts)
@@ -242,10 +259,15 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
-    """The rows in columns, no line longer than `width`; cells that do not fit are broken at spaces, and names at dots."""
+    """The rows in columns, no line longer than `width`.
+
+    Cells that do not fit are broken at spaces; paths in the first column lose their left ends.
+    """
     has_heads = any(section.columns)
     table = [section.columns, *section.rows] if has_heads else list(section.rows)
     widths = _widths(table, width)
+    if has_heads and len(section.columns) > 1:
+        table = [(_cut_left(row[0], widths[0]), *row[1:]) for row in table]
     for number, row in enumerate(table):
         cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells))):
@@ -256,6 +278,15 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
             ).rstrip()
         if has_heads and number == 0:
             yield _GAP.join("─" * columns for columns in widths)
+
+
+def _cut_left(cell: str, width: int) -> str:
+    """A name in one line, without the left end of its path where that is too long: what stands last tells names apart."""
+    if len(cell) <= width:
+        return cell
+    path, space, rest = cell.partition(" ")
+    room = width - len(space + rest)
+    return f"…{path[len(path) - room + 1 :]}{space}{rest}" if room > 1 and len(path) > room else cell
 
 
 def _broken(cell: str, width: int) -> list[str]:

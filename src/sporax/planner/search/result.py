@@ -9,7 +9,7 @@ from sporax.ir.plan import Plan
 from sporax.planner.search.problem import SearchOptions
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SearchResult:
     """A plan and what is known of it.
 
@@ -43,3 +43,5 @@ class SearchResult:
             f"SearchResult({self.method}: {self.cost_seconds:.6g} {self.unit}, {'optimal' if self.optimal else bound}, "
             f"searched {self.seconds:.3f} s)"
         )
+
+    __repr__ = __str__

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from sporax.ir.errors import SporaxError, SporaxValueError
+from sporax.ir.units import parse_bytes
 from sporax.planner.solver.checker import evaluate
 from sporax.planner.solver.graph import CostGraph
-from sporax.planner.solver.reader import read_choices, read_graph
+from sporax.planner.solver.reader import MAX_BYTES, read_choices, read_graph
 from sporax.planner.solver.solution import Solution, solve
 
 FOUND, NOT_FOUND, WRONG_INPUT = 0, 1, 2
@@ -36,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument("--solution", metavar="FILE", help="write the choices, a JSON list with one number per node")
     parser.add_argument("--check", metavar="FILE", help="search nothing: measure the choices in this file")
+    parser.add_argument(
+        "--max-size",
+        type=_bytes,
+        default=MAX_BYTES,
+        metavar="SIZE",
+        help="largest file, decompressed, as in 4GB (2 GiB)",
+    )
     parser.add_argument("--verbose", action="store_true", help="report improvements on standard error")
     parser.epilog = "Exit status: 0 solution found (or checked: it fits); 1 none; 2 wrong arguments or file."
 
@@ -44,9 +52,9 @@ def run(args: argparse.Namespace) -> int:
     """Runs the command; returns its exit status."""
     try:
         _check_writable(args.solution)
-        graph = read_graph(args.graph)
+        graph = read_graph(args.graph, args.max_size)
         if args.check is not None:
-            record = _checked(graph, args.check)
+            record = _checked(graph, args.check, args.max_size)
             code = FOUND if record["fits"] else NOT_FOUND
         else:
             solution = solve(
@@ -70,9 +78,9 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _checked(graph: CostGraph, path: str) -> dict[str, Any]:
+def _checked(graph: CostGraph, path: str, max_bytes: int) -> dict[str, Any]:
     """What choices from a file cost, and whether they are allowed and fit; the cost of what is not allowed is null."""
-    evaluation = evaluate(graph, read_choices(path))
+    evaluation = evaluate(graph, read_choices(path, max_bytes))
     cost = _number(evaluation.cost) if math.isfinite(evaluation.cost) else None
     return {"cost": cost, "peak": evaluation.peak, "limit": graph.limit, "fits": evaluation.feasible}
 
@@ -123,6 +131,13 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a positive number of seconds, but got '{text}'")
     return value
+
+
+def _bytes(text: str) -> int:
+    try:
+        return int(parse_bytes(text, "For 'sporax solve', --max-size"))
+    except SporaxError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import reprlib
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,38 +18,58 @@ from typing import Any
 from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
 from sporax.planner.solver.graph import CostGraph
 
+MAX_BYTES = 2 << 30
+"""Of a file, decompressed; a small file may claim to hold any amount. The largest graphs of the IOPDDL contest have 1 GB."""
 
-def read_graph(path: str | Path) -> CostGraph:
+
+def read_graph(path: str | Path, max_bytes: int = MAX_BYTES) -> CostGraph:
     """Reads a cost graph from a JSON file, gzipped or not.
 
     Raises:
         SporaxValueError: the file cannot be read or decoded, or is not a cost graph; the message says where.
         SporaxNotImplementedError: an edge joins three or more nodes.
     """
-    return parse_graph(load_json(path), str(path))
+    return parse_graph(load_json(path, max_bytes), str(path))
 
 
-def read_choices(path: str | Path) -> list[int]:
+def read_choices(path: str | Path, max_bytes: int = MAX_BYTES) -> list[int]:
     """Reads what ``--solution`` wrote: a JSON list with one strategy number per node.
 
     Raises:
         SporaxValueError: the file cannot be read or decoded, or holds something else.
     """
-    return _whole(load_json(path), str(path))
+    return _whole(load_json(path, max_bytes), str(path))
 
 
-def load_json(path: str | Path) -> Any:
-    """Decodes a JSON file, gzipped or not (told by its first bytes)."""
+def load_json(path: str | Path, max_bytes: int = MAX_BYTES) -> Any:
+    """Decodes a JSON file, gzipped or not (told by its first bytes), of at most `max_bytes`.
+
+    Raises:
+        SporaxValueError: the file cannot be read or decoded, or is larger.
+    """
     try:
-        data = Path(path).read_bytes()
-        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        return json.loads(text)
+        return json.loads(_text(Path(path), max_bytes))
     except OSError as error:
         raise SporaxValueError(f"For '{path}', the file must be readable, but got: {error}.") from error
     except (EOFError, zlib.error) as error:
         raise SporaxValueError(f"For '{path}', the file must be complete gzip data, but got: {error}.") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of text, of JSON, and of whole numbers with too many digits
+        if isinstance(error, SporaxValueError):
+            raise
         raise SporaxValueError(f"For '{path}', the file must be JSON, but got: {error}.") from error
+
+
+def _text(path: Path, max_bytes: int) -> bytes:
+    with open(path, "rb") as file:
+        zipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        with gzip.GzipFile(fileobj=file) if zipped else file as content:
+            text: bytes = content.read(max_bytes + 1)
+    if len(text) > max_bytes:
+        raise SporaxValueError(
+            f"For '{path}', the decompressed file must have at most {max_bytes} bytes, but has more; --max-size allows more."
+        )
+    return text
 
 
 def parse_graph(document: Any, source: str) -> CostGraph:
@@ -68,7 +89,9 @@ def parse_graph(document: Any, source: str) -> CostGraph:
     ]
     limit = problem.get("usage_limit")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-        raise SporaxValueError(f"For '{source}', usage_limit must be a non-negative integer, but got {limit!r}.")
+        raise SporaxValueError(f"For '{source}', usage_limit must be a non-negative integer, but got {_brief(limit)}.")
+    if limit is not None and limit >= 2**62:
+        raise SporaxValueError(f"For '{source}', usage_limit must be below 2**62, but got {_brief(limit)}.")
     try:
         return CostGraph.build(costs, usages, intervals, _edges(edges, costs, source), limit, source)
     except OverflowError as error:
@@ -87,12 +110,16 @@ def _edges(edges: dict[str, Any], costs: list[list[float]], source: str) -> Iter
     for i, (pair, table) in enumerate(zip(ends, tables, strict=True)):
         where = f"{source}: edges.nodes[{i}]"
         if not isinstance(pair, list) or not pair or any(not _is_int(node) for node in pair):
-            raise SporaxValueError(f"For '{where}', an edge must be a list of node numbers, but got {pair!r}.")
+            raise SporaxValueError(f"For '{where}', an edge must be a list of node numbers, but got {_brief(pair)}.")
         if len(pair) > 2:
             raise SporaxNotImplementedError(
-                f"For '{where}', an edge must join one or two nodes, but got {len(pair)}: {pair}."
+                f"For '{where}', an edge must join one or two nodes, but got {len(pair)}: {_brief(pair)}."
             )
         values = _numbers(table, f"{source}: edges.costs[{i}]", whole=False)
+        if not all(0 <= node < len(costs) for node in pair):
+            raise SporaxValueError(
+                f"For '{source}', edge {i} must join nodes below {len(costs)}, but got nodes {_brief(pair)}."
+            )
         if len(pair) == 2:
             yield pair[0], pair[1], values
         else:
@@ -130,7 +157,7 @@ def _interval(pair: Any, where: str) -> tuple[int, int]:
             f"For '{where}', a live interval must be two non-negative integers [begin, end], but got {_brief(pair)}."
         )
     if pair[0] > pair[1]:
-        raise SporaxValueError(f"For '{where}', a live interval must not end before it begins, but got {pair}.")
+        raise SporaxValueError(f"For '{where}', a live interval must not end before it begins, but got {_brief(pair)}.")
     return pair[0], pair[1]
 
 
@@ -160,5 +187,5 @@ def _whole(value: Any, where: str) -> list[int]:
 
 
 def _brief(value: Any) -> str:
-    text = repr(value)
+    text = reprlib.repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,5 +1,7 @@
 """Callbacks: what happens besides the steps while `Model` trains and evaluates."""
 
+from typing import TYPE_CHECKING
+
 from sporax.ir.missing import missing_names
 from sporax.train.callback._backup import BackupAndRestore
 from sporax.train.callback._callback import Callback, RunContext
@@ -30,4 +32,5 @@ __all__ = [
     "SummaryCollector",
     "Progress",
 ]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

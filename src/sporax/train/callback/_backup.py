@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sporax import context
 from sporax.ir.errors import SporaxTypeError
 from sporax.train._checks import check_bool, check_count
 from sporax.train.callback._callback import Callback, RunContext
@@ -34,7 +35,8 @@ class BackupAndRestore(Callback):
         )
         self.delete_checkpoint = check_bool("BackupAndRestore", "delete_checkpoint", delete_checkpoint)
         directory = Path(os.path.realpath(backup_dir))
-        directory.mkdir(parents=True, exist_ok=True)
+        if not context.plans_only():
+            directory.mkdir(parents=True, exist_ok=True)
         self.backup_file = str(directory / "backup.ckpt")
 
     def on_train_begin(self, run_context: RunContext) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._background import writer
 from sporax.train.callback._callback import Callback, RunContext
@@ -188,20 +189,25 @@ def _made(directory: Any) -> Path:
     if not isinstance(directory, str) or not directory:
         raise SporaxTypeError(f"For 'ModelCheckpoint', 'directory' must be (or give) a path, but got {directory!r}.")
     path = Path(os.path.realpath(directory))
-    path.mkdir(parents=True, exist_ok=True)
+    if not context.plans_only():
+        path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def _files_in(directory: Path) -> list[Path]:
+    return list(directory.iterdir()) if directory.is_dir() else []
 
 
 def _saved_files(directory: Path, prefix: str, suffix: str) -> list[Path]:
     """The files ``prefix-<numbers>.suffix``, oldest first."""
     pattern = re.compile(re.escape(prefix) + r"-[^A-Za-z]*\." + suffix)
-    files = [path for path in directory.iterdir() if pattern.fullmatch(path.name)]
+    files = [path for path in _files_in(directory) if pattern.fullmatch(path.name)]
     return sorted(files, key=lambda path: (path.stat().st_mtime_ns, path.name))
 
 
 def _unused_prefix(directory: Path, prefix: str, ending: str) -> str:
     """`prefix`, or ``prefix_n`` with the first n that no file in `directory` has."""
     pattern = re.compile(re.escape(prefix) + r"(?:_(\d+))?-[\d_]+" + ending + r"\.(?:ckpt|safetensors)")
-    matches = [match for path in directory.iterdir() if (match := pattern.fullmatch(path.name))]
+    matches = [match for path in _files_in(directory) if (match := pattern.fullmatch(path.name))]
     used = [int(match.group(1) or 0) for match in matches]
     return f"{prefix}_{max(used) + 1}" if used else prefix

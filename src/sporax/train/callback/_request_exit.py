@@ -16,6 +16,7 @@ from typing import Any
 
 import jax
 
+from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._checks import check_bool, check_integer
 from sporax.train._ranks import any_rank, rank
@@ -164,7 +165,8 @@ class OnRequestExit(Callback):
     def _save(self, mode: str, network: Any, info: dict[str, Any] | None) -> None:
         if self.save_ckpt:
             path = self.path(mode)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not context.plans_only():
+                path.parent.mkdir(parents=True, exist_ok=True)
             save_checkpoint(network, str(path), append_dict=info)
         if self.save_mindir:
             warnings.warn("For 'OnRequestExit', no MindIR file is written: Sporax has no such format.", stacklevel=2)

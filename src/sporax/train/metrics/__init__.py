@@ -1,6 +1,6 @@
 """Metrics: what `Model.eval` computes. Numbers equal MindSpore's."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sporax.ir.errors import SporaxKeyError, SporaxTypeError
 from sporax.ir.missing import missing_names
@@ -117,4 +117,5 @@ __all__ = [
     "RootMeanSquareDistance",
     "OcclusionSensitivity",
 ]
-__getattr__ = missing_names(__name__)
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+    __getattr__ = missing_names(__name__)

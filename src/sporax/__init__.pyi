@@ -1,0 +1,168 @@
+"""Made by tools/make_type_stubs.py; do not edit."""
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from sporax import common as common
+from sporax import communication as communication
+from sporax import context as context
+from sporax import dataset as dataset
+from sporax import ir as ir
+from sporax import log as log
+from sporax import mint as mint
+from sporax import nn as nn
+from sporax import numpy as numpy
+from sporax import ops as ops
+from sporax import parallel as parallel
+from sporax import planner as planner
+from sporax import runtime as runtime
+from sporax import train as train
+from sporax._run_check import run_check as run_check
+from sporax.amp._scalers import DynamicLossScaleManager as DynamicLossScaleManager
+from sporax.amp._scalers import FixedLossScaleManager as FixedLossScaleManager
+from sporax.amp._scalers import LossScaleManager as LossScaleManager
+from sporax.amp._training import build_train_network as build_train_network
+from sporax.common import dtype as dtype
+from sporax.common.dtype import DType as DType
+from sporax.common.dtype import DType as _DType
+from sporax.common.dtype import dtype_to_nptype as dtype_to_nptype
+from sporax.common.dtype import dtype_to_pytype as dtype_to_pytype
+from sporax.common.dtype import pytype_to_dtype as pytype_to_dtype
+from sporax.common.jit import jit as jit
+from sporax.common.jit import jit_class as jit_class
+from sporax.common.jit import lazy_inline as lazy_inline
+from sporax.common.jit import no_inline as no_inline
+from sporax.common.jit import recompilations as recompilations
+from sporax.common.parameter import Parameter as Parameter
+from sporax.common.parameter import ParameterTuple as ParameterTuple
+from sporax.common.seed import get_seed as get_seed
+from sporax.common.seed import set_seed as set_seed
+from sporax.common.sparse_tensor import RowTensor as RowTensor
+from sporax.common.symbol import Symbol as Symbol
+from sporax.common.tensor import Tensor as Tensor
+from sporax.common.tensor import tensor as tensor
+from sporax.common.toplevel import from_numpy as from_numpy
+from sporax.common.toplevel import is_tensor as is_tensor
+from sporax.common.toplevel import mutable as mutable
+from sporax.common.transforms import GradOperation as GradOperation
+from sporax.common.transforms import get_grad as get_grad
+from sporax.common.transforms import grad as grad
+from sporax.common.transforms import jvp as jvp
+from sporax.common.transforms import value_and_grad as value_and_grad
+from sporax.common.transforms import vjp as vjp
+from sporax.common.vectorize import jacfwd as jacfwd
+from sporax.common.vectorize import jacrev as jacrev
+from sporax.common.vectorize import vmap as vmap
+from sporax.context._global import get_context as get_context
+from sporax.context._global import set_context as set_context
+from sporax.context._global import set_device as set_device
+from sporax.context._offload import get_offload_context as get_offload_context
+from sporax.context._offload import set_offload_context as set_offload_context
+from sporax.context._parallel import get_auto_parallel_context as get_auto_parallel_context
+from sporax.context._parallel import reset_auto_parallel_context as reset_auto_parallel_context
+from sporax.context._parallel import set_auto_parallel_context as set_auto_parallel_context
+from sporax.context._ps import get_ps_context as get_ps_context
+from sporax.context._ps import reset_ps_context as reset_ps_context
+from sporax.context._ps import set_ps_context as set_ps_context
+from sporax.context._search import get_algo_parameters as get_algo_parameters
+from sporax.context._search import reset_algo_parameters as reset_algo_parameters
+from sporax.context._search import set_algo_parameters as set_algo_parameters
+from sporax.ir.parallel_config import ParallelMode as ParallelMode
+from sporax.ops._core.shard import shard as shard
+from sporax.parallel._layout import Layout as Layout
+from sporax.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
+from sporax.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config
+from sporax.runtime.plain import plan as plan
+from sporax.train._apply import load_param_into_net as load_param_into_net
+from sporax.train.callback._backup import BackupAndRestore as BackupAndRestore
+from sporax.train.callback._callback import Callback as Callback
+from sporax.train.callback._callback import RunContext as RunContext
+from sporax.train.callback._checkpoint_config import CheckpointConfig as CheckpointConfig
+from sporax.train.callback._model_checkpoint import ModelCheckpoint as ModelCheckpoint
+from sporax.train.callback._monitors import History as History
+from sporax.train.callback._monitors import LambdaCallback as LambdaCallback
+from sporax.train.callback._monitors import LossMonitor as LossMonitor
+from sporax.train.callback._monitors import TimeMonitor as TimeMonitor
+from sporax.train.callback._plateau import EarlyStopping as EarlyStopping
+from sporax.train.callback._plateau import LearningRateScheduler as LearningRateScheduler
+from sporax.train.callback._plateau import ReduceLROnPlateau as ReduceLROnPlateau
+from sporax.train.callback._request_exit import OnRequestExit as OnRequestExit
+from sporax.train.callback._summary_collector import SummaryCollector as SummaryCollector
+from sporax.train.data_sink import data_sink as data_sink
+from sporax.train.metrics import get_metric_fn as get_metric_fn
+from sporax.train.metrics import names as names
+from sporax.train.metrics._classes import F1 as F1
+from sporax.train.metrics._classes import Fbeta as Fbeta
+from sporax.train.metrics._classes import Precision as Precision
+from sporax.train.metrics._classes import Recall as Recall
+from sporax.train.metrics._confusion import ConfusionMatrix as ConfusionMatrix
+from sporax.train.metrics._confusion import ConfusionMatrixMetric as ConfusionMatrixMetric
+from sporax.train.metrics._curves import ROC as ROC
+from sporax.train.metrics._curves import auc as auc
+from sporax.train.metrics._metric import Metric as Metric
+from sporax.train.metrics._metric import rearrange_inputs as rearrange_inputs
+from sporax.train.metrics._occlusion import OcclusionSensitivity as OcclusionSensitivity
+from sporax.train.metrics._simple import Accuracy as Accuracy
+from sporax.train.metrics._simple import CosineSimilarity as CosineSimilarity
+from sporax.train.metrics._simple import Loss as Loss
+from sporax.train.metrics._simple import MAE as MAE
+from sporax.train.metrics._simple import MSE as MSE
+from sporax.train.metrics._simple import Perplexity as Perplexity
+from sporax.train.metrics._simple import Top1CategoricalAccuracy as Top1CategoricalAccuracy
+from sporax.train.metrics._simple import Top5CategoricalAccuracy as Top5CategoricalAccuracy
+from sporax.train.metrics._simple import TopKCategoricalAccuracy as TopKCategoricalAccuracy
+from sporax.train.metrics._surfaces import Dice as Dice
+from sporax.train.metrics._surfaces import HausdorffDistance as HausdorffDistance
+from sporax.train.metrics._surfaces import MeanSurfaceDistance as MeanSurfaceDistance
+from sporax.train.metrics._surfaces import RootMeanSquareDistance as RootMeanSquareDistance
+from sporax.train.metrics._text import BleuScore as BleuScore
+from sporax.train.model import Model as Model
+from sporax.train.serialization import async_ckpt_thread_status as async_ckpt_thread_status
+from sporax.train.serialization import ckpt_to_safetensors as ckpt_to_safetensors
+from sporax.train.serialization import load_checkpoint as load_checkpoint
+from sporax.train.serialization import load_checkpoint_async as load_checkpoint_async
+from sporax.train.serialization import safetensors_to_ckpt as safetensors_to_ckpt
+from sporax.train.serialization import save_checkpoint as save_checkpoint
+from sporax.train.summary import SummaryRecord as SummaryRecord
+
+COMPATIBLE: int
+GRAPH_MODE: int
+LAX: int
+PYNATIVE_MODE: int
+STRICT: int
+__version__: str
+bfloat16: _DType
+bool_: _DType
+byte: _DType
+complex128: _DType
+complex64: _DType
+complex_type: tuple[Any, ...]
+double: _DType
+float16: _DType
+float32: _DType
+float64: _DType
+float_: _DType
+float_type: tuple[Any, ...]
+half: _DType
+int16: _DType
+int32: _DType
+int64: _DType
+int8: _DType
+int_: _DType
+int_type: tuple[Any, ...]
+long: _DType
+number_type: tuple[Any, ...]
+short: _DType
+single: _DType
+ubyte: _DType
+uint: _DType
+uint16: _DType
+uint32: _DType
+uint64: _DType
+uint8: _DType
+uint_type: tuple[Any, ...]
+ulong: _DType
+ushort: _DType
+
+def ms_function(function: Any = ..., *, capture_mode: str = ..., jit_level: str = ..., dynamic: builtins.int = ..., fullgraph: builtins.bool = ..., backend: str = ..., input_signature: Any = ..., **options: Any) -> Any: ...

@@ -1,0 +1,247 @@
+"""Write the type stubs of modules whose names are made when they are imported.
+
+Problem: operators get their function and class forms from tables, and top-level names are loaded when they are first used.
+Type checkers and editors see neither. Method: import each module, and write a stub (``.pyi``) beside it that gives every
+public name the signature it really has. `tests/docs/test_type_stubs.py` holds the stubs to the code.
+
+Run: python tools/make_type_stubs.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import importlib
+import inspect
+import keyword
+import re
+import sys
+import typing
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import sporax.ops  # gives Tensors their operators
+from sporax.common.dtype import DType
+from sporax.ops._core.operator import Operator
+from sporax.ops._core.primitive import Primitive
+
+SOURCE = Path(sporax.ops.__file__).parents[2]
+MODULES = ("sporax", "sporax.ops", "sporax.mint", "sporax.mint.nn.functional", "sporax.numpy")
+TENSOR = "sporax.common.tensor"
+
+_HEAD = '''"""Made by tools/make_type_stubs.py; do not edit."""
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+'''
+_ALIASES = {"Array": "Tensor", "Operand": "Tensor | float | bool | complex"}
+_SAFE = {"int", "float", "bool", "str", "None", "complex", "tuple", "list", "dict", "bytes", "object", "slice"}
+_KNOWN = {"Tensor", "DType", "Any", "Literal", "Callable", "Sequence"}
+_WORD = re.compile(r"'[^']*'|[A-Za-z_][\w.]*")
+
+
+def main() -> int:
+    """Write the stubs, or with ``--check`` say whether they are what would be written."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a stub is out of date")
+    check = parser.parse_args().check
+    stale = [path for path, text in stubs().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if check:
+            print(f"{path.relative_to(SOURCE)} is out of date: run python tools/make_type_stubs.py", file=sys.stderr)
+        else:
+            path.write_text(stubs()[path], encoding="utf-8")
+    return int(check and bool(stale))
+
+
+def stubs() -> dict[Path, str]:
+    """The text of every stub by its path."""
+    texts = {_path(name): module_stub(importlib.import_module(name)) for name in MODULES}
+    texts[_path(TENSOR)] = tensor_stub()
+    return texts
+
+
+def _path(name: str) -> Path:
+    module = importlib.import_module(name)
+    return Path(str(module.__file__)).with_suffix(".pyi")
+
+
+def module_stub(module: ModuleType) -> str:
+    """The stub of one module: every public name, with where it comes from or with its signature."""
+    names = [name for name in sorted(set(getattr(module, "__all__", ()) or _public(module))) if name.isidentifier()]
+    imports, values, definitions = [], [], []
+    for name in names:
+        if keyword.iskeyword(name):
+            continue
+        value = getattr(module, name)
+        home = getattr(value, "__module__", None)
+        if isinstance(value, ModuleType):
+            if value.__name__ == f"{module.__name__}.{name}":
+                imports.append(f"from {module.__name__} import {name} as {name}")
+            else:
+                imports.append(f"from {value.__name__.rpartition('.')[0]} import {name} as {name}")
+        elif isinstance(value, Operator):
+            definitions.append(_function(name, value, _globals(value)))
+        elif isinstance(value, type) and issubclass(value, Primitive) and home == "sporax.ops":
+            definitions.append(_primitive(name, value))
+        elif isinstance(value, type | FunctionType) and _is_there(home, name, value) and home != module.__name__:
+            imports.append(f"from {home} import {name} as {name}")
+        elif isinstance(value, FunctionType):
+            definitions.append(_function(name, value, value.__globals__))
+        else:
+            values.append(f"{name}: {_kind(value)}")
+    imports += ["from sporax.common.dtype import DType as _DType", "from sporax.common.tensor import Tensor as Tensor"]
+    return _HEAD + "\n".join((*sorted(set(imports)), "", *values, "", *definitions)) + "\n"
+
+
+def _public(module: ModuleType) -> list[str]:
+    return [name for name in vars(module) if not name.startswith("_")]
+
+
+def _is_there(home: Any, name: str, value: Any) -> bool:
+    """Whether a module has this under this name, in its source and not made later."""
+    module = sys.modules.get(str(home))
+    if module is None or getattr(module, name, None) is not value:
+        return False
+    source = Path(str(module.__file__)).read_text(encoding="utf-8")
+    return re.search(rf"^(class|def) {name}\b", source, re.MULTILINE) is not None
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, DType):
+        return "_DType"
+    if isinstance(value, tuple):
+        return "tuple[Any, ...]"
+    if type(value) in (int, str, float, bool):
+        return type(value).__name__
+    return "type[Any]" if isinstance(value, type) else "Any"
+
+
+def _globals(operator: Operator) -> dict[str, Any]:
+    kernel = getattr(operator, "kernel", None)
+    return getattr(inspect.unwrap(kernel), "__globals__", {}) if callable(kernel) else {}
+
+
+def _function(name: str, value: Any, names: dict[str, Any], indent: str = "") -> str:
+    signature = inspect.signature(value)
+    result = _annotation(signature.return_annotation, names)
+    return f"{indent}def {name}({_parameters(signature, names)}) -> {result}: ..."
+
+
+def _primitive(name: str, kind: type[Any]) -> str:
+    names: dict[str, Any] = {}
+    for base in kind.__mro__:
+        names |= vars(sys.modules.get(base.__module__, builtins))
+    operator = getattr(kind, "operator", None)
+    names |= _globals(operator) if isinstance(operator, Operator) else {}
+    settings = _parameters(inspect.signature(kind), names)
+    call = inspect.signature(kind.__call__)
+    inputs = _parameters(call.replace(parameters=list(call.parameters.values())[1:]), names)
+    result = inspect.signature(operator).return_annotation if isinstance(operator, Operator) else call.return_annotation
+    lines = (
+        f"class {name}(Primitive):",
+        f"    def __init__(self{', ' if settings else ''}{settings}) -> None: ...",
+        f"    def __call__(self{', ' if inputs else ''}{inputs}) -> {_annotation(result, names)}: ...  # type: ignore[override]",
+    )
+    return "\n".join(lines)
+
+
+def _parameters(signature: inspect.Signature, names: dict[str, Any]) -> str:
+    words: list[str] = []
+    starred = False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            words.append("*")
+            starred = True
+        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        starred = starred or star == "*"
+        kind = _annotation(parameter.annotation, names)
+        default = "" if parameter.default is parameter.empty or star else " = ..."
+        words.append(f"{star}{parameter.name}: {kind}{default}")
+    return ", ".join(words)
+
+
+def _annotation(annotation: Any, names: dict[str, Any]) -> str:
+    """An annotation in words that the stub knows; Any where it has none."""
+    if annotation is inspect.Signature.empty:
+        return "Any"
+    text = annotation if isinstance(annotation, str) else _spelled(annotation)
+    text = text.replace("tuple[Array, ...]", "Sequence[Array]")
+    try:
+        return _WORD.sub(lambda word: _translated(word.group(), names), text)
+    except KeyError:
+        return "Any"
+
+
+def _spelled(annotation: Any) -> str:
+    if annotation is None:
+        return "None"
+    text = annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
+    return text.replace("typing.", "").replace("collections.abc.", "").replace("NoneType", "None")
+
+
+def _translated(word: str, names: dict[str, Any]) -> str:
+    if word.rpartition(".")[2] == "DType":
+        return "_DType"  # there is an operator of this name
+    if word.startswith("'") or word in _KNOWN:
+        return word
+    if word in _SAFE:
+        return f"builtins.{word}" if word in ("float", "int", "bool", "slice", "complex") else word
+    if word in _ALIASES:
+        return _ALIASES[word]
+    if word.rpartition(".")[2] in _ALIASES or word.endswith(".Array"):
+        return "Tensor"
+    if word.endswith(".Tensor"):
+        return "Tensor"
+    alias = names[word]
+    if isinstance(alias, type) and not typing.get_args(alias):
+        raise KeyError(word)
+    return _WORD.sub(lambda inner: _translated(inner.group(), {}), _spelled(alias))
+
+
+def tensor_stub() -> str:
+    """The stub of the module with `Tensor`: its own members, and the operators and methods that the families give it."""
+    module = importlib.import_module(TENSOR)
+    tensor: Any = module.Tensor
+    lines = ["class Tensor:"]
+    skipped = {"__module__", "__doc__", "__slots__", "__annotations__", "__weakref__", "__getattr__", "__reduce__"}
+    for name, value in sorted(vars(tensor).items()):
+        private = name.startswith("_") and not name.startswith("__")
+        if private or name in skipped or type(value).__name__ == "member_descriptor":
+            continue
+        if isinstance(value, property):
+            result = inspect.signature(value.fget).return_annotation if value.fget else Any
+            kind = _annotation(result, getattr(value.fget, "__globals__", {}))
+            lines += ["    @property", f"    def {name}(self) -> {kind}: ..."]
+            if value.fset is not None:
+                lines += [f"    @{name}.setter", f"    def {name}(self, value: Any) -> None: ..."]
+        elif isinstance(value, classmethod):
+            text = _function(name, value.__func__, value.__func__.__globals__, "    ")
+            lines += ["    @classmethod", text.replace("(cls: Any", "(cls").replace("(self: Any", "(cls")]
+        elif callable(value) and not isinstance(value, type):
+            text = _function(name, value, getattr(inspect.unwrap(value), "__globals__", {}), "    ")
+            first = next(iter(inspect.signature(value).parameters), "self")
+            text = re.sub(rf"\({first}: [^,)]*", "(self", text, count=1)
+            result = {"__eq__": "Tensor", "__ne__": "Tensor"}.get(name)
+            if result:
+                text = f"    def {name}(self, other: Any) -> Tensor: ...  # type: ignore[override]"
+            if re.fullmatch(
+                r"__[ri]?(add|sub|mul|truediv|floordiv|mod|pow|matmul|and|or|xor)__|__(lt|le|gt|ge)__", name
+            ):
+                text = f"    def {name}(self, other: Any) -> Tensor: ..."
+            if name in ("__getitem__", "__neg__", "__abs__", "__invert__", "__pos__"):
+                text = text.rpartition("->")[0] + "-> Tensor: ..."
+            lines.append(text)
+    functions = [
+        _function(name, value, value.__globals__)
+        for name, value in vars(module).items()
+        if isinstance(value, FunctionType) and value.__module__ == TENSOR and not name.startswith("_")
+    ]
+    return _HEAD + "from sporax.common.dtype import DType as _DType\n\n" + "\n".join((*lines, "", *functions)) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
