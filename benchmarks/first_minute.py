@@ -4,8 +4,9 @@
     python benchmarks/first_minute.py --only transformer
 
 Per network: seconds to build it, and to the end of the first step (trace, compile, run), cold and again with the programs
-that the cold run has kept; next to the network's operators under plain `jax.jit`, with loss, gradient and update written in
-JAX, cold: what the step's bookkeeping costs. Read the ratios: the seconds are those of the machine. With MindSpore 2.10 in another environment, ``--wheel PYTHON`` adds its seconds.
+that the cold run has kept; next to the network's operators under plain `jax.jit`, with loss, gradient and update in JAX,
+cold: what the step's bookkeeping costs. Read the ratios: the seconds are those of the machine. With
+MindSpore 2.10 in another environment, ``--wheel PYTHON`` adds its seconds.
 """
 
 from __future__ import annotations

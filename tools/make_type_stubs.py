@@ -37,7 +37,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 '''
-_ALIASES = {"Array": "Tensor", "Operand": "Tensor | float | bool | complex"}
+_ALIASES = {"Array": "Tensor", "Operand": "Tensor | builtins.float | builtins.bool | builtins.complex"}
 _SAFE = {"int", "float", "bool", "str", "None", "complex", "tuple", "list", "dict", "bytes", "object", "slice"}
 _KNOWN = {"Tensor", "DType", "Any", "Literal", "Callable", "Sequence"}
 _WORD = re.compile(r"'[^']*'|[A-Za-z_][\w.]*")
@@ -190,6 +190,8 @@ def _translated(word: str, names: dict[str, Any]) -> str:
         return word
     if word in _SAFE:
         return f"builtins.{word}" if word in ("float", "int", "bool", "slice", "complex") else word
+    if names.get("__name__") == TENSOR and word.rpartition(".")[2] == "Array":
+        return "jax.Array"  # what a Tensor wraps; in the kernels of operators the word stands for a Tensor
     if word in _ALIASES:
         return _ALIASES[word]
     if word.rpartition(".")[2] in _ALIASES or word.endswith(".Array"):
@@ -209,8 +211,12 @@ def tensor_stub() -> str:
     lines = ["class Tensor:"]
     skipped = {"__module__", "__doc__", "__slots__", "__annotations__", "__weakref__", "__getattr__", "__reduce__"}
     for name, value in sorted(vars(tensor).items()):
+        if type(value).__name__ == "member_descriptor":
+            if name not in skipped:
+                lines.append(f"    {name}: Any")
+            continue
         private = name.startswith("_") and not name.startswith("__")
-        if private or name in skipped or type(value).__name__ == "member_descriptor":
+        if name in skipped or (private and getattr(value, "__module__", None) != TENSOR):
             continue
         if isinstance(value, property):
             result = inspect.signature(value.fget).return_annotation if value.fget else Any
@@ -240,7 +246,12 @@ def tensor_stub() -> str:
         for name, value in vars(module).items()
         if isinstance(value, FunctionType) and value.__module__ == TENSOR and not name.startswith("_")
     ]
-    return _HEAD + "from sporax.common.dtype import DType as _DType\n\n" + "\n".join((*lines, "", *functions)) + "\n"
+    return (
+        _HEAD
+        + "import jax\n\nfrom sporax.common.dtype import DType as _DType\n\n"
+        + "\n".join((*lines, "", *functions))
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

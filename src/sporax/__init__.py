@@ -35,6 +35,7 @@ _MODULES = {
     "sporax.common.symbol": "Symbol",
     "sporax.common.seed": "set_seed get_seed",
     "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
+    "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",

@@ -36,6 +36,7 @@ from sporax.common.jit import no_inline as no_inline
 from sporax.common.jit import recompilations as recompilations
 from sporax.common.parameter import Parameter as Parameter
 from sporax.common.parameter import ParameterTuple as ParameterTuple
+from sporax.common.recompute import recompute as recompute
 from sporax.common.seed import get_seed as get_seed
 from sporax.common.seed import set_seed as set_seed
 from sporax.common.sparse_tensor import RowTensor as RowTensor
@@ -89,6 +90,16 @@ from sporax.train.callback._plateau import LearningRateScheduler as LearningRate
 from sporax.train.callback._plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from sporax.train.callback._request_exit import OnRequestExit as OnRequestExit
 from sporax.train.callback._summary_collector import SummaryCollector as SummaryCollector
+from sporax.train.checkpoint.loading import load_distributed_checkpoint as load_distributed_checkpoint
+from sporax.train.checkpoint.loading import load_segmented_checkpoints as load_segmented_checkpoints
+from sporax.train.checkpoint.merging import merge_sliced_parameter as merge_sliced_parameter
+from sporax.train.checkpoint.strategy import build_searched_strategy as build_searched_strategy
+from sporax.train.checkpoint.strategy import merge_pipeline_strategys as merge_pipeline_strategys
+from sporax.train.checkpoint.strategy import restore_group_info_list as restore_group_info_list
+from sporax.train.checkpoint.transform import rank_list_for_transform as rank_list_for_transform
+from sporax.train.checkpoint.transform import transform_checkpoint_by_rank as transform_checkpoint_by_rank
+from sporax.train.checkpoint.transform import transform_checkpoints as transform_checkpoints
+from sporax.train.checkpoint.unified import unified_safetensors as unified_safetensors
 from sporax.train.data_sink import data_sink as data_sink
 from sporax.train.metrics import get_metric_fn as get_metric_fn
 from sporax.train.metrics import names as names

@@ -181,8 +181,15 @@ def test_an_error_leaves_the_state_alone():
     assert w.asnumpy().tolist() == [1, 1]
 
 
-def test_lazy_inline_returns_the_function():
-    assert ms.lazy_inline(double) is double
-    assert ms.lazy_inline(policy="front")(double) is double
+def test_lazy_inline_makes_repeated_cells_one_body():
+    """The decorated ``__init__`` still runs; the Cell says what it wants of the step."""
+
+    class Block(nn.Cell):
+        @ms.lazy_inline
+        def __init__(self, width):
+            super().__init__()
+            self.fc = nn.Dense(width, width)
+
+    assert Block(3).compiled_once and Block(3).fc.weight.shape == (3, 3)
     with pytest.raises(ValueError, match="'policy' must be None or 'front', but got 'back'"):
-        ms.lazy_inline(double, policy="back")
+        ms.lazy_inline(policy="back")

@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-EXAMPLES = Path(__file__).parents[2] / "examples" / "06-kubernetes"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "08-kubernetes"
 
 
 def test_a_job_runs_soon_after_it_is_applied_and_leaves_nothing_behind(site, record_property):

@@ -33,7 +33,7 @@ def served_training(
 ) -> dict[str, Any]:
     """A job with parameter servers: the example's script, some steps."""
     body = job(name, workers=workers, servers=servers, successPolicy="AllWorkers", **spec)
-    script = "/opt/sporax/examples/06-kubernetes/train.py"
+    script = "/opt/sporax/examples/08-kubernetes/train.py"
     for part in body["spec"]["msReplicaSpecs"].values():
         container = part["template"]["spec"]["containers"][0]
         container["command"] = ["sporax", "run", script, "--steps", str(steps), "--pause", str(pause)]

@@ -52,7 +52,7 @@ def test_rules_in_the_expression_language_are_an_overlay():
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "examples" / "06-kubernetes").glob("*.yaml")), ids=lambda path: path.stem
+    "path", sorted((ROOT / "examples" / "08-kubernetes").glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_every_example_is_a_job_that_can_run(path):
     assert read_job(yaml.safe_load(path.read_text())).name.startswith("digits-")
@@ -60,7 +60,7 @@ def test_every_example_is_a_job_that_can_run(path):
 
 def test_there_are_examples_of_the_four_shapes_of_the_original():
     shapes = set()
-    for path in (ROOT / "examples" / "06-kubernetes").glob("*.yaml"):
+    for path in (ROOT / "examples" / "08-kubernetes").glob("*.yaml"):
         roles = yaml.safe_load(path.read_text())["spec"]["msReplicaSpecs"]
         shapes.add(tuple(roles.get(name, {"replicas": 0})["replicas"] for name in ("Scheduler", "PS", "Worker")))
     assert shapes == {(0, 0, 1), (1, 0, 4), (1, 1, 1), (1, 2, 4)}

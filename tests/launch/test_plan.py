@@ -269,3 +269,12 @@ def test_a_saved_plan_for_another_number_of_devices_is_refused(run, write):
     done = run("plan", "--devices", "8", "script.py")
     assert done.returncode == 1
     assert "the saved plan is for 2 devices, but `sporax plan --devices` asks for 8" in done.stderr
+
+
+def test_a_script_that_goes_on_after_its_plan_trains_nothing(run, write):
+    stubborn = SCRIPT.replace("except Exception", "except BaseException")
+    write("script.py", stubborn + "sys.exit(5)\n")
+    done = run("plan", "--devices", "8", "script.py")
+    assert done.returncode == 0, done.stderr
+    assert "the result is" not in done.stdout
+    assert "Plan for 8 devices" in done.stdout

@@ -121,15 +121,8 @@ def test_tables_timelines_and_measured_times(tmp_path):
     assert "Pipeline of 2 stages, 4 micro batches, schedule 1f1b" in str(planned.summary())
     planned.report(tmp_path / "page.html")
     assert "<svg" in (tmp_path / "page.html").read_text()
-    executable = planned.compile()
-    arguments = [*planned.values([*variables_of(step)]), Tensor(IDS).array, Tensor(LABELS).array]
-    _, times = executable.timed(arguments)
+    times = planned.measure(step, Tensor(IDS), Tensor(LABELS))
     outcome = planned.replayed(times)
     assert outcome.seconds > 0
     trace = json.loads(chrome_trace([("simulated", times_of(planned.simulate())), ("measured", times)]))
     assert len([event for event in trace["traceEvents"] if event["ph"] == "X"]) >= 2 * 16
-
-
-def variables_of(step):
-    (variant,) = (each for variants in step.program._variants.values() for each in variants if each.planned)
-    return [*variant.written, *variant.read]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from simulation import Faults, Simulation
 
 from sporax.ps.messages import Options
+
+
+def answered(simulation: Simulation, keys: list[tuple[int, int]]) -> bool:
+    return all(key in simulation.answers for key in keys)
+
 
 BAD = Faults(drop=0.1, repeat=0.2, delay=0.2)
 SLOTS = 3
@@ -74,17 +80,16 @@ def settle(simulation: Simulation) -> None:
 def test_a_server_that_was_paused_cannot_answer_for_slots_it_has_lost(seed: int) -> None:
     simulation = job(seed, faults=Faults(delay=0.01))
     simulation.run(2.0)
-    keys, total = [], 0
+    keys = []
     for seq in range(1, 7):
         settle(simulation)
         victim = simulation.servers[simulation.rng.randrange(3)]
         victim.paused = True
         keys += [simulation.push(0, slot, seq, seq - 1) for slot in range(SLOTS)]
-        simulation.run_until(lambda keys=keys: all(key in simulation.answers for key in keys), 60)
+        simulation.run_until(partial(answered, simulation, keys), 60)
         victim.paused = False
-        total += 1
         for slot in range(SLOTS):
-            assert simulation.value_of(0, slot).tolist() == [total] * 4
+            assert simulation.value_of(0, slot).tolist() == [seq] * 4
 
 
 def test_synchronous_bits_do_not_depend_on_arrival_or_crashes() -> None:
@@ -98,7 +103,7 @@ def test_synchronous_bits_do_not_depend_on_arrival_or_crashes() -> None:
             if seed > 2:
                 simulation.run(simulation.rng.random() * 0.3)
                 simulation.crash(simulation.rng.randrange(3))
-            simulation.run_until(lambda keys=keys: all(key in simulation.answers for key in keys), 120)
+            simulation.run_until(partial(answered, simulation, keys), 120)
         results.add(b"".join(simulation.value_of(1, slot, 6).tobytes() for slot in range(SLOTS)))
         assert not simulation.failures
     assert len(results) == 1
@@ -218,7 +223,7 @@ def test_members_change_at_one_clock_for_all_slots() -> None:
             for rank in (0, 1)
             if rank in next(entry.ranks for entry in reversed(present) if entry.clock <= clock)
         ]
-        simulation.run_until(lambda keys=keys: all(key in simulation.answers for key in keys))
+        simulation.run_until(partial(answered, simulation, keys))
         simulation.run(0.2)
     assert [entry.ranks for entry in simulation.scheduler.view.members] == [[0, 1], [0]]
     assert {tuple(simulation.value_of(0, slot).tolist()) for slot in range(SLOTS)} == {(30.0,) * 4}

@@ -169,14 +169,28 @@ ms_function = jit
 def lazy_inline(fn: Any = None, attrs: Any = None, policy: str | None = None) -> Any:
     """Decorator for ``Cell.__init__`` that asks for one compilation of repeated Cells; usable with and without arguments.
 
-    Operators are traced once per shape here whether it is used or not, so the function comes back as it is.
+    A compiled step that holds such a Cell has its repeated blocks as loops over stacked Parameters
+    (`sporax.lowering.memory.repeated_blocks`). Values are the same to float rounding.
+
+    Args:
+        fn: the ``__init__``.
+        attrs: name or names of attributes that tell Cells apart; blocks are compared by what they compute here.
+        policy: None or ``"front"``, when the Cell becomes part of its caller; both mean the same here.
 
     Raises:
         SporaxValueError: a policy other than None and ``"front"``.
     """
     if policy not in (None, "front"):
         raise SporaxValueError(f"For 'lazy_inline', 'policy' must be None or 'front', but got {policy!r}.")
-    return functools.partial(lazy_inline, attrs=attrs, policy=policy) if fn is None else fn
+    if fn is None:
+        return functools.partial(lazy_inline, attrs=attrs, policy=policy)
+
+    @functools.wraps(fn)
+    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        fn(self, *args, **kwargs)
+        object.__setattr__(self, "compiled_once", True)
+
+    return construct
 
 
 def no_inline(fn: Any = None) -> Any:

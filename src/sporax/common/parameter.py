@@ -69,6 +69,7 @@ class Parameter(Tensor):
         "is_init",
         "is_param_ps",
         "joint",
+        "on_host",
         "parts",
         "server_rows",
         "sliced",
@@ -92,6 +93,7 @@ class Parameter(Tensor):
         self._layerwise_parallel = _flag("layerwise_parallel", layerwise_parallel)
         self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
         self._comm_fusion = 1
+        self.on_host = False
         self.is_param_ps = self.init_in_server = self.cache_enable = False
         self.server_rows: parameter_server.RowCache | None = None
 
@@ -111,7 +113,7 @@ class Parameter(Tensor):
     def __getattr__(self, name: str) -> Any:
         if name == "joint" or (name == "raw" and self._initializer is None):
             return joint.change_form(self, name)
-        return super().__getattr__(name)
+        return super().__getattr__(name)  # type: ignore[misc]
 
     @property
     def array(self) -> jax.Array:

@@ -217,7 +217,10 @@ def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
 
 
 def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
-    _warn_once("'max_device_memory'", "is stored; nothing limits device memory by it yet.")
+    _warn_once(
+        "'max_device_memory'",
+        "bounds what memory_offload='ON' leaves on the device; else nothing limits device memory by it yet.",
+    )
     return {**values, "max_device_memory": gigabytes(_SET, "max_device_memory", value)}
 
 

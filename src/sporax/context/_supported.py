@@ -12,15 +12,17 @@ from dataclasses import replace
 
 import jax
 
-from sporax.context._global import graph_mode, memory_offload
+from sporax.context._global import get_context, graph_mode, memory_offload
+from sporax.context._offload import offload_snapshot
 from sporax.context._parallel import PARALLEL_GUARD, parallel_mode, snapshot, world_size
 from sporax.context._ps import ps_snapshot
 from sporax.context._search import search_snapshot
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
 from sporax.ir.plan_settings import PlanSettings
-from sporax.planner.report.listeners import step_execution
+from sporax.ir.reuse_limit import VARIABLE, wants_loops
 from sporax.runtime import state
+from sporax.runtime.session import SESSION
 
 
 def check_supported(config: ParallelConfig, num_devices: int) -> None:
@@ -37,6 +39,11 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
         raise SporaxRuntimeError(
             f"For 'set_auto_parallel_context', 'device_num' must be divisible by 'pipeline_stages', but got "
             f"{config.device_num} and {config.pipeline_stages}."
+        )
+    if config.pipeline_stages > 1 and not config.in_global_view:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} must come with 'parallel_mode' "
+            f"'semi_auto_parallel' or 'auto_parallel', but got '{config.parallel_mode}'."
         )
     by_rank = not config.in_global_view and config.parallel_mode != ParallelMode.STAND_ALONE
     if by_rank and config.device_num != num_devices:
@@ -62,7 +69,7 @@ def plan_settings_of_training() -> PlanSettings | None:
     Raises:
         SporaxRuntimeError: there is one device.
     """
-    if not step_execution.plans_all or plan_settings() is not None:
+    if not SESSION.plans_all or plan_settings() is not None:
         return None
     devices = max(snapshot().device_num, jax.device_count())
     if devices == 1:
@@ -76,7 +83,7 @@ def plan_settings_of_training() -> PlanSettings | None:
 
 def plans_only() -> bool:
     """Whether this process makes plans of all training steps and neither trains nor writes."""
-    return step_execution.plans_all
+    return SESSION.plans_all
 
 
 def check_step() -> None:
@@ -86,9 +93,10 @@ def check_step() -> None:
         SporaxRuntimeError: as `check_supported`; memory offload is switched on.
     """
     check_supported(snapshot(), world_size())
-    if memory_offload():
+    if memory_offload() and plan_settings() is not None:
         raise SporaxRuntimeError(
-            "For 'set_context', memory_offload='ON' is not offered yet: values cannot be kept on the host."
+            f"For 'set_context', memory_offload='ON' is offered in steps of one device, but the parallel mode is "
+            f"'{snapshot().parallel_mode}', in which plans keep all values on the devices."
         )
 
 
@@ -122,7 +130,8 @@ class _StepGuard:
         searches = snapshot().parallel_mode == ParallelMode.AUTO_PARALLEL
         return {
             "enable_ps": ps_snapshot().enable_ps,
-            "memory_offload": memory_offload(),
+            "memory_offload": offload_tags(),
+            "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
             "search": search_snapshot() if searches else None,
         }
 
@@ -145,3 +154,31 @@ def enter_step() -> None:
     check_step()
     state.depend_on(PARALLEL_GUARD)
     state.depend_on(_STEP_GUARD)
+    if wants_loops(os.environ):
+        state.note_tag("blocks")
+    for tag in offload_tags():
+        state.note_tag(tag)
+
+
+def offload_tags() -> tuple[str, ...]:
+    """What the settings of memory offload ask of a step, as tags (`sporax.runtime.host_memory`, `lowering.memory.rewrite`).
+
+    Raises:
+        SporaxNotImplementedError: values shall lie on disk.
+    """
+    if not memory_offload():
+        return ()
+    config = offload_snapshot()
+    for name in ("offload_param", "offload_checkpoint"):
+        if getattr(config, name) == "disk":
+            raise SporaxNotImplementedError(
+                f"For 'set_offload_context', '{name}' can be 'cpu', but got 'disk': files are not offered yet."
+            )
+    if not config.auto_offload and config.offload_param != "cpu":
+        above = None
+    else:
+        above = int(get_context("max_device_memory") * 2**30 * config.hbm_ratio) if config.auto_offload else 0
+    size = config.offload_cpu_size.removesuffix("GB")
+    within = int(float(size) * 2**30 * config.cpu_ratio) if size else -1
+    tags = () if above is None else ("host", f"offload above {above} within {within}")
+    return (*tags, "offload kept") if config.offload_checkpoint == "cpu" else tags

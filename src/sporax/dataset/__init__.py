@@ -30,6 +30,7 @@ from sporax.dataset._sources.audio import (
 )
 from sporax.dataset._sources.boxes import CocoDataset, KITTIDataset, VOCDataset, WIDERFaceDataset
 from sporax.dataset._sources.clue import CLUEDataset
+from sporax.dataset._sources.file_sampling import Shuffle
 from sporax.dataset._sources.images import (
     Caltech256Dataset,
     Food101Dataset,
@@ -52,7 +53,7 @@ from sporax.dataset._sources.people import (
 )
 from sporax.dataset._sources.records import PaddedDataset, RandomDataset, TFRecordDataset
 from sporax.dataset._sources.schema import Schema
-from sporax.dataset._sources.text import CSVDataset, Shuffle, TextFileDataset
+from sporax.dataset._sources.text import CSVDataset, TextFileDataset
 from sporax.dataset._sources.texts import (
     AGNewsDataset,
     AmazonReviewDataset,

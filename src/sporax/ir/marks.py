@@ -139,4 +139,15 @@ class WeightMark:
         return f"{self.parameter} again"
 
 
+@dataclass(frozen=True, slots=True)
+class KeptMark:
+    """Results of a recomputed Cell: they are kept for the backward pass, what is inside is computed again.
+
+    Recomputation takes these marks out of a step, so plans never meet them.
+    """
+
+    def __str__(self) -> str:
+        return "results of a recomputed Cell"
+
+
 Mark = OperatorMark | LayoutMark | GradientMark | DerivativeMark | LossMark | WeightMark

@@ -20,7 +20,8 @@ from sporax.ps.messages import GetStatus, GetWanted, Message, Scale, StatusIs, W
 from sporax.ps.transport import Transport, receive, send
 from sporax.ps.wire import WireError, decode
 
-_ANSWER_SECONDS = 1.0  # a scheduler that is up answers in milliseconds; others must not hold up the job
+_FIRST_PEACE_SECONDS, _LONGEST_PEACE_SECONDS = 1.0, 30.0
+_ANSWER_SECONDS = 0.5  # a scheduler that is up answers in milliseconds; others must not hold up the job
 
 
 class MembershipClient(Protocol):
@@ -36,12 +37,26 @@ class MembershipClient(Protocol):
 class ParameterServerMembership:
     """Asks the scheduler of Sporax's own parameter server, which listens on the port after the job's.
 
-    A job whose connections are encrypted does not answer: the operator may not read its keys.
+    A job whose connections are encrypted does not answer: the operator may not read its keys. Who was silent is left in
+    peace for a while, twice as long each time, so that jobs with other schedulers cost next to nothing.
     """
+
+    def __init__(self) -> None:
+        self._silent: dict[str, tuple[float, float]] = {}  # place: until when, for how long
 
     async def read(self, job: Job, address: str) -> Membership | None:
         """What the scheduler says; None if it does not answer."""
-        return await asyncio.to_thread(_read, _place(job, address))
+        place, now = _place(job, address), time.monotonic()
+        until, wait = self._silent.get(place, (0.0, _FIRST_PEACE_SECONDS / 2))
+        if now < until:
+            return None
+        answer = await asyncio.to_thread(_read, place)
+        if answer is None:
+            wait = min(2 * wait, _LONGEST_PEACE_SECONDS)
+            self._silent[place] = (now + wait, wait)
+        else:
+            self._silent.pop(place, None)
+        return answer
 
     async def resize(self, job: Job, address: str, workers: int, servers: int) -> None:
         """Tell a new size."""

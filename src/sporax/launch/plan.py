@@ -3,10 +3,10 @@
 A training step of a script that names no parallel mode is planned in automatic parallelism. Nothing is trained, and no
 checkpoint, summary or strategy file is written.
 
-The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch; when the
-plan of the step is made, it ends with `PlanMade`, before anything of the step is compiled or trained. Where more steps are asked
-for, it goes on with zeros in the place of the step's results until so many are planned. What Sporax refuses on the way is told in
-one message with the script's line, and no traceback: it is mostly a flag of this command.
+The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch. A listener of the
+session (`sporax.runtime.session`) receives the plan of every step, before anything of it is compiled or trained, and ends the
+script with the last plan that is wanted. Before that, a step has zeros for its results. What Sporax refuses on the way is told
+in one message with the script's line, and no traceback: it is mostly a flag of this command.
 """
 
 from __future__ import annotations
@@ -47,18 +47,6 @@ _FLAGS = {
 }
 _NUMBERS = ("--devices", "--steps")
 _VARIABLES = {"hardware": HARDWARE, "mode": MODE, "memory": MEMORY, "schedule": SCHEDULE, "stages": STAGES}
-
-
-class PlanMade(SystemExit):
-    """Ends the script.
-
-    Attributes:
-        planned: the step, a `sporax.planner.report.questions.PlannedGraph`.
-    """
-
-    def __init__(self, planned: Any) -> None:
-        super().__init__(0)
-        self.planned = planned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -169,23 +157,30 @@ def _file(flag: str, name: str | None) -> Path | None:
 
 
 class Show:
-    """Shows plans, and ends the script with the last one.
+    """Listens to plans: shows all but the last one, and ends the script with that.
 
     Args:
         json_file, html_file: also written, if not None; of further steps beside them.
         steps: how many plans are wanted.
+
+    Attributes:
+        last: the last plan that is wanted, once it is made. It is shown when the script has ended, so that a handler of the
+            script's own cannot catch what goes wrong with its files.
     """
 
     def __init__(self, json_file: Path | None, html_file: Path | None, steps: int = 1) -> None:
         self.files = json_file, html_file
         self.steps = steps
         self.count = 0
+        self.last: Any = None
 
     def __call__(self, planned: Any) -> None:
         """A plan was made."""
-        if self.count + 1 >= self.steps:
-            raise PlanMade(planned)
-        self.show(planned)
+        if self.count + 1 < self.steps:
+            self.show(planned)
+            return
+        self.last = self.last or planned
+        sys.exit(0)
 
     def show(self, planned: Any) -> None:
         """Print a plan and write its files."""
@@ -199,19 +194,18 @@ def _numbered(path: Path | None, number: int) -> Path | None:
 
 
 def _plan(program: target.Target, show: Show) -> int:
-    from sporax.planner.report import listeners  # here: other commands stay without the planner
+    from sporax.runtime.session import SESSION  # here: other commands stay without the planner
 
-    listeners.plan_listeners.append(show)
-    listeners.step_execution.plan_only = show.steps > 1
-    listeners.step_execution.plans_all = True
+    SESSION.plan_listeners.append(show)
+    SESSION.plan_only = SESSION.plans_all = True
     sys.excepthook = _tell
     try:
         code: object = target.execute(program)
-    except PlanMade as made:
-        show.show(made.planned)
-        return 0
     except SystemExit as end:
         code = end.code
+    if show.last is not None:
+        show.show(show.last)
+        return 0
     if code in (0, None) and show.count:
         print(f"sporax plan: '{program}' has ended with {show.count} of {show.steps} steps planned.", file=sys.stderr)
         return 0
@@ -262,7 +256,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
 
 
 def _show(planned: Any, json_file: Path | None, html_file: Path | None, title: str = "") -> None:
-    from sporax.parallel import show_plan
+    from sporax.parallel._plans import show_plan
     from sporax.planner.report import progress
 
     with progress.shown(), progress.doing("summing up the plan"):

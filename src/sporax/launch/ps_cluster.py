@@ -25,7 +25,7 @@ from sporax.launch.target import Target
 from sporax.ps.asker import Asker
 from sporax.ps.main import REPLACED
 from sporax.ps.messages import Exited, GetStatus, GetWanted, Scale, StatusIs, Wanted
-from sporax.ps.security import Keys
+from sporax.ps.security import Keys, keys_for
 
 _POLL_SECONDS = 0.02
 _ASK_SECONDS = 0.25
@@ -307,5 +307,7 @@ def background(servers: int, workers: int, directory: Path | None = None, **vari
     environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(free_port()), **variables}
     environ["MS_WORKER_NUM"] = str(workers)
     directory = directory or Path(tempfile.mkdtemp(prefix="sporax-ps-"))
-    cluster = LocalCluster(environ, directory, servers=servers, log_dir=directory / "output")
+    cluster = LocalCluster(
+        environ, directory, servers=servers, log_dir=directory / "output", keys=keys_for("127.0.0.1", environ)
+    )
     return BackgroundCluster(cluster)

@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local_equations import describe
+from sporax.lowering.memory.tags import without_tags
 from sporax.planner.rules import Behaviour, entry_for
 
 _BODIES: Mapping[str, tuple[str, ...]] = {
@@ -152,7 +153,7 @@ class _Reader:
             own = str(eqn.source_info.name_stack)
             where = f"{stack}/{own}" if stack and own else stack or own
             name = str(eqn.primitive.name)
-            body = _called(eqn) if entry_for(name).behaviour is Behaviour.INLINE else None
+            body = written_out(eqn)
             if body is not None:
                 self._call(eqn, body, env, where)
             elif name in _BODIES:
@@ -230,6 +231,11 @@ class _Reader:
         return [atom if isinstance(atom, Literal) else replaced[atom] for atom in atoms]
 
 
+def written_out(eqn: JaxprEqn) -> ClosedJaxpr | None:
+    """The body of a call that `ingest` writes out in its caller's place, or None."""
+    return _called(eqn) if entry_for(str(eqn.primitive.name)).behaviour is Behaviour.INLINE else None
+
+
 def _called(eqn: JaxprEqn) -> ClosedJaxpr | None:
     """The body of a call, as far as one is known by its parameters."""
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
@@ -271,7 +277,8 @@ def _path(stack: str) -> tuple[str, bool]:
     while True:
         plain = _WRAPPED.sub(r"\2", stack)
         if plain == stack:
-            return ".".join(part for part in stack.split("/") if part and ":" not in part), backward
+            parts = without_tags([part for part in stack.split("/") if part])
+            return ".".join(part for part in parts if ":" not in part), backward
         stack = plain
 
 

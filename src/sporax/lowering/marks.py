@@ -18,7 +18,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sporax.ir.graph import MARK
-from sporax.ir.marks import DerivativeMark, GradientMark, LossMark, Mark, WeightMark
+from sporax.ir.marks import DerivativeMark, GradientMark, KeptMark, LossMark, Mark, WeightMark
 
 Array = jax.Array
 """A jax.Array or a tracer."""
@@ -34,7 +34,7 @@ def next_number() -> int:
     return next(_numbers)
 
 
-def apply_mark(arrays: Sequence[Array], mark: Mark) -> list[Array]:
+def apply_mark(arrays: Sequence[Array], mark: Mark | KeptMark) -> list[Array]:
     """The same arrays, marked."""
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 
@@ -51,7 +51,7 @@ def _abstract(*avals: Any, mark: Mark) -> list[Any]:
 
 def _jvp(primals: Sequence[Array], tangents: Sequence[Array], *, mark: Mark) -> tuple[list[Array], list[Array]]:
     positions = tuple(number for number, tangent in enumerate(tangents) if not isinstance(tangent, ad.Zero))
-    if isinstance(mark, GradientMark | LossMark | WeightMark):
+    if isinstance(mark, GradientMark | KeptMark | LossMark | WeightMark):
         return apply_mark(primals, mark), list(tangents)
     if isinstance(mark, DerivativeMark):
         beyond = replace(mark, positions=tuple(mark.positions[number] for number in positions))

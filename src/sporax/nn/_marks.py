@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Self
 
 from sporax import context
+from sporax.common.recompute import checked_settings
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn._tree import AnyCell, CellTree
 from sporax.ops._core.primitive import Primitive, strategy_form
 from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
-
-RECOMPUTE_SETTINGS = ("mp_comm_recompute", "parallel_optimizer_comm_recompute", "recompute_slice_activation")
 
 
 class PlacementMarks(CellTree[AnyCell]):
@@ -100,14 +99,7 @@ class PlacementMarks(CellTree[AnyCell]):
             SporaxValueError: unknown setting.
             SporaxTypeError: a setting that is not a bool.
         """
-        settings = {"output_recompute": output_recompute, "mp_comm_recompute": True, **kwargs}
-        for name, value in settings.items():
-            if name not in (*RECOMPUTE_SETTINGS, "output_recompute"):
-                raise SporaxValueError(
-                    f"For 'Cell.recompute', the settings are {(*RECOMPUTE_SETTINGS, 'output_recompute')}, but got '{name}'."
-                )
-            if not isinstance(value, bool):
-                raise SporaxTypeError(f"For 'Cell.recompute', '{name}' must be a bool, but got {type(value).__name__}.")
+        settings = checked_settings("Cell.recompute", {"output_recompute": output_recompute, **kwargs})
         self._marks.setdefault("recompute", settings)
         state.touch()
 
@@ -159,12 +151,25 @@ class PlacementMarks(CellTree[AnyCell]):
             parameter.set_param_ps(init_in_server)
 
     def offload(self, backward_prefetch: str | int = "Auto") -> None:
-        """Refused until host offload lands.
+        """Keep what this Cell computes for the backward pass in host memory until it is read. Values do not change.
+
+        Works in compiled steps of one device; in steps that a plan cuts it is an error.
+
+        Args:
+            backward_prefetch: how many calls earlier values are brought back; ``"Auto"`` is one.
 
         Raises:
-            SporaxRuntimeError: always.
+            SporaxTypeError, SporaxValueError: neither ``"Auto"`` nor an int >= 0.
         """
-        raise SporaxRuntimeError("For 'Cell.offload', keeping activations on the host is not offered yet.")
+        if isinstance(backward_prefetch, str):
+            if backward_prefetch != "Auto":
+                raise SporaxValueError(
+                    f"For 'Cell.offload', 'backward_prefetch' must be 'Auto' or an int >= 0, but got '{backward_prefetch}'."
+                )
+            ahead = 1
+        else:
+            ahead = _natural("Cell.offload", "backward_prefetch", backward_prefetch)
+        self._mark("offload", ahead)
 
 
 def _tuple(name: str, value: Any) -> tuple[Any, ...]:

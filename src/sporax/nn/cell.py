@@ -6,6 +6,7 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +20,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.jit import returning_values
 from sporax.common.parameter import Parameter, ParameterTuple
+from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
@@ -58,6 +60,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         ...     def construct(self, x):
         ...         return ops.relu(self.fc(x))
     """
+
+    compiled_once = False
+    """Set by `lazy_inline`: repeated Cells of the step become one body in a loop."""
 
     def __init__(self, auto_prefix: bool = True, flags: dict[str, Any] | None = None) -> None:
         put = object.__setattr__
@@ -143,11 +148,14 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         state.depend_on(self)
+        if self.compiled_once:
+            state.note_tag("blocks")
         try:
             if self._cast_to is not None and not isinstance(self._cast_to, Precision):
                 args, kwargs = _cast_floats((args, kwargs), self._cast_to)
             if "recompute" in self._marks and state.current_frame() is not None:
-                result = self._recomputed(args, kwargs)
+                inside = functools.partial(run_hooked, self, self._construct_named)
+                result = run_recomputed(lambda *a, **k: inside(a, k), args, kwargs, self._marks["recompute"])
             elif self._hooks:
                 result = run_hooked(self, self._construct_named, args, kwargs)
             else:
@@ -179,6 +187,12 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
+        if "offload" in self._marks and state.compiling():
+            with offloading(self._marks["offload"]):
+                return self._construct_in_scope(*args, **kwargs)
+        return self._construct_in_scope(*args, **kwargs)
+
+    def _construct_in_scope(self, *args: Any, **kwargs: Any) -> Any:
         scope = jax.named_scope(self._cell_name or type(self).__name__)
         with scope, self._on_its_stage(), ruled_by(self._cast_to), self._weights_cast():
             if "shard" in self._marks:
@@ -220,25 +234,6 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         name = self._cell_name or type(self).__name__
         parameters = parameters_by_plan(self, plan)
         return sharded_call(name, self.construct, args, kwargs, in_strategy, out_strategy, parameters)
-
-    def _recomputed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run under `jax.checkpoint`: only inputs are kept, everything inside is computed again for the gradient."""
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-        static: dict[str, Any] = {}
-
-        def inside(arrays: list[jax.Array]) -> tuple[list[Any], list[Any]]:
-            for place, array in zip(places, arrays, strict=True):
-                leaves[place] = array
-            inner_args, inner_kwargs = jax.tree.unflatten(tree, leaves)
-            result, updates = state.isolate(lambda: run_hooked(self, self._construct_named, inner_args, inner_kwargs))
-            outputs, static["tree"] = jax.tree.flatten(result)
-            static["written"] = tuple(updates)
-            return outputs, list(updates.values())
-
-        outputs, values = jax.checkpoint(inside)([leaves[place] for place in places])
-        state.commit(dict(zip(static["written"], values, strict=True)))
-        return jax.tree.unflatten(static["tree"], outputs)
 
     def _check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for value in (*args, *kwargs.values()):

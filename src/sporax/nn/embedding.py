@@ -89,6 +89,7 @@ class EmbeddingLookup(Cell):
         self.embeddinglookup = ops.EmbeddingLookup()
         if target == "CPU":
             self.embeddinglookup.set_device("CPU")
+            self.embedding_table.on_host = True
         self._mark_slices(_checked_shapes(name, slice_mode, manual_shapes))
 
     def _mark_slices(self, manual_shapes: tuple[int, ...] | None) -> None:

@@ -86,8 +86,8 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[attr-defined, operator]
-Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[attr-defined]
+Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]
+Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]
 Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
 Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
 
@@ -117,7 +117,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 
-Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]
+Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign, assignment]
 
 
 # ----------------------------------------------------------------------------- methods with arguments of their own

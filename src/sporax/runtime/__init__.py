@@ -1,14 +1,23 @@
 """How programs run: state, compiled programs, random numbers. Works on `jax.Array`s; knows no Tensor and no Cell.
 
-MindSpore has a module of this name too; its functions about device memory are here as well.
+MindSpore has a module of this name too; its functions about device memory are here as well. They are loaded when they are
+first used, so that the `session` of a process can be looked at without loading JAX.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sporax.ir.missing import missing_names
-from sporax.runtime.memory import empty_cache, max_memory_allocated, memory_allocated, set_memory, synchronize
+from sporax.ir.missing import missing_name
+
+if TYPE_CHECKING:
+    from sporax.runtime.memory import empty_cache, max_memory_allocated, memory_allocated, set_memory, synchronize
 
 __all__ = ["empty_cache", "max_memory_allocated", "memory_allocated", "set_memory", "synchronize"]
 
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise missing_name(__name__, name)
+        from sporax.runtime import memory
+
+        return getattr(memory, name)

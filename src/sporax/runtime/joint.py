@@ -17,8 +17,9 @@ whose step is a joint program thus converts nothing but its batch and its loss.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.lowering.memory.rewrite import merged_options
 from sporax.runtime import distributed, dry_run
 from sporax.runtime.order import AXIS, in_order, receipt
 from sporax.runtime.session import SESSION
@@ -141,12 +143,17 @@ def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any
     return jax.shard_map(program, mesh=mesh(devices), in_specs=everywhere, out_specs=everywhere, check_vma=False)
 
 
-def compile_jointly(function: Callable[..., Any], devices: Devices, donate: Sequence[int] = ()) -> Any:
+def compile_jointly(
+    function: Callable[..., Any],
+    devices: Devices,
+    donate: Sequence[int] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Any:
     """Compile `function`, written for one rank's local arrays, into a program of joint arrays and `zero`.
 
     Ranks may compile different functions, as long as they exchange data in the same order.
     """
-    options = _OPTIONS if devices[0].platform == "cpu" else {}
+    options = merged_options(_OPTIONS if devices[0].platform == "cpu" else {}, options)
     program = jax.jit(by_rank(function, devices), donate_argnums=tuple(donate), compiler_options=options)
     return (
         dry_run.Rehearsal(program, jax.jit(_alone(function), donate_argnums=tuple(donate)))

@@ -33,12 +33,12 @@ from sporax.planner.cost.evaluate import cost_of
 from sporax.planner.cost.kernel_cost import kernel_seconds
 from sporax.planner.cost.links import link_costs
 from sporax.planner.cost.model import Roofline
-from sporax.planner.report.listeners import announce
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers
 from sporax.planner.search import SearchOptions, SearchResult, search
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import fitting_hardware, sharding_of
+from sporax.runtime.session import SESSION
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,7 +176,7 @@ def plan(
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a function"):
         planned = _planned(fn, args, devices, hardware, mode, fixed or {}, memory, carry or {}, overlap, saved)
-    announce(planned)
+    SESSION.announce(planned)
     return planned
 
 

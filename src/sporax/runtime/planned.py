@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -27,6 +28,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
+from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite_for_plan
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.lowering.uneven import Blocked, in_blocks
@@ -36,7 +38,6 @@ from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.manual_split import check_splits
 from sporax.planner.propagation.semi_auto import semi_auto_plan
-from sporax.planner.report.listeners import announce, step_execution
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
@@ -53,6 +54,7 @@ from sporax.runtime.global_view import (
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.session import SESSION
 
 # XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -178,7 +180,7 @@ class PlannedStep(Answers):
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results, the updated variables' first, where steps are only planned; else None."""
-        if not step_execution.plan_only:
+        if not SESSION.plan_only:
             return None
         constants, tensors = self.step.literal_outputs, self.graph.tensors
         return [
@@ -220,6 +222,7 @@ def plan_program(
     read: Sequence[Any],
     data: Sequence[Any],
     settings: PlanSettings,
+    tags: frozenset[str] = frozenset(),
 ) -> PlannedStep | PipelinedStep:
     """Plan a pure function ``(written, read, data) -> (written, outputs)`` of variables' values and arrays.
 
@@ -228,6 +231,7 @@ def plan_program(
         written, read: the variables.
         data: the arrays that lie on the devices already; for the others their shapes and dtypes, over all processes.
         settings: the user's.
+        tags: passes by which it is rewritten.
     """
     first_read, first_data = len(written), len(written) + len(read)
 
@@ -242,7 +246,7 @@ def plan_program(
         *map(_of_variable, (*written, *read)),
         *(Argument(Role.DATA, f"input {number}", array) for number, array in enumerate(data)),
     ]
-    return plan_step(flat, arguments, len(written), settings)
+    return plan_step(flat, arguments, len(written), settings, tags)
 
 
 def _of_variable(variable: Any) -> Argument:
@@ -255,7 +259,11 @@ def _of_variable(variable: Any) -> Argument:
 
 
 def plan_step(
-    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+    function: Callable[..., Any],
+    arguments: Sequence[Argument],
+    num_updated: int,
+    settings: PlanSettings,
+    tags: frozenset[str] = frozenset(),
 ) -> PlannedStep | PipelinedStep:
     """Trace, plan and lower a step.
 
@@ -264,27 +272,39 @@ def plan_step(
         arguments: what they are, with whole shapes.
         num_updated: how many of them are updated in place.
         settings: the user's.
+        tags: passes by which it is rewritten.
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a step"):
-        planned = _planned_step(function, arguments, num_updated, settings)
+        planned = _planned_step(function, arguments, num_updated, settings, tags)
     if isinstance(planned, PipelinedStep):
-        announce(planned)
+        SESSION.announce(planned)
     else:
-        announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
+        SESSION.announce(PlannedGraph(planned.graph, planned.plan, planned.search, planned.model))
     return planned
 
 
 def _planned_step(
-    function: Callable[..., Any], arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+    function: Callable[..., Any],
+    arguments: Sequence[Argument],
+    num_updated: int,
+    settings: PlanSettings,
+    tags: frozenset[str],
 ) -> PlannedStep | PipelinedStep:
     # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
-    step = ingest(
-        jaxpr,
-        [(each.role, each.name) for each in arguments],
-        [(number, number) for number in range(num_updated)],
-    )
-    step = with_strategies(step, strategy_files.loaded(step.graph, settings.parallel))
+    roles = [(each.role, each.name) for each in arguments]
+
+    def ingested(program: ClosedJaxpr) -> Ingested:
+        read = ingest(program, roles, [(number, number) for number in range(num_updated)])
+        return with_strategies(read, strategy_files.loaded(read.graph, settings.parallel))
+
+    def first_plan(program: ClosedJaxpr) -> tuple[OperatorGraph, Plan]:
+        first, _ = in_blocks(ingested(program))
+        return first.graph, make_plan(first.graph, arguments, mesh, settings)[0]
+
+    if tags:
+        jaxpr = rewrite_for_plan(jaxpr, tags, first_plan, roles)
+    step = ingested(jaxpr)
     if settings.parallel.pipeline_stages > 1:
         return _pipelined_step(step, arguments, num_updated, settings)
     mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
@@ -300,13 +320,14 @@ def _planned_step(
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
     options = _UNMERGED if jax.default_backend() == "cpu" and not plan.fusion_is_free else {}
+    options = merged_options(options, compiler_options(tags))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     kept = {number - first: how for number, how in blocked.items()}
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
-    if not step_execution.plans_all:
+    if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
 

@@ -23,8 +23,10 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.memory.rewrite import compiler_options, rewritten
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, state
+from sporax.runtime.host_memory import bring_to_host, fetched, returned
 
 if TYPE_CHECKING:
     from sporax.runtime.pipeline.step import PipelinedStep
@@ -90,6 +92,7 @@ class _Variant:
     guards: tuple[tuple[state.Guard, Mapping[str, Hashable]], ...] = ()
     version: int = -1
     communicates: bool = False
+    tags: frozenset[str] = frozenset()
     checks: bool = False
     jitted: Any = None
     executable: Any = None
@@ -273,6 +276,11 @@ class Program:
         """How the program was cut that was used last; None when there is none or it is not cut by a plan."""
         return None if self._recent is None else self._recent.planned
 
+    @property
+    def executable(self) -> Any:
+        """The compiled form of the program that was used last; None before the first call."""
+        return None if self._recent is None else self._recent.executable
+
     def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Variant, list[jax.Array]]:
         """The variant for these arguments, made now where there is none, and the arrays among them."""
         leaves, tree = jax.tree.flatten((args, kwargs))
@@ -295,6 +303,7 @@ class Program:
             settings = variant.asked
             variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
+            bring_to_host((*variant.written, *variant.read), variant.tags)
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
             from sporax.runtime.planned import (
@@ -303,7 +312,7 @@ class Program:
 
             program = _pure(self.function, variant, self.name, planned=True)
             data = _described(arrays, settings)
-            variant.planned = plan_program(program, variant.written, variant.read, data, settings)
+            variant.planned = plan_program(program, variant.written, variant.read, data, settings, variant.tags)
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
@@ -412,6 +421,7 @@ def _discover(
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
+        tags=frame.tags,
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
@@ -436,9 +446,12 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     program = _pure(function, variant, name, planned=False)
+    options: Mapping[str, Any] = {}
+    if variant.tags:
+        program, options = rewritten(program, variant.tags), compiler_options(variant.tags)
     if variant.communicates:
-        return joint.compile_jointly(program, joint.all_devices(), donate=(0,))
-    return jax.jit(program, donate_argnums=0)
+        return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
+    return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
 
 
 def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: bool) -> Callable[..., Any]:
@@ -448,7 +461,8 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
     ) -> tuple[list[jax.Array], list[jax.Array]]:
         args, kwargs = _inputs(variant.signature, arrays)
-        values = dict(zip((*variant.written, *variant.read), (*written, *read), strict=True))
+        variables = (*variant.written, *variant.read)
+        values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
@@ -460,7 +474,8 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
             for leaf in leaves
             if isinstance(leaf, jax.Array)
         ]
-        return [frame.values[variable] for variable in variant.written], outputs
+        updated = [frame.values[variable] for variable in variant.written]
+        return returned(variant.written, updated, not planned), outputs
 
     program.__name__ = program.__qualname__ = name
     return program

@@ -1,22 +1,29 @@
 """What this process knows of its job, in one value: `SESSION`.
 
 Problem: a process takes part in one job at a time, and facts about it are asked for from everywhere: which rank it is, whether
-it only imitates one, which groups there are, what the user has seeded. Method: one mutable value, made when Sporax is loaded,
-changed by `runtime.distributed` (start and stop) and by the setters of the facade, and looked up here. No other module
-below the facade keeps state that is rebound.
+it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one mutable value, made
+when Sporax is loaded, changed by `runtime.distributed` (start and stop) and by the setters of the facade, and looked up here. No
+other module below the facade keeps state that is rebound. This module does not load JAX: `sporax plan` sets its listener before
+the user's script decides how JAX is loaded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
-
-import jax
 
 from sporax.cluster.membership import Membership
 from sporax.cluster.watchdog import Watchdog
-from sporax.runtime.dry_run_report import DryRun
+
+if TYPE_CHECKING:  # the first brings the searches along, which most processes never need
+    import jax
+
+    from sporax.planner.report.questions import Planned
+    from sporax.runtime.dry_run_report import DryRun
+
+PlanListener = Callable[["Planned"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,10 @@ class Session:
         job: number of ranks and own rank, as the parallel context sees them.
         seed: the global seed; None when it was never set.
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
+        plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
+        plan_only: steps are planned and not run: variables keep their values, results are zeros.
+        plans_all: training steps that the script does not cut are planned as well, in automatic parallelism, and nothing is
+            trained or written: the process is there for its plans.
     """
 
     world: World | None = None
@@ -63,6 +74,14 @@ class Session:
     job: tuple[int, int] = (1, 0)
     seed: int | None = None
     fed_network: ref[Any] | None = None
+    plan_listeners: list[PlanListener] = field(default_factory=list)
+    plan_only: bool = False
+    plans_all: bool = False
+
+    def announce(self, planned: Planned) -> None:
+        """Call all listeners with a new plan. An exception of theirs reaches the caller of the step."""
+        for listener in self.plan_listeners:
+            listener(planned)
 
 
 SESSION = Session()

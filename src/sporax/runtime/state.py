@@ -86,11 +86,23 @@ class Frame:
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
+        tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.memory.rewrite`).
         view: settings under which a part of what ran inside asks to be cut by a plan.
         checks: what ran inside has conditions under which the program fails.
     """
 
-    __slots__ = ("checks", "communicates", "compiled", "guards", "parent", "planned", "values", "view", "written")
+    __slots__ = (
+        "checks",
+        "communicates",
+        "compiled",
+        "guards",
+        "parent",
+        "planned",
+        "tags",
+        "values",
+        "view",
+        "written",
+    )
 
     def __init__(
         self, values: Mapping[Any, jax.Array] | None = None, compiled: bool = False, planned: bool = False
@@ -102,6 +114,7 @@ class Frame:
         self.compiled = compiled
         self.planned = planned
         self.communicates = False
+        self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
         self.checks = False
 
@@ -117,6 +130,7 @@ class Frame:
         if self.parent is not None:
             self.parent.guards.update(self.guards)
             self.parent.communicates = self.parent.communicates or self.communicates
+            self.parent.tags |= self.tags
             self.parent.view = self.parent.view or self.view
             self.parent.checks = self.parent.checks or self.checks
 
@@ -125,7 +139,9 @@ class Frame:
         value = self.values.get(variable)
         if value is not None:
             return value
-        return self.parent.read(variable) if self.parent is not None else variable.raw
+        if self.parent is not None:
+            return self.parent.read(variable)
+        return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
 
     def write(self, variable: Variable, value: jax.Array) -> None:
         """Give `variable` a new value inside this frame."""
@@ -156,7 +172,13 @@ class DiscoveryFrame(Frame):
             return value
         self.found[variable] = None
         unmade = getattr(variable, "unmade", None)
-        array = variable.raw if unmade is None else jax.lax.full(unmade.shape, 0, unmade.dtype)
+        if unmade is not None:
+            array = jax.lax.full(unmade.shape, 0, unmade.dtype)
+        elif getattr(variable, "on_host", False):
+            note_tag("host")
+            array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
+        else:
+            array = variable.raw
         traced: jax.Array = jax.lax.optimization_barrier(array)
         return traced
 
@@ -187,10 +209,18 @@ def planning() -> bool:
     return frame is not None
 
 
+def in_device_memory(array: jax.Array) -> jax.Array:
+    """The array, brought from the host's memory if it lies there."""
+    kind = getattr(array.sharding, "memory_kind", None)
+    return array if kind in (None, "device") else jax.device_put(array, array.sharding.with_memory_kind("device"))
+
+
 def read(variable: Variable) -> jax.Array:
     """Value of `variable` as seen from the innermost frame."""
     frame = _current.frame
-    return variable.raw if frame is None else frame.read(variable)
+    if frame is not None:
+        return frame.read(variable)
+    return in_device_memory(variable.raw) if getattr(variable, "on_host", False) else variable.raw
 
 
 def write(variable: Variable, value: jax.Array) -> None:
@@ -214,6 +244,12 @@ def note_communication() -> None:
     """Say that the running trace exchanges data with other ranks."""
     if _current.frame is not None:
         _current.frame.communicates = True
+
+
+def note_tag(kind: str) -> None:
+    """Say that the program of the running trace is to be rewritten: `kind` names the pass."""
+    if _current.frame is not None:
+        _current.frame.tags |= {kind}
 
 
 def note_check() -> None:

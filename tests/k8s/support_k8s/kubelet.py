@@ -125,7 +125,7 @@ class ProcessKubelet:
                 self._step()
             except (httpx2.HTTPError, ValueError, KeyError):
                 time.sleep(0.1)  # the API server is away; processes go on meanwhile
-            self._stopping.wait(0.05)
+            self._stopping.wait(1.0 if self.is_idle else 0.05)  # listing all pods burdens the API server
 
     def _step(self) -> None:
         """Compare with the API server once."""

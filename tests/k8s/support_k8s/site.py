@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from .control_plane import ADMIN_TOKEN, ControlPlane, free_port
 from .kubelet import ProcessKubelet
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-EXAMPLES = Path(__file__).parents[3] / "examples" / "06-kubernetes"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "08-kubernetes"
 JOBS = "/apis/mindspore.gitee.com/v1/namespaces/default/msjobs"
 
 
@@ -90,6 +91,7 @@ class Site:
 
     def figures(self) -> tuple[float, float]:
         """Looks at jobs so far, and the seconds they took."""
+        self.until(lambda: _listens(self.metrics_port), 30, "the operator")
         lines = httpx2.get(f"http://127.0.0.1:{self.metrics_port}/metrics").text.splitlines()
         values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         prefix = "sporax_operator_reconcile_seconds"
@@ -141,3 +143,8 @@ def sleeping(body: dict[str, Any], seconds: int = 300) -> dict[str, Any]:
 
 def example(name: str) -> dict[str, Any]:
     return yaml.safe_load((EXAMPLES / name).read_text())
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

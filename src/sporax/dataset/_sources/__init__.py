@@ -1,5 +1,7 @@
 """Where rows come from: the user's memory, text files, and data sets in their published formats.
 
-`folder` and `text` are the moulds; `columns` says how a table keeps its columns, `reading` how files are read and what is
-said of broken ones; `idx`, `tfrecord` and `schema` are file formats. The other modules hold the data sets.
+A data set is one row of a table, the `Format` in its class statement: arguments, columns, and the function that reads its files.
+`format` builds the constructors, `arguments` has the arguments that formats share, and `text_files` is the base of data sets in
+text files. `columns` keeps what a table holds, `reading` reads whole files and names the place of an error; `idx`, `tfrecord`
+and `schema` are file formats. The other modules hold the data sets by subject.
 """

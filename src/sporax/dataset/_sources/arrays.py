@@ -5,63 +5,63 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from sporax.dataset import _checks
 from sporax.dataset._rows import Array
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Computed, Stored
-from sporax.dataset._sources.folder import FormatDataset, PlainDataset, UsageDataset, checked_usage
+from sporax.dataset._sources.format import REQUIRED, Argument, Format, FormatDataset
 from sporax.dataset._sources.idx import read_bytes
 from sporax.dataset._sources.reading import existing, parse_lines, read_mat, reading
-from sporax.dataset._sources.text import FileTable
-from sporax.dataset._sources.texts import PartsDataset
+from sporax.dataset._sources.text_files import Columns, FileDataset, FileTable, files_named
 from sporax.dataset._tables import Table
 from sporax.dataset.vision._decode import decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 
-class Cifar10Dataset(UsageDataset):
+def _cifar10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
+    return _cifar_columns(where, folder, stems, ("label",))
+
+
+class Cifar10Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds data_batch_*.bin and test_batch.bin."),
+            arguments.usage("train", "test", "all"),
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_cifar10,
+    ),
+):
     """CIFAR-10 from its binary files.
 
     Columns: `image` (32, 32, 3) uint8; `label` () uint32.
-
-    Args:
-        dataset_dir: folder that holds data_batch_*.bin and test_batch.bin.
-        usage: "train", "test", or "all" (the default; training files come first).
-        num_samples: see MnistDataset, like all further arguments.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-        cache: see MnistDataset.
-
-    Raises:
-        SporaxTypeError, SporaxValueError, SporaxRuntimeError: an argument is not valid; (when read) no files, or a file
-            that does not consist of whole records.
     """
 
-    @staticmethod
-    def _load(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-        stems = {"train": ("data_batch",), "test": ("test_batch",)}.get(part, ("data_batch", "test_batch"))
-        return _cifar_columns(where, folder, stems, ("label",))
+
+def _cifar100(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    stems = ("train", "test") if part == "all" else (part,)
+    return _cifar_columns(where, folder, stems, ("coarse_label", "fine_label"))
 
 
-class Cifar100Dataset(UsageDataset):
+class Cifar100Dataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the files."), arguments.usage("train", "test", "all"), *arguments.SAMPLED),
+        columns=("image", "coarse_label", "fine_label"),
+        read=_cifar100,
+    ),
+):
     """CIFAR-100 from its binary files train.bin and test.bin.
 
-    Columns: `image` (32, 32, 3) uint8; `coarse_label` and `fine_label` () uint32. Arguments and errors: see
-    Cifar10Dataset.
+    Columns: `image` (32, 32, 3) uint8; `coarse_label` and `fine_label` () uint32.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("image", "coarse_label", "fine_label")
-
-    @staticmethod
-    def _load(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-        stems = ("train", "test") if part == "all" else (part,)
-        return _cifar_columns(where, folder, stems, ("coarse_label", "fine_label"))
 
 
 def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Mapping[str, Stored]:
@@ -89,23 +89,31 @@ def _whole_records(where: str, path: Path, size: int) -> Array:
     return np.frombuffer(content, np.uint8).reshape(whole, size)
 
 
-class STL10Dataset(UsageDataset):
+def _stl10(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    parts = ("test", "train", "unlabeled") if part == "all" else part.split("+")
+    images = [_whole_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
+    labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
+    # Each plane is stored column by column.
+    planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
+    return {"image": np.ascontiguousarray(planes), "label": np.concatenate(labels)}
+
+
+class STL10Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the files."),
+            arguments.usage("train", "test", "unlabeled", "train+unlabeled", "all"),
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_stl10,
+    ),
+):
     """STL-10 from its binary files {train, test, unlabeled}_X.bin and {train, test}_y.bin.
 
-    Columns: `image` (96, 96, 3) uint8; `label` () int32, -1 for what has no label. Arguments and errors: see
-    MnistDataset; `usage` may be "unlabeled" and "train+unlabeled" as well.
+    Columns: `image` (96, 96, 3) uint8; `label` () int32, -1 for what has no label.
     """
-
-    _usages: ClassVar[tuple[str, ...]] = ("train", "test", "unlabeled", "train+unlabeled", "all")
-
-    @staticmethod
-    def _load(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-        parts = ("test", "train", "unlabeled") if part == "all" else part.split("+")
-        images = [_whole_records(where, existing(where, folder / f"{name}_X.bin"), 3 * 96 * 96) for name in parts]
-        labels = [_stl10_labels(where, folder, name, len(image)) for name, image in zip(parts, images, strict=True)]
-        # Each plane is stored column by column.
-        planes = np.concatenate(images).reshape(-1, 3, 96, 96).transpose(0, 3, 2, 1)
-        return {"image": np.ascontiguousarray(planes), "label": np.concatenate(labels)}
 
 
 def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
@@ -121,42 +129,8 @@ def _stl10_labels(where: str, folder: Path, name: str, count: int) -> Array:
     return labels
 
 
-class SVHNDataset(FormatDataset):
-    """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
-
-    Columns: `image` (32, 32, 3) uint8; `label` () uint32, the digit.
-
-    Args:
-        dataset_dir: folder that holds the files.
-        usage: "train", "test", "extra" or "all" (the default).
-        num_samples: see MnistDataset, like all further arguments.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int = 1,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-    ) -> None:
-        where = "SVHNDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = checked_usage(where, usage, ("train", "test", "extra", "all"))
-        parts = ("train", "test", "extra") if part == "all" else (part,)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        super().__init__(("image", "label"), lambda: _svhn_columns(where, folder, parts), *arguments)
-
-
-def _svhn_columns(where: str, folder: Path, parts: Sequence[str]) -> Mapping[str, Stored]:
+def _svhn_columns(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    parts = ("train", "test", "extra") if part == "all" else (part,)
     images, labels = [], []
     for part in parts:
         path = existing(where, folder / f"{part}_32x32.mat")
@@ -170,25 +144,62 @@ def _svhn_columns(where: str, folder: Path, parts: Sequence[str]) -> Mapping[str
     return {"image": np.concatenate(images), "label": np.concatenate(labels)}
 
 
-class USPSDataset(PartsDataset):
-    """USPS from its text files usps and usps.t, one image per line.
+class SVHNDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the files."),
+            arguments.usage("train", "test", "extra", "all"),
+            *(
+                arguments.NUM_SAMPLES,
+                arguments.ONE_WORKER,
+                arguments.SHUFFLE,
+                arguments.SAMPLER,
+                arguments.NUM_SHARDS,
+                arguments.SHARD_ID,
+            ),
+        ),
+        columns=("image", "label"),
+        read=_svhn_columns,
+    ),
+):
+    """SVHN from its MATLAB files {train, test, extra}_32x32.mat.
 
-    Columns: `image` (16, 16, 1) uint8; `label` () uint32, the digit. Arguments and errors: see PartsDataset; `usage` is
-    "train", "test" or "all" (the default).
+    Columns: `image` (32, 32, 3) uint8; `label` () uint32, the digit.
     """
 
-    _parts: ClassVar[Mapping[str, str]] = {"train": "usps", "test": "usps.t"}
-    _fields: ClassVar[tuple[str, ...]] = ("image", "label")
 
-    @classmethod
-    def _load(cls, where: str, paths: Sequence[Path]) -> Table:
-        def parse(path: Path) -> Mapping[str, Sequence[Any]]:
-            rows = parse_lines(where, path, _usps_row)
-            pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
-            labels = np.array([label for label, _ in rows], np.uint32)
-            return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}  # type: ignore[dict-item]
+_USPS = {"train": "usps", "test": "usps.t"}
 
-        return FileTable(where, paths, parse)
+
+def _usps(where: str, folder: Path, part: str) -> Table:
+    files = list(_USPS.values()) if part == "all" else [_USPS[part]]
+
+    def parse(path: Path) -> Columns:
+        rows = parse_lines(where, path, _usps_row)
+        pixels = (np.array([values for _, values in rows], np.float32).astype(np.float64) + 1) / 2 * 255
+        labels = np.array([label for label, _ in rows], np.uint32)
+        return {"image": pixels.astype(np.uint8).reshape(-1, 16, 16, 1), "label": labels}
+
+    return FileTable(where, files_named(where, folder, files), parse)
+
+
+class USPSDataset(
+    FileDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the files."),
+            arguments.usage("train", "test", "all"),
+            *arguments.SAMPLED_FILES,
+        ),
+        columns=("image", "label"),
+        read=_usps,
+    ),
+):
+    """USPS from its text files usps and usps.t, one image per line.
+
+    Columns: `image` (16, 16, 1) uint8; `label` () uint32, the digit.
+    """
 
 
 def _usps_row(line: str) -> tuple[int, list[float]]:
@@ -200,19 +211,26 @@ def _usps_row(line: str) -> tuple[int, list[float]]:
     return int(label) - 1, values
 
 
-class SemeionDataset(PlainDataset):
+def _semeion(where: str, folder: Path) -> Mapping[str, Stored]:
+    rows = parse_lines(where, folder / "semeion.data", _semeion_row)
+    return {
+        "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
+        "label": np.array([label for _, label in rows], np.uint32),
+    }
+
+
+class SemeionDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the file."), *arguments.SAMPLED),
+        columns=("image", "label"),
+        read=_semeion,
+    ),
+):
     """Semeion from its text file semeion.data.
 
-    Columns: `image` (16, 16) uint8 of 0 and 1; `label` () uint32. Arguments and errors: see MnistDataset.
+    Columns: `image` (16, 16) uint8 of 0 and 1; `label` () uint32.
     """
-
-    @staticmethod
-    def _load(where: str, folder: Path) -> Mapping[str, Stored]:
-        rows = parse_lines(where, folder / "semeion.data", _semeion_row)
-        return {
-            "image": np.array([image for image, _ in rows], np.uint8).reshape(-1, 16, 16),
-            "label": np.array([label for _, label in rows], np.uint32),
-        }
 
 
 def _semeion_row(line: str) -> tuple[list[int], int]:
@@ -224,47 +242,6 @@ def _semeion_row(line: str) -> tuple[list[int], int]:
 
 _PATCH, _PER_SIDE = 64, 16
 _PLACES = ("notredame", "yosemite", "liberty")
-
-
-class PhotoTourDataset(FormatDataset):
-    """PhotoTour: patches of photographs, 256 to a file patches####.bmp (needs Pillow).
-
-    Columns: `image` (64, 64, 1) uint8 with "train"; `image1`, `image2` (64, 64, 1) uint8 and `matches` () uint32, whether
-    they show the same point, with "test".
-
-    Args:
-        dataset_dir: folder that holds one folder per place.
-        name: "notredame", "yosemite", "liberty", or one of these with "_harris".
-        usage: "train" (the default) or "test".
-        num_samples: see MnistDataset, like all further arguments.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-        cache: see MnistDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        name: str,
-        usage: str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "PhotoTourDataset"
-        places = (*_PLACES, *(f"{place}_harris" for place in _PLACES))
-        folder = _checks.check_directory(where, dataset_dir) / _checks.check_choice(where, "name", name, places)
-        pairs = checked_usage(where, usage, ("test", "train")) == "test"
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        columns = ("image1", "image2", "matches") if pairs else ("image",)
-        super().__init__(columns, lambda: (_patch_pairs if pairs else _patches)(where, folder), *arguments)
 
 
 def _patches(where: str, folder: Path) -> Mapping[str, Stored]:
@@ -305,55 +282,63 @@ def _sheet(path: Path) -> Array:
     return pixels[..., 0]
 
 
-class FakeImageDataset(FormatDataset):
-    """Random images, for trying out a pipeline. The numbers are not MindSpore's.
+def _photo_tour(where: str, folder: Path, place: str, part: str) -> Mapping[str, Stored]:
+    return _patches(where, folder / place) if part == "train" else _patch_pairs(where, folder / place)
 
-    Columns: `image` `image_size` uint8; `label` () uint32.
 
-    Args:
-        num_images: how many.
-        image_size: (height, width, channels).
-        num_classes: labels are below this number.
-        base_seed: another seed gives other images.
-        num_samples: see MnistDataset, like all further arguments.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-        cache: see MnistDataset.
+class PhotoTourDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds one folder per place."),
+            arguments.choice("name", *_PLACES, *(f"{place}_harris" for place in _PLACES), default=REQUIRED),
+            arguments.usage("test", "train"),
+            *arguments.SAMPLED,
+        ),
+        columns=lambda where, folder, place, part: ("image",) if part == "train" else ("image1", "image2", "matches"),
+        read=_photo_tour,
+    ),
+):
+    """PhotoTour: patches of photographs, 256 to a file patches####.bmp (needs Pillow).
+
+    Columns: `image` (64, 64, 1) uint8 with "train"; `image1`, `image2` (64, 64, 1) uint8 and `matches` () uint32, whether
+    they show the same point, with "test".
     """
 
-    def __init__(
-        self,
-        num_images: int = 1000,
-        image_size: Sequence[int] = (224, 224, 3),
-        num_classes: int = 10,
-        base_seed: int = 0,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "FakeImageDataset"
-        count = _checks.check_int(where, "num_images", num_images, 1, _checks.INT32_MAX)
-        classes = _checks.check_int(where, "num_classes", num_classes, 1, _checks.INT32_MAX)
-        seed = _checks.check_int(where, "base_seed", base_seed, 0, _checks.INT32_MAX)
-        if not isinstance(image_size, (list, tuple)) or len(image_size) != 3:
-            raise SporaxValueError(
-                f"For '{where}', 'image_size' must be (height, width, channels), but got {image_size!r}."
-            )
-        shape = [_checks.check_int(where, "image_size", size, 1, _checks.INT32_MAX) for size in image_size]
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        super().__init__(("image", "label"), lambda: _fake_columns(count, shape, classes, seed), *arguments)
 
-
-def _fake_columns(count: int, shape: list[int], classes: int, seed: int) -> Mapping[str, Stored]:
+def _fake_columns(where: str, count: int, shape: list[int], classes: int, seed: int) -> Mapping[str, Stored]:
     def image(index: int) -> Array:
         return np.random.default_rng((seed, index)).integers(0, 256, shape, np.uint8)
 
     labels = np.random.default_rng(seed).integers(0, classes, count).astype(np.uint32)
     return {"image": Computed(count, image), "label": labels}
+
+
+def _image_size(where: str, name: str, value: object) -> list[int]:
+    if not isinstance(value, (list, tuple)) or len(value) != 3:
+        raise SporaxValueError(f"For '{where}', '{name}' must be (height, width, channels), but got {value!r}.")
+    return [_checks.check_int(where, name, size, 1, _checks.INT32_MAX) for size in value]
+
+
+def _count(name: str, default: int, doc: str, low: int = 1) -> Argument:
+    return Argument(name, int, doc, default, functools.partial(_checks.check_int, low=low, high=_checks.INT32_MAX))
+
+
+class FakeImageDataset(
+    FormatDataset,
+    format=Format(
+        (
+            _count("num_images", 1000, "how many."),
+            Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
+            _count("num_classes", 10, "labels are below this number."),
+            _count("base_seed", 0, "another seed gives other images.", low=0),
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_fake_columns,
+    ),
+):
+    """Random images, for trying out a pipeline. The numbers are not MindSpore's.
+
+    Columns: `image` `image_size` uint8; `label` () uint32.
+    """

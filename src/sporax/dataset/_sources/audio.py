@@ -11,14 +11,15 @@ import re
 import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from sporax.dataset import _checks
 from sporax.dataset._rows import Array
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Computed, Files, Stored, Texts
-from sporax.dataset._sources.folder import FormatDataset, PlainDataset, UsageDataset, checked_usage
+from sporax.dataset._sources.format import REQUIRED, Format, FormatDataset
 from sporax.dataset._sources.idx import read_bytes
 from sporax.dataset._sources.reading import existing, files_in, folders_in, parse_lines, reading
 from sporax.ir.errors import SporaxNotImplementedError
@@ -68,41 +69,50 @@ def _scaled(data: bytes, width: int) -> Array:
     return (wide.view("<i4").reshape(-1) / largest).astype(np.float32)
 
 
-class YesNoDataset(PlainDataset):
+def _yes_no(where: str, folder: Path) -> Mapping[str, Stored]:
+    paths = files_in(where, folder, ".wav")
+    labels = []
+    for path in paths:
+        with reading(where, path, "its name"):
+            labels.append(np.array([int(word) for word in path.stem.split("_")], np.int32))
+    return {**_sound(where, paths, np.int32), "label": labels}
+
+
+class YesNoDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the files."), *arguments.SAMPLED),
+        columns=("waveform", "sample_rate", "label"),
+        read=_yes_no,
+    ),
+):
     """YesNo: WAV files of eight words each, named by them as 1_0_0_0_1_1_0_0.wav.
 
-    Columns: `waveform`; `sample_rate` () int32; `label` (8,) int32, 1 for yes. Arguments and errors: see MnistDataset.
+    Columns: `waveform`; `sample_rate` () int32; `label` (8,) int32, 1 for yes.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("waveform", "sample_rate", "label")
 
-    @staticmethod
-    def _load(where: str, folder: Path) -> Mapping[str, Stored]:
-        paths = files_in(where, folder, ".wav")
-        labels = []
-        for path in paths:
-            with reading(where, path, "its name"):
-                labels.append(np.array([int(each) for each in path.stem.split("_")], np.int32))
-        return {**_sound(where, paths, np.int32), "label": labels}
+def _lj_speech(where: str, folder: Path) -> Mapping[str, Stored]:
+    rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
+    return {
+        **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
+        "transcription": Texts([text for _, text, _ in rows]),
+        "normalized_transcription": Texts([text for _, _, text in rows]),
+    }
 
 
-class LJSpeechDataset(PlainDataset):
+class LJSpeechDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds wavs and metadata.csv."), *arguments.SAMPLED),
+        columns=("waveform", "sample_rate", "transcription", "normalized_transcription"),
+        read=_lj_speech,
+    ),
+):
     """LJ Speech: WAV files in wavs, and what is said in metadata.csv.
 
-    Columns: `waveform`; `sample_rate` () int32; `transcription` and `normalized_transcription` () str. Arguments and errors:
-    see MnistDataset.
+    Columns: `waveform`; `sample_rate` () int32; `transcription` and `normalized_transcription` () str.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("waveform", "sample_rate", "transcription", "normalized_transcription")
-
-    @staticmethod
-    def _load(where: str, folder: Path) -> Mapping[str, Stored]:
-        rows = parse_lines(where, existing(where, folder / "metadata.csv"), _three_fields)
-        return {
-            **_sound(where, [folder / "wavs" / f"{name}.wav" for name, _, _ in rows], np.int32),
-            "transcription": Texts([text for _, text, _ in rows]),
-            "normalized_transcription": Texts([text for _, _, text in rows]),
-        }
 
 
 def _three_fields(line: str) -> tuple[str, str, str]:
@@ -110,92 +120,123 @@ def _three_fields(line: str) -> tuple[str, str, str]:
     return name, text, normalized
 
 
-class GTZANDataset(UsageDataset):
+def _gtzan(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    if part != "all":
+        raise SporaxNotImplementedError(
+            f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
+        )
+    paths = [path for genre in folders_in(where, folder) for path in files_in(where, genre, ".wav")]
+    return {**_sound(where, paths, np.uint32), "label": Texts([path.parent.name for path in paths])}
+
+
+class GTZANDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the genres' folders."),
+            arguments.usage(
+                *("train", "valid", "test", "all"),
+                doc='"all" (the default). "train", "valid" and "test" are not offered: the files do not tell their part. '
+                "Split the whole.",
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "label"),
+        read=_gtzan,
+    ),
+):
     """GTZAN: WAV files in one folder per genre.
 
-    Columns: `waveform`; `sample_rate` () uint32; `label` () str. Arguments and errors: see MnistDataset; `usage` "train",
-    "valid" and "test" (a split that is not part of the files) is not offered: split the whole.
+    Columns: `waveform`; `sample_rate` () uint32; `label` () str.
     """
 
-    _usages: ClassVar[tuple[str, ...]] = ("train", "valid", "test", "all")
-    _fields: ClassVar[tuple[str, ...]] = ("waveform", "sample_rate", "label")
 
-    @staticmethod
-    def _load(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-        if part != "all":
-            raise SporaxNotImplementedError(
-                f"For '{where}', 'usage' must be 'all', but got {part!r}: the files do not say their part. Use split()."
-            )
-        paths = [path for genre in folders_in(where, folder) for path in files_in(where, genre, ".wav")]
-        return {**_sound(where, paths, np.uint32), "label": Texts([path.parent.name for path in paths])}
+def _speech_commands(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
+    paths = [path for word in words for path in files_in(where, word, ".wav")]
+    if part != "all":
+        lists = {"test": ("testing",), "valid": ("validation",)}.get(part, ("testing", "validation"))
+        listed = {
+            name
+            for kind in lists
+            for name in parse_lines(where, existing(where, folder / f"{kind}_list.txt"), str.strip)
+        }
+        paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
+    names = []
+    for path in paths:
+        with reading(where, path, "its name"):
+            speaker, number = path.stem.split("_nohash_")
+            names.append((speaker, int(number)))
+    return {
+        **_sound(where, paths, np.int32),
+        "label": Texts([path.parent.name for path in paths]),
+        "speaker_id": Texts([speaker for speaker, _ in names]),
+        "utterance_number": np.array([number for _, number in names], np.int32),
+    }
 
 
-class SpeechCommandsDataset(UsageDataset):
+class SpeechCommandsDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the words' folders and the lists."),
+            arguments.usage("train", "test", "valid", "all"),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "label", "speaker_id", "utterance_number"),
+        read=_speech_commands,
+    ),
+):
     """Speech Commands: WAV files {speaker}_nohash_{number}.wav in one folder per word; lists name those for testing.
 
-    Columns: `waveform`; `sample_rate` () int32; `label` and `speaker_id` () str; `utterance_number` () int32. Arguments and
-    errors: see MnistDataset; `usage` is "train", "test", "valid" or "all" (the default).
+    Columns: `waveform`; `sample_rate` () int32; `label` and `speaker_id` () str; `utterance_number` () int32.
     """
 
-    _usages: ClassVar[tuple[str, ...]] = ("train", "test", "valid", "all")
-    _fields: ClassVar[tuple[str, ...]] = ("waveform", "sample_rate", "label", "speaker_id", "utterance_number")
 
-    @staticmethod
-    def _load(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-        words = [path for path in folders_in(where, folder) if path.name != "_background_noise_"]
-        paths = [path for word in words for path in files_in(where, word, ".wav")]
-        if part != "all":
-            lists = {"test": ("testing",), "valid": ("validation",)}.get(part, ("testing", "validation"))
-            listed = {
-                name
-                for each in lists
-                for name in parse_lines(where, existing(where, folder / f"{each}_list.txt"), str.strip)
-            }
-            paths = [path for path in paths if (f"{path.parent.name}/{path.name}" in listed) != (part == "train")]
-        names = []
-        for path in paths:
-            with reading(where, path, "its name"):
-                speaker, number = path.stem.split("_nohash_")
-                names.append((speaker, int(number)))
-        return {
-            **_sound(where, paths, np.int32),
-            "label": Texts([path.parent.name for path in paths]),
-            "speaker_id": Texts([speaker for speaker, _ in names]),
-            "utterance_number": np.array([number for _, number in names], np.int32),
-        }
+_LIBRI_PARTS = (
+    *("dev-clean", "dev-other", "test-clean", "test-other"),
+    *("train-clean-100", "train-clean-360", "train-other-500"),
+)
 
 
-_LIBRI_PARTS = ("dev-clean", "dev-other", "test-clean", "test-other", "train-clean-100", "train-clean-360")
+def _libri_tts(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
+    names = _LIBRI_PARTS if part == "all" else (part,)
+    parts = [path for path in folders_in(where, folder) if path.name in names]
+    places = parts if part == "all" else [existing(where, folder / part)]
+    tables = [path for place in places for path in sorted(place.glob("*/*/*.trans.tsv"))]
+    rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
+    return {
+        **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
+        "original_text": Texts([row[2] for row in rows]),
+        "normalized_text": Texts([row[3] for row in rows]),
+        "speaker_id": np.array([row[4] for row in rows], np.uint32),
+        "chapter_id": np.array([row[5] for row in rows], np.uint32),
+        "utterance_id": Texts([row[1] for row in rows]),
+    }
 
 
-class LibriTTSDataset(UsageDataset):
+class LibriTTSDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the parts."),
+            arguments.usage(
+                *_LIBRI_PARTS, "all", doc='a part, as "dev-clean", or "all" (the default: those that are there).'
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=(
+            *("waveform", "sample_rate", "original_text", "normalized_text"),
+            *("speaker_id", "chapter_id", "utterance_id"),
+        ),
+        read=_libri_tts,
+    ),
+):
     """LibriTTS: {part}/{speaker}/{chapter}/*.wav, with what is said in *.trans.tsv.
 
     Columns: `waveform`; `sample_rate` () uint32; `original_text`, `normalized_text` () str; `speaker_id`, `chapter_id` ()
-    uint32; `utterance_id` () str. Arguments and errors: see MnistDataset; `usage` is a part, as "dev-clean", or "all" (the
-    default: those that are there).
+    uint32; `utterance_id` () str.
     """
-
-    _usages: ClassVar[tuple[str, ...]] = (*_LIBRI_PARTS, "train-other-500", "all")
-    _fields: ClassVar[tuple[str, ...]] = (
-        *("waveform", "sample_rate", "original_text", "normalized_text"),
-        *("speaker_id", "chapter_id", "utterance_id"),
-    )
-
-    @staticmethod
-    def _load(where: str, folder: Path, part: str) -> Mapping[str, Stored]:
-        known = [path for path in folders_in(where, folder) if path.name in LibriTTSDataset._usages]
-        parts = known if part == "all" else [existing(where, folder / part)]
-        tables = [path for each in parts for path in sorted(each.glob("*/*/*.trans.tsv"))]
-        rows = [(path.parent, *row) for path in tables for row in parse_lines(where, path, _libri_row)]
-        return {
-            **_sound(where, [place / f"{name}.wav" for place, name, *_ in rows], np.uint32),
-            "original_text": Texts([row[2] for row in rows]),
-            "normalized_text": Texts([row[3] for row in rows]),
-            "speaker_id": np.array([row[4] for row in rows], np.uint32),
-            "chapter_id": np.array([row[5] for row in rows], np.uint32),
-            "utterance_id": Texts([row[1] for row in rows]),
-        }
 
 
 def _libri_row(line: str) -> tuple[str, str, str, int, int]:
@@ -211,101 +252,52 @@ _SPEAKERS = (
 _UTTERANCE = re.compile(r'\(\s*(\S+)\s+"(.*)"\s*\)')
 
 
-class CMUArcticDataset(FormatDataset):
-    """CMU Arctic: one folder cmu_us_{name}_arctic per speaker, with WAV files and what is said.
+def _arctic_columns(where: str, folder: Path, speaker: str | None) -> Mapping[str, Stored]:
+    place = folder / f"cmu_us_{speaker or 'aew'}_arctic"
 
-    Columns: `waveform`; `sample_rate` () uint32; `transcript`, `utterance_id` () str.
-
-    Args:
-        dataset_dir: folder that holds the speakers' folders.
-        name: the speaker, as "aew" (the default) or "slt".
-        num_samples: see MnistDataset, like all further arguments.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-        cache: see MnistDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        name: str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "CMUArcticDataset"
-        speaker = "aew" if name is None else _checks.check_choice(where, "name", name, _SPEAKERS)
-        folder = _checks.check_directory(where, dataset_dir) / f"cmu_us_{speaker}_arctic"
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        columns = ("waveform", "sample_rate", "transcript", "utterance_id")
-        super().__init__(columns, lambda: _arctic_columns(where, folder), *arguments)
-
-
-def _arctic_columns(where: str, folder: Path) -> Mapping[str, Stored]:
     def row(line: str) -> tuple[str, str]:
         match = _UTTERANCE.fullmatch(line.strip())
         if match is None:
             raise ValueError(f'( name "text" ) expected, found {line!r}')
         return match[1], match[2]
 
-    rows = parse_lines(where, existing(where, folder / "etc" / "txt.done.data"), row)
+    rows = parse_lines(where, existing(where, place / "etc" / "txt.done.data"), row)
     return {
-        **_sound(where, [folder / "wav" / f"{name}.wav" for name, _ in rows], np.uint32),
+        **_sound(where, [place / "wav" / f"{name}.wav" for name, _ in rows], np.uint32),
         "transcript": Texts([text for _, text in rows]),
         "utterance_id": Texts([name.removeprefix("arctic_") for name, _ in rows]),
     }
 
 
-class TedliumDataset(FormatDataset):
-    """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), cut by STM files.
+class CMUArcticDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the speakers' folders."),
+            arguments.optional(
+                "name",
+                str,
+                'the speaker, as "aew" (the default) or "slt".',
+                functools.partial(_checks.check_choice, choices=_SPEAKERS),
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "transcript", "utterance_id"),
+        read=_arctic_columns,
+    ),
+):
+    """CMU Arctic: one folder cmu_us_{name}_arctic per speaker, with WAV files and what is said.
 
-    Columns: `waveform`; `sample_rate` () int32; `transcript`, `talk_id`, `speaker_id`, `identifier` () str.
-
-    Args:
-        dataset_dir: folder of the release.
-        release: "release1", "release2" or "release3".
-        usage: "train", "test", "dev" or "all" (the default); "all" only for "release3".
-        extensions: must be ".sph" or None.
-        num_samples: see MnistDataset, like all further arguments.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-        cache: see MnistDataset.
+    Columns: `waveform`; `sample_rate` () uint32; `transcript`, `utterance_id` () str.
     """
 
-    def __init__(
-        self,
-        dataset_dir: str,
-        release: str,
-        usage: str | None = None,
-        extensions: str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "TedliumDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        third = _checks.check_choice(where, "release", release, ("release1", "release2", "release3")) == "release3"
-        part = checked_usage(where, usage, ("all",) if third else ("train", "test", "dev", "all"))
-        if extensions is not None:
-            _checks.check_choice(where, "extensions", extensions, (".sph",))
-        parts = ("data",) if third else ("train", "test", "dev") if part == "all" else (part,)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        columns = ("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier")
-        super().__init__(columns, lambda: _ted_columns(where, [folder / each for each in parts]), *arguments)
+
+def _ted_places(where: str, folder: Path, release: str, part: str, extensions: str | None) -> tuple[list[Path]]:
+    """The folders of the parts."""
+    if release == "release3":
+        _checks.check_choice(where, "usage", part, ("all",))
+        return ([folder / "data"],)
+    return ([folder / name for name in (("train", "test", "dev") if part == "all" else (part,))],)
 
 
 def _ted_columns(where: str, places: Sequence[Path]) -> Mapping[str, Stored]:
@@ -315,13 +307,13 @@ def _ted_columns(where: str, places: Sequence[Path]) -> Mapping[str, Stored]:
             sound = place / "sph" / f"{stm.stem}.sph"
             rows += [(sound, row) for row in parse_lines(where, stm, _stm_row)]
 
-    def sound(index: int) -> tuple[int, Array]:
+    def talk(index: int) -> tuple[int, Array]:
         path, row = rows[index]
         return _sphere(where, path, float(row[3]), float(row[4]))
 
     return {
-        "waveform": Computed(len(rows), lambda index: sound(index)[1]),
-        "sample_rate": Computed(len(rows), lambda index: np.array(sound(index)[0], np.int32)),
+        "waveform": Computed(len(rows), lambda index: talk(index)[1]),
+        "sample_rate": Computed(len(rows), lambda index: np.array(talk(index)[0], np.int32)),
         "transcript": Texts([row[6] for _, row in rows]),
         "talk_id": Texts([row[0] for _, row in rows]),
         "speaker_id": Texts([row[2] for _, row in rows]),
@@ -359,3 +351,32 @@ def _sphere(where: str, path: Path, begin: float, end: float) -> tuple[int, Arra
         if stop > len(samples):
             raise ValueError(f"the part ends at sample {stop}, but the file has {len(samples)}")
     return rate, np.ascontiguousarray(samples[start:stop].T / np.float32(32767), np.float32)
+
+
+class TedliumDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder of the release."),
+            arguments.choice("release", "release1", "release2", "release3", default=REQUIRED),
+            arguments.usage(
+                *("train", "test", "dev", "all"),
+                doc='"train", "test", "dev" or "all" (the default); "all" only for "release3".',
+            ),
+            arguments.optional(
+                "extensions",
+                str,
+                'must be ".sph" or None.',
+                functools.partial(_checks.check_choice, choices=(".sph",)),
+            ),
+            *arguments.SAMPLED,
+        ),
+        columns=("waveform", "sample_rate", "transcript", "talk_id", "speaker_id", "identifier"),
+        read=_ted_columns,
+        prepare=_ted_places,
+    ),
+):
+    """TED-LIUM: talks in SPHERE files (uncompressed 16-bit), cut by STM files.
+
+    Columns: `waveform`; `sample_rate` () int32; `transcript`, `talk_id`, `speaker_id`, `identifier` () str.
+    """

@@ -5,17 +5,17 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from sporax.dataset import _checks
 from sporax.dataset._rows import Array
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Stored, images
-from sporax.dataset._sources.folder import FormatDataset, UsageImageDataset
-from sporax.dataset._sources.images import checked_classes
+from sporax.dataset._sources.format import Argument, Format, FormatDataset
 from sporax.dataset._sources.reading import existing, files_in, lines, parse_lines, read_json, read_text, reading
-from sporax.ir.errors import SporaxNotImplementedError, SporaxValueError
+from sporax.ir.errors import SporaxValueError
 
 # ------------------------------------------------------------------------------------------------------------------ COCO
 
@@ -28,89 +28,25 @@ _COCO_COLUMNS = {
 }
 
 
-class CocoDataset(FormatDataset):
-    """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
-
-    Columns, with n things in an image: `image`, and
-
-    * Detection: `bbox` (n, 4) float32 (left, top, width, height), `category_id` and `iscrowd` (n, 1) uint32;
-    * Stuff: `segmentation` (n, m) float32, filled with -1, and `iscrowd` (n, 1) uint32;
-    * Keypoint: `keypoints` (n, 3k) float32, `num_keypoints` (n, 1) uint32;
-    * Panoptic: as Detection, and `area` (n, 1) uint32;
-    * Captioning: `captions` (n, 1) str.
-
-    Args:
-        dataset_dir: folder of the images.
-        annotation_file: the JSON file.
-        task: one of the above.
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: must be None.
-        extra_metadata: must be False.
-        decrypt: must be None.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        annotation_file: str,
-        task: str = "Detection",
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-        extra_metadata: bool = False,
-        decrypt: None = None,
-    ) -> None:
-        where = "CocoDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        path = _checks.check_file(where, "annotation_file", annotation_file)
-        kind = _checks.check_choice(where, "task", task, tuple(_COCO_COLUMNS))
-        decoded = _checks.check_bool(where, "decode", decode)
-        _refuse_metadata(where, extra_metadata)
-        self._path, self._task = path, kind
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        columns = ("image", *_COCO_COLUMNS[kind])
-        load = lambda: _coco_columns(where, folder, path, kind, decoded)  # noqa: E731
-        super().__init__(columns, load, *arguments, cache, decrypt)
-
-    def get_class_indexing(self) -> dict[str, list[int]]:
-        """Class -> its id (for "Panoptic": id, and whether it is a thing); nothing for tasks without classes."""
-        if self._task not in ("Detection", "Panoptic"):
-            return {}
-        content = read_json("CocoDataset", self._path)
-        with reading("CocoDataset", self._path, "'categories'"):
-            panoptic = self._task == "Panoptic"
-            return {each["name"]: [each["id"], *([each["isthing"]] * panoptic)] for each in content["categories"]}
+def _coco_names(where: str, folder: Path, path: Path, task: str, *options: object) -> tuple[str, ...]:
+    return ("image", *_COCO_COLUMNS[task])
 
 
-def _refuse_metadata(where: str, extra_metadata: object) -> None:
-    if _checks.check_bool(where, "extra_metadata", extra_metadata):
-        raise SporaxNotImplementedError(f"For '{where}', 'extra_metadata' is not offered, but got True.")
-
-
-def _coco_columns(where: str, folder: Path, path: Path, task: str, decoded: bool) -> Mapping[str, Stored]:
+def _coco_columns(
+    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: None
+) -> Mapping[str, Stored]:
     content = read_json(where, path)
     with reading(where, path, "'images'"):
-        names = {each["id"]: each["file_name"] for each in content["images"]}
+        names = {image["id"]: image["file_name"] for image in content["images"]}
     things: dict[int, list[dict[str, Any]]] = {}
     with reading(where, path, "'annotations'"):
-        for each in content["annotations"]:
-            things.setdefault(each["image_id"], []).extend(each["segments_info"] if task == "Panoptic" else [each])
-    found = [image for image in names if things.get(image)]
-    columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in found], decoded)}
+        for note in content["annotations"]:
+            things.setdefault(note["image_id"], []).extend(note["segments_info"] if task == "Panoptic" else [note])
+    annotated = [image for image in names if things.get(image)]
+    columns: dict[str, Stored] = {"image": images(where, [folder / names[image] for image in annotated], decoded)}
     for name in _COCO_COLUMNS[task]:
         values = []
-        for image in found:
+        for image in annotated:
             with reading(where, path, f"the annotations of image {image}"):
                 values.append(_COCO_VALUES[name](things[image]))
         columns[name] = values
@@ -118,11 +54,11 @@ def _coco_columns(where: str, folder: Path, path: Path, task: str, decoded: bool
 
 
 def _numbers(name: str, dtype: Any) -> Callable[[list[dict[str, Any]]], Array]:
-    return lambda things: np.array([each[name] for each in things], dtype).reshape(len(things), -1)
+    return lambda things: np.array([thing[name] for thing in things], dtype).reshape(len(things), -1)
 
 
 def _outlines(things: list[dict[str, Any]]) -> Array:
-    rows = [_outline(each) for each in things]
+    rows = [_outline(thing) for thing in things]
     table = np.full((len(rows), max(map(len, rows))), -1, np.float32)
     for row, values in zip(table, rows, strict=True):
         row[: len(values)] = values
@@ -140,85 +76,83 @@ def _outline(thing: dict[str, Any]) -> list[float]:
 _COCO_VALUES: dict[str, Callable[[list[dict[str, Any]]], Array]] = {
     "bbox": _numbers("bbox", np.float32),
     "category_id": _numbers("category_id", np.uint32),
-    "iscrowd": lambda things: np.array([[each.get("iscrowd", 0)] for each in things], np.uint32),
+    "iscrowd": lambda things: np.array([[thing.get("iscrowd", 0)] for thing in things], np.uint32),
     "area": _numbers("area", np.uint32),
     "keypoints": _numbers("keypoints", np.float32),
     "num_keypoints": _numbers("num_keypoints", np.uint32),
     "segmentation": _outlines,
-    "captions": lambda things: np.array([[each["caption"]] for each in things], np.str_),
+    "captions": lambda things: np.array([[thing["caption"]] for thing in things], np.str_),
 }
+
+
+class CocoDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder of the images."),
+            arguments.file("annotation_file", "the JSON file."),
+            arguments.choice("task", *_COCO_COLUMNS, default="Detection"),
+            *arguments.SAMPLED_IMAGES,
+            *(arguments.EXTRA_METADATA, arguments.DECRYPT),
+        ),
+        columns=_coco_names,
+        read=_coco_columns,
+    ),
+):
+    """COCO: a folder of images, and a JSON file of annotations. Images without any are left out.
+
+    Columns, with n things in an image: `image`, and
+
+    * Detection: `bbox` (n, 4) float32 (left, top, width, height), `category_id` and `iscrowd` (n, 1) uint32;
+    * Stuff: `segmentation` (n, m) float32, filled with -1, and `iscrowd` (n, 1) uint32;
+    * Keypoint: `keypoints` (n, 3k) float32, `num_keypoints` (n, 1) uint32;
+    * Panoptic: as Detection, and `area` (n, 1) uint32;
+    * Captioning: `captions` (n, 1) str.
+    """
+
+    def get_class_indexing(self) -> dict[str, list[int]]:
+        """Class -> its id (for "Panoptic": id, and whether it is a thing); nothing for tasks without classes."""
+        _, path, task, *_ = self._values
+        if task not in ("Detection", "Panoptic"):
+            return {}
+        content = read_json("CocoDataset", path)
+        with reading("CocoDataset", path, "'categories'"):
+            kinds = content["categories"]
+            return {kind["name"]: [kind["id"], *([kind["isthing"]] * (task == "Panoptic"))] for kind in kinds}
 
 
 # ------------------------------------------------------------------------------------------------------------------- VOC
 
 
-class VOCDataset(FormatDataset):
-    """PASCAL VOC: JPEGImages, Annotations, SegmentationClass, and lists in ImageSets.
+def _voc_values(
+    where: str,
+    folder: Path,
+    task: str,
+    usage: str,
+    given: dict[str, int] | None,
+    decoded: bool,
+    extra_metadata: None,
+) -> tuple[Path, bool, Path, dict[str, int] | None, bool]:
+    """(folder, whether boxes are read, the list of images, classes, decode)."""
+    boxes = task == "Detection"
+    if not boxes and given is not None:
+        raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
+    listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / f"{usage}.txt"
+    if not listed.is_file():
+        raise SporaxValueError(f"For '{where}', 'usage' must name a list, but {str(listed)!r} does not exist.")
+    return folder, boxes, listed, given, decoded
 
-    Columns: `image`, and `target` (the image of classes) for "Segmentation"; or for "Detection", with n things in an image,
-    `bbox` (n, 4) float32 (left, top, width, height), and `label`, `difficult`, `truncate` (n, 1) uint32.
 
-    Args:
-        dataset_dir: folder that holds all this.
-        task: "Segmentation" or "Detection".
-        usage: name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.
-        class_indexing: class -> label ("Detection" only); other things are left out. By default the classes of the list in
-            alphabetical order.
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: must be None.
-        extra_metadata: must be False.
-        decrypt: must be None.
-    """
+def _voc_columns(where: str, folder: Path, boxes: bool, *options: object) -> tuple[str, ...]:
+    return ("image", "bbox", "label", "difficult", "truncate") if boxes else ("image", "target")
 
-    def __init__(
-        self,
-        dataset_dir: str,
-        task: str = "Segmentation",
-        usage: str = "train",
-        class_indexing: dict[str, int] | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-        extra_metadata: bool = False,
-        decrypt: None = None,
-    ) -> None:
-        where = "VOCDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        boxes = _checks.check_choice(where, "task", task, ("Segmentation", "Detection")) == "Detection"
-        if not boxes and class_indexing is not None:
-            raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
-        given = checked_classes(where, class_indexing)
-        names = f"{_checks.check_str(where, 'usage', usage)}.txt"
-        listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / names
-        if not listed.is_file():
-            raise SporaxValueError(f"For '{where}', 'usage' must name a list, but {str(listed)!r} does not exist.")
-        decoded = _checks.check_bool(where, "decode", decode)
-        _refuse_metadata(where, extra_metadata)
-        self._classes = lambda: _voc_classes(where, folder, listed, given) if boxes else {}
-        classes = self._classes
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        columns = ("image", "bbox", "label", "difficult", "truncate") if boxes else ("image", "target")
-        load = lambda: (  # noqa: E731
-            _voc_boxes(where, folder, listed, classes(), decoded)
-            if boxes
-            else _voc_masks(where, folder, listed, decoded)
-        )
-        super().__init__(columns, load, *arguments, cache, decrypt)
 
-    def get_class_indexing(self) -> dict[str, int]:
-        """Class -> label; nothing for "Segmentation"."""
-        return self._classes()
+def _voc(
+    where: str, folder: Path, boxes: bool, listed: Path, given: dict[str, int] | None, decoded: bool
+) -> Mapping[str, Stored]:
+    if not boxes:
+        return _voc_masks(where, folder, listed, decoded)
+    return _voc_boxes(where, folder, listed, _voc_classes(where, folder, listed, given), decoded)
 
 
 def _voc_names(where: str, listed: Path) -> list[str]:
@@ -242,7 +176,7 @@ def _voc_things(where: str, folder: Path, listed: Path) -> Iterator[tuple[str, l
                 root = ElementTree.fromstring(read_text(where, path))
             except ElementTree.ParseError as error:
                 raise ValueError(str(error)) from error
-            yield name, [_voc_thing(each) for each in root.iter("object")]
+            yield name, [_voc_thing(thing) for thing in root.iter("object")]
 
 
 def _voc_thing(thing: ElementTree.Element) -> tuple[str, list[float]]:
@@ -271,12 +205,12 @@ def _voc_classes(where: str, folder: Path, listed: Path, given: dict[str, int] |
 def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], decoded: bool) -> Mapping[str, Stored]:
     names, boxes, labels, marks = [], [], [], []
     for name, things in _voc_things(where, folder, listed):
-        known = [(classes[kind], values) for kind, values in things if kind in classes]
-        if known:
+        labelled = [(classes[kind], values) for kind, values in things if kind in classes]
+        if labelled:
             names.append(name)
-            table = np.array([values for _, values in known])
+            table = np.array([values for _, values in labelled])
             boxes.append(table[:, :4].astype(np.float32))
-            labels.append(np.array([[label] for label, _ in known], np.uint32))
+            labels.append(np.array([[label] for label, _ in labelled], np.uint32))
             marks.append(table[:, 4:].astype(np.uint32))
     return {
         "image": images(where, [folder / "JPEGImages" / f"{name}.jpg" for name in names], decoded),
@@ -285,6 +219,41 @@ def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], 
         "difficult": [mark[:, :1] for mark in marks],
         "truncate": [mark[:, 1:] for mark in marks],
     }
+
+
+class VOCDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds all this."),
+            arguments.choice("task", "Segmentation", "Detection", default="Segmentation"),
+            Argument(
+                *("usage", str),
+                'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.',
+                *("train", _checks.check_str),
+            ),
+            arguments.classes(
+                'class -> label ("Detection" only); other things are left out. By default the classes of the list in '
+                "alphabetical order."
+            ),
+            *arguments.SAMPLED_IMAGES,
+            *(arguments.EXTRA_METADATA, arguments.DECRYPT),
+        ),
+        columns=_voc_columns,
+        read=_voc,
+        prepare=_voc_values,
+    ),
+):
+    """PASCAL VOC: JPEGImages, Annotations, SegmentationClass, and lists in ImageSets.
+
+    Columns: `image`, and `target` (the image of classes) for "Segmentation"; or for "Detection", with n things in an image,
+    `bbox` (n, 4) float32 (left, top, width, height), and `label`, `difficult`, `truncate` (n, 1) uint32.
+    """
+
+    def get_class_indexing(self) -> dict[str, int]:
+        """Class -> label; nothing for "Segmentation"."""
+        folder, boxes, listed, given, _ = self._values
+        return _voc_classes("VOCDataset", folder, listed, given) if boxes else {}
 
 
 # ----------------------------------------------------------------------------------------------------- KITTI, WIDER FACE
@@ -301,40 +270,6 @@ _KITTI = {
 }
 
 
-class KITTIDataset(UsageImageDataset):
-    """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.
-
-    Columns, with n objects in an image: `image`; for "train" also `label` (n, 1) uint32 (the classes in alphabetical order),
-    `truncated`, `alpha`, `rotation_y` (n, 1), `bbox` (n, 4), `dimensions`, `location` (n, 3) float32 and `occluded` (n, 1)
-    uint32. Arguments and errors: see ImageFolderDataset; `usage` is "train" (the default) or "test".
-    """
-
-    _usages: ClassVar[tuple[str, ...]] = ("test", "train")
-
-    @staticmethod
-    def _column_names(part: str) -> tuple[str, ...]:
-        return ("image", "label", *_KITTI) if part == "train" else ("image",)
-
-    @staticmethod
-    def _load(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
-        place = {"train": "training", "test": "testing"}[part]
-        paths = files_in(where, folder / "data_object_image_2" / place / "image_2", ".png", ".jpg")
-        columns: dict[str, Stored] = {"image": images(where, paths, decoded)}
-        if part == "test":
-            return columns
-        marks = folder / "data_object_label_2" / place / "label_2"
-        files = [parse_lines(where, existing(where, marks / f"{path.stem}.txt"), _kitti_row) for path in paths]
-        kinds = sorted({kind for rows in files for kind, _ in rows})
-        columns["label"] = [np.array([[kinds.index(kind)] for kind, _ in rows], np.uint32) for rows in files]
-        tables = [np.array([values for _, values in rows]).reshape(-1, 14) for rows in files]
-        for name, (dtype, fields) in _KITTI.items():
-            # "occluded" of DontCare is -1, which wraps.
-            columns[name] = [
-                table[:, fields].astype(np.int64 if dtype is np.uint32 else dtype).astype(dtype) for table in tables
-            ]
-        return columns
-
-
 def _kitti_row(line: str) -> tuple[str, list[float]]:
     kind, *fields = line.split()
     if len(fields) < 14:
@@ -342,39 +277,50 @@ def _kitti_row(line: str) -> tuple[str, list[float]]:
     return kind, [float(field) for field in fields[:14]]
 
 
-_FACE_FIELDS = ("blur", "expression", "illumination", "invalid", "occlusion", "pose")
+def _kitti_names(where: str, folder: Path, part: str, decoded: bool) -> tuple[str, ...]:
+    return ("image", "label", *_KITTI) if part == "train" else ("image",)
 
 
-class WIDERFaceDataset(UsageImageDataset):
-    """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.
+def _kitti(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    place = {"train": "training", "test": "testing"}[part]
+    paths = files_in(where, folder / "data_object_image_2" / place / "image_2", ".png", ".jpg")
+    columns: dict[str, Stored] = {"image": images(where, paths, decoded)}
+    if part == "test":
+        return columns
+    marks = folder / "data_object_label_2" / place / "label_2"
+    files = [parse_lines(where, existing(where, marks / f"{path.stem}.txt"), _kitti_row) for path in paths]
+    kinds = sorted({kind for rows in files for kind, _ in rows})
+    columns["label"] = [np.array([[kinds.index(kind)] for kind, _ in rows], np.uint32) for rows in files]
+    tables = [np.array([values for _, values in rows]).reshape(-1, 14) for rows in files]
+    for name, (dtype, fields) in _KITTI.items():
+        # "occluded" of DontCare is -1, which wraps.
+        columns[name] = [
+            table[:, fields].astype(np.int64 if dtype is np.uint32 else dtype).astype(dtype) for table in tables
+        ]
+    return columns
 
-    Columns, with n faces in an image: `image`; but for "test" also `bbox` (n, 4) int32 (left, top, width, height), `blur`,
-    `expression`, `illumination`, `occlusion`, `pose`, `invalid` (n,) int32. Arguments and errors: see ImageFolderDataset;
-    `usage` is "train", "test", "valid" or "all" (the default: training and validation).
+
+class KITTIDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds both folders."),
+            arguments.usage("test", "train"),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=_kitti_names,
+        read=_kitti,
+    ),
+):
+    """KITTI's objects: images in data_object_image_2, text files of objects in data_object_label_2.
+
+    Columns, with n objects in an image: `image`; for "train" also `label` (n, 1) uint32 (the classes in alphabetical order),
+    `truncated`, `alpha`, `rotation_y` (n, 1), `bbox` (n, 4), `dimensions`, `location` (n, 3) float32 and `occluded` (n, 1)
+    uint32.
     """
 
-    _usages: ClassVar[tuple[str, ...]] = ("train", "test", "valid", "all")
 
-    @staticmethod
-    def _column_names(part: str) -> tuple[str, ...]:
-        faces = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
-        return ("image",) if part == "test" else ("image", *faces)
-
-    @staticmethod
-    def _load(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
-        split = folder / "wider_face_split"
-        if part == "test":
-            names = parse_lines(where, existing(where, split / "wider_face_test_filelist.txt"), str.strip)
-            return {"image": images(where, [folder / "WIDER_test" / "images" / name for name in names], decoded)}
-        paths, tables = [], []
-        for each in {"train": ("train",), "valid": ("val",)}.get(part, ("train", "val")):
-            for name, faces in _wider_faces(where, existing(where, split / f"wider_face_{each}_bbx_gt.txt")):
-                paths.append(folder / f"WIDER_{each}" / "images" / name)
-                tables.append(np.array(faces, np.int32))
-        columns: dict[str, Stored] = {"image": images(where, paths, decoded), "bbox": [t[:, :4].copy() for t in tables]}
-        for place, name in enumerate(_FACE_FIELDS, 4):
-            columns[name] = [table[:, place].copy() for table in tables]
-        return columns
+_FACE_FIELDS = ("blur", "expression", "illumination", "invalid", "occlusion", "pose")
 
 
 def _wider_faces(where: str, path: Path) -> Iterator[tuple[str, Sequence[list[int]]]]:
@@ -393,3 +339,46 @@ def _line_behind(numbered: Iterator[tuple[int, str]], name: str) -> str:
     for _, line in numbered:
         return line
     raise ValueError(f"the file ends within the faces of {name!r}")
+
+
+def _face_names(where: str, folder: Path, part: str, decoded: bool) -> tuple[str, ...]:
+    faces = ("bbox", "blur", "expression", "illumination", "occlusion", "pose", "invalid")
+    return ("image",) if part == "test" else ("image", *faces)
+
+
+def _wider_face(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    split = folder / "wider_face_split"
+    if part == "test":
+        names = parse_lines(where, existing(where, split / "wider_face_test_filelist.txt"), str.strip)
+        return {"image": images(where, [folder / "WIDER_test" / "images" / name for name in names], decoded)}
+    paths, tables = [], []
+    for kind in {"train": ("train",), "valid": ("val",)}.get(part, ("train", "val")):
+        for name, faces in _wider_faces(where, existing(where, split / f"wider_face_{kind}_bbx_gt.txt")):
+            paths.append(folder / f"WIDER_{kind}" / "images" / name)
+            tables.append(np.array(faces, np.int32))
+    columns: dict[str, Stored] = {"image": images(where, paths, decoded), "bbox": [t[:, :4].copy() for t in tables]}
+    for place, name in enumerate(_FACE_FIELDS, 4):
+        columns[name] = [table[:, place].copy() for table in tables]
+    return columns
+
+
+class WIDERFaceDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds all this."),
+            arguments.usage(
+                *("train", "test", "valid", "all"),
+                doc='"train", "test", "valid" or "all" (the default: training and validation).',
+            ),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=_face_names,
+        read=_wider_face,
+    ),
+):
+    """WIDER FACE: WIDER_{train, val, test}/images, and lists in wider_face_split.
+
+    Columns, with n faces in an image: `image`; but for "test" also `bbox` (n, 4) int32 (left, top, width, height), `blur`,
+    `expression`, `illumination`, `occlusion`, `pose`, `invalid` (n,) int32.
+    """

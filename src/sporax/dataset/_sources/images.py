@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from sporax.dataset import _checks
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Stored, Texts, images
-from sporax.dataset._sources.folder import FormatDataset, ImageDataset, UsageImageDataset, checked_usage
+from sporax.dataset._sources.format import Format, FormatDataset
 from sporax.dataset._sources.reading import IMAGE_ENDINGS, existing, files_in, folders_in, parse_lines
 from sporax.ir.errors import SporaxRuntimeError
 
@@ -33,78 +34,6 @@ def images_by_folder(where: str, folders: Sequence[Path]) -> Labelled:
             yield path, label
 
 
-class ImageFolderDataset(FormatDataset):
-    """Image files in one folder per class.
-
-    Columns: `image`, the file's bytes (n,) uint8, or the pixels (H, W, 3) uint8 with `decode`; `label` () int32, the
-    number of the class folder in alphabetical order, or as `class_indexing` says.
-
-    Args:
-        dataset_dir: folder that holds the class folders.
-        num_samples: see MnistDataset.
-        num_parallel_workers: see MnistDataset.
-        shuffle: see MnistDataset.
-        sampler: see MnistDataset.
-        extensions: only files with these endings, such as [".jpg", ".png"]; all files by default.
-        class_indexing: class folder -> label; other folders are left out.
-        decode: decode the images (needs Pillow).
-        num_shards: see MnistDataset.
-        shard_id: see MnistDataset.
-        cache: see MnistDataset.
-        decrypt: must be None.
-
-    Raises:
-        SporaxTypeError, SporaxValueError, SporaxRuntimeError: an argument is not valid; (when read) no files, a folder
-            within a class folder, or a file that is not an image.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        extensions: list[str] | None = None,
-        class_indexing: dict[str, int] | None = None,
-        decode: bool = False,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-        decrypt: None = None,
-    ) -> None:
-        where = "ImageFolderDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        endings = () if extensions is None else _checks.check_names(where, "extensions", extensions)
-        given = checked_classes(where, class_indexing)
-        decoded = _checks.check_bool(where, "decode", decode)
-        self._folder = folder
-        self._given = given
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache, decrypt)
-        load = lambda: _class_folders(where, folder, _classes(folder, given), endings, decoded)  # noqa: E731
-        super().__init__(("image", "label"), load, *arguments)
-
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return len(self.get_class_indexing())
-
-    def get_class_indexing(self) -> dict[str, int]:
-        """Class folder -> label."""
-        return _classes(self._folder, self._given)
-
-
-def checked_classes(where: str, class_indexing: object) -> dict[str, int] | None:
-    """`class_indexing`, if it maps names to ints."""
-    if class_indexing is None:
-        return None
-    if not isinstance(class_indexing, dict):
-        raise _checks.type_error(where, "class_indexing", "a dict of name -> int", class_indexing)
-    return {
-        _checks.check_str(where, "class_indexing", name): _checks.check_int(where, f"class_indexing[{name!r}]", label)
-        for name, label in class_indexing.items()
-    }
-
-
 def _classes(folder: Path, given: dict[str, int] | None) -> dict[str, int]:
     if given is not None:
         return given
@@ -112,10 +41,10 @@ def _classes(folder: Path, given: dict[str, int] | None) -> dict[str, int]:
 
 
 def _class_folders(
-    where: str, folder: Path, classes: dict[str, int], endings: tuple[str, ...], decoded: bool
+    where: str, folder: Path, endings: tuple[str, ...] | None, given: dict[str, int] | None, decoded: bool
 ) -> Mapping[str, Stored]:
     found: list[tuple[Path, int]] = []
-    for name, label in sorted(classes.items()):
+    for name, label in sorted(_classes(folder, given).items()):
         place = folder / name
         inside = (
             [path for path in sorted(place.iterdir()) if path.name.endswith(endings or "")] if place.is_dir() else []
@@ -134,119 +63,128 @@ def _class_folders(
     return labelled_images(where, found, decoded, np.int32)
 
 
-class Caltech256Dataset(ImageDataset):
+class ImageFolderDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the class folders."),
+            *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
+            arguments.EXTENSIONS,
+            arguments.classes("class folder -> label; other folders are left out."),
+            *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
+        ),
+        columns=("image", "label"),
+        read=_class_folders,
+    ),
+):
+    """Image files in one folder per class.
+
+    Columns: `image`; `label` () int32, the number of the class folder in alphabetical order, or as `class_indexing` says. A
+    folder within a class folder is an error.
+    """
+
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.get_class_indexing())
+
+    def get_class_indexing(self) -> dict[str, int]:
+        """Class folder -> label."""
+        folder, _, given, _ = self._values
+        return _classes(folder, given)
+
+
+def _caltech256(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+    return labelled_images(where, images_by_folder(where, folders_in(where, folder)), decoded, np.int32)
+
+
+class Caltech256Dataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the class folders."), *arguments.SAMPLED_IMAGES),
+        columns=("image", "label"),
+        read=_caltech256,
+    ),
+):
     """Caltech-256: one folder of images per class.
 
-    Columns: `image`; `label` () int32, the number of the folder in alphabetical order. Arguments and errors: see
-    ImageFolderDataset.
+    Columns: `image`; `label` () int32, the number of the folder in alphabetical order.
     """
 
-    @staticmethod
-    def _load(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
-        return labelled_images(where, images_by_folder(where, folders_in(where, folder)), decoded, np.int32)
+
+def _sun397(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+    names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
+    return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
 
 
-class SUN397Dataset(ImageDataset):
+class SUN397Dataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds ClassName.txt and the class folders."), *arguments.SAMPLED_IMAGES),
+        columns=("image", "label"),
+        read=_sun397,
+    ),
+):
     """SUN397: ClassName.txt names the folders of images, one per class and line.
 
-    Columns: `image`; `label` () uint32, the number of the line. Arguments and errors: see ImageFolderDataset.
+    Columns: `image`; `label` () uint32, the number of the line.
     """
 
-    @staticmethod
-    def _load(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
-        names = parse_lines(where, existing(where, folder / "ClassName.txt"), str.strip)
-        return labelled_images(where, images_by_folder(where, [folder / name.lstrip("/") for name in names]), decoded)
+
+def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
+    found = [
+        pair
+        for name in parts
+        for pair in images_by_folder(where, [folder / name / kind for kind in ("negative", "positive")])
+    ]
+    return labelled_images(where, found, decoded)
 
 
-class RenderedSST2Dataset(UsageImageDataset):
+class RenderedSST2Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds these folders."),
+            arguments.usage("train", "val", "test", "all"),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_rendered_sst2,
+    ),
+):
     """Rendered SST2: folders train, test and valid with a folder `negative` (0) and `positive` (1) each.
 
-    Columns: `image`; `label` () uint32. Arguments and errors: see ImageFolderDataset; `usage` is "train", "val", "test" or
-    "all" (the default).
+    Columns: `image`; `label` () uint32.
     """
 
-    _usages: ClassVar[tuple[str, ...]] = ("train", "val", "test", "all")
 
-    @staticmethod
-    def _load(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
-        parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
-        found = [
-            pair
-            for name in parts
-            for pair in images_by_folder(where, [folder / name / kind for kind in ("negative", "positive")])
-        ]
-        return labelled_images(where, found, decoded)
+def _food101(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+    lists = [
+        existing(where, folder / "meta" / f"{name}.txt") for name in (("train", "test") if part == "all" else (part,))
+    ]
+    names = [name for path in lists for name in parse_lines(where, path, str.strip)]
+    return {
+        "image": images(where, [folder / "images" / f"{name}.jpg" for name in names], decoded),
+        "label": Texts([name.split("/")[0] for name in names]),
+    }
 
 
-class Food101Dataset(UsageImageDataset):
+class Food101Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds meta and images."),
+            arguments.usage("train", "test", "all"),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_food101,
+    ),
+):
     """Food-101: meta/train.txt and meta/test.txt name the files in `images`.
 
-    Columns: `image`; `label` () str, the class. Arguments and errors: see ImageFolderDataset; `usage` is "train", "test" or
-    "all" (the default).
+    Columns: `image`; `label` () str, the class.
     """
-
-    @staticmethod
-    def _load(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
-        lists = [existing(where, folder / "meta" / f"{each}.txt") for each in _all(part, ("train", "test"))]
-        names = [name for path in lists for name in parse_lines(where, path, str.strip)]
-        return {
-            "image": images(where, [folder / "images" / f"{name}.jpg" for name in names], decoded),
-            "label": Texts([name.split("/")[0] for name in names]),
-        }
-
-
-def _all(part: str, parts: tuple[str, ...]) -> tuple[str, ...]:
-    return parts if part == "all" else (part,)
-
-
-class LSUNDataset(FormatDataset):
-    """LSUN: image files in folders {class}_train and {class}_val, and in `test`.
-
-    Columns: `image`; `label` () uint32, the number of the folder.
-
-    Args:
-        dataset_dir: folder that holds these folders.
-        usage: "train", "test", "valid", or "all" (the default: training and validation).
-        classes: only these classes; all by default.
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str | None = None,
-        classes: list[str] | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "LSUNDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = checked_usage(where, usage, ("train", "test", "valid", "all"))
-        if classes is not None and not isinstance(classes, list):
-            raise _checks.type_error(where, "classes", "a list of str", classes)
-        wanted = None if classes is None else _checks.check_names(where, "classes", classes)
-        decoded = _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        super().__init__(
-            ("image", "label"),
-            lambda: labelled_images(
-                where, images_by_folder(where, _lsun_folders(where, folder, part, wanted)), decoded
-            ),
-            *arguments,
-        )
 
 
 def _lsun_folders(where: str, folder: Path, part: str, wanted: tuple[str, ...] | None) -> list[Path]:
@@ -263,93 +201,69 @@ def _lsun_folders(where: str, folder: Path, part: str, wanted: tuple[str, ...] |
     return [path for path in found if path.name in names]
 
 
-class OmniglotDataset(FormatDataset):
-    """Omniglot: images_{background, evaluation}/{alphabet}/{character}/*.png.
+def _lsun(where: str, folder: Path, part: str, wanted: tuple[str, ...] | None, decoded: bool) -> Mapping[str, Stored]:
+    return labelled_images(where, images_by_folder(where, _lsun_folders(where, folder, part, wanted)), decoded)
 
-    Columns: `image`; `label` () int32, the number of the character.
 
-    Args:
-        dataset_dir: folder that holds images_background and images_evaluation.
-        background: read the background set (the default); False for the evaluation set.
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
+def _list_of_names(where: str, name: str, value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _checks.type_error(where, name, "a list of str", value)
+    return _checks.check_names(where, name, value)
+
+
+class LSUNDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds these folders."),
+            arguments.usage(
+                *("train", "test", "valid", "all"),
+                doc='"train", "test", "valid" or "all" (the default: training and validation).',
+            ),
+            arguments.optional("classes", list[str], "only these classes; all by default.", _list_of_names),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_lsun,
+    ),
+):
+    """LSUN: image files in folders {class}_train and {class}_val, and in `test`.
+
+    Columns: `image`; `label` () uint32, the number of the folder.
     """
 
-    def __init__(
-        self,
-        dataset_dir: str,
-        background: bool | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "OmniglotDataset"
-        first = background is None or _checks.check_bool(where, "background", background)
-        folder = _checks.check_directory(where, dataset_dir) / ("images_background" if first else "images_evaluation")
-        decoded = _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        super().__init__(("image", "label"), lambda: _omniglot_columns(where, folder, decoded), *arguments)
 
-
-def _omniglot_columns(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
-    characters = [place for alphabet in folders_in(where, folder) for place in folders_in(where, alphabet)]
+def _omniglot_columns(where: str, folder: Path, background: bool | None, decoded: bool) -> Mapping[str, Stored]:
+    alphabets = folders_in(where, folder / ("images_evaluation" if background is False else "images_background"))
+    characters = [place for alphabet in alphabets for place in folders_in(where, alphabet)]
     return labelled_images(where, images_by_folder(where, characters), decoded, np.int32)
 
 
-class Places365Dataset(FormatDataset):
-    """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.
+class OmniglotDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds images_background and images_evaluation."),
+            arguments.optional(
+                "background",
+                bool,
+                "read the background set (the default); False for the evaluation set.",
+                _checks.check_bool,
+            ),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=("image", "label"),
+        read=_omniglot_columns,
+    ),
+):
+    """Omniglot: images_{background, evaluation}/{alphabet}/{character}/*.png.
 
-    Columns: `image`; `label` () uint32.
-
-    Args:
-        dataset_dir: folder that holds the lists and the folders of images.
-        usage: "train-standard" (the default), "train-challenge" or "val".
-        small: read the images of 256 x 256 pixels; False for the large ones.
-        decode: see ImageFolderDataset.
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
+    Columns: `image`; `label` () int32, the number of the character.
     """
 
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str | None = None,
-        small: bool = True,
-        decode: bool = False,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "Places365Dataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = checked_usage(where, usage, ("train-challenge", "val", "train-standard"))
-        size = "256" if _checks.check_bool(where, "small", small) else "large"
-        decoded = _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        super().__init__(("image", "label"), lambda: _places_columns(where, folder, part, size, decoded), *arguments)
 
-
-def _places_columns(where: str, folder: Path, part: str, size: str, decoded: bool) -> Mapping[str, Stored]:
+def _places_columns(where: str, folder: Path, part: str, small: bool, decoded: bool) -> Mapping[str, Stored]:
+    size = "256" if small else "large"
     place = folder / (f"val_{size}" if part == "val" else f"data_{size}_{part.removeprefix('train-')}")
     path = existing(where, folder / f"places365_{part.replace('-', '_')}.txt")
 
@@ -358,3 +272,23 @@ def _places_columns(where: str, folder: Path, part: str, size: str, decoded: boo
         return place / name.lstrip("/"), int(label)
 
     return labelled_images(where, parse_lines(where, path, row), decoded)
+
+
+class Places365Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the lists and the folders of images."),
+            arguments.usage("train-challenge", "val", "train-standard"),
+            arguments.flag("small", True, "read the images of 256 x 256 pixels; False for the large ones."),
+            arguments.DECODE,
+            *arguments.SAMPLED,
+        ),
+        columns=("image", "label"),
+        read=_places_columns,
+    ),
+):
+    """Places365: places365_train_{standard, challenge}.txt and places365_val.txt list files and classes.
+
+    Columns: `image`; `label` () uint32.
+    """

@@ -5,85 +5,67 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from sporax.dataset import _checks
 from sporax.dataset._rows import Array
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Files, Stored, Texts, images
-from sporax.dataset._sources.folder import FormatDataset, ImageDataset
+from sporax.dataset._sources.format import Argument, Format, FormatDataset
 from sporax.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 _SCALES = {"bicubic": (2, 3, 4, 8), "unknown": (2, 3, 4), "mild": (4,), "difficult": (4,), "wild": (4,)}
 
 
-class DIV2KDataset(FormatDataset):
+def _known_scale(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> tuple[Any, ...]:
+    if scale not in _SCALES[kind]:
+        raise SporaxValueError(
+            f"For '{where}', 'scale' must be among {_SCALES[kind]} where 'downgrade' is {kind!r}, but got {scale}."
+        )
+    return folder, part, kind, scale, decoded
+
+
+def _div2k_columns(where: str, folder: Path, part: str, kind: str, scale: int, decoded: bool) -> Mapping[str, Stored]:
+    high, low = [], []
+    for name in ("train", "valid") if part == "all" else (part,):
+        if scale == 8:
+            place, ending = folder / f"DIV2K_{name}_LR_x8", "x8"
+        elif kind in ("bicubic", "unknown"):
+            place, ending = folder / f"DIV2K_{name}_LR_{kind}" / f"X{scale}", f"x{scale}"
+        else:
+            place, ending = folder / f"DIV2K_{name}_LR_{kind}", f"x4{kind[0]}"
+        paths = files_in(where, folder / f"DIV2K_{name}_HR", ".png")
+        high += paths
+        low += [existing(where, place / f"{path.stem}{ending}.png") for path in paths]
+    return {"hr_image": images(where, high, decoded), "lr_image": images(where, low, decoded)}
+
+
+class DIV2KDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_…."),
+            arguments.choice("usage", "train", "valid", "all", default="train"),
+            arguments.choice("downgrade", *_SCALES, default="bicubic"),
+            Argument(
+                *("scale", int),
+                '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".',
+                *(2, _checks.check_int),
+            ),
+            *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+        ),
+        columns=("hr_image", "lr_image"),
+        read=_div2k_columns,
+        prepare=_known_scale,
+    ),
+):
     """DIV2K: images of high resolution, and what became of them at a low one.
 
     Columns: `hr_image`, `lr_image`: the files' bytes (n,) uint8, or the pixels (H, W, 3) uint8 with `decode`.
-
-    Args:
-        dataset_dir: folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_….
-        usage: "train", "valid" or "all".
-        downgrade: "bicubic", "unknown", "mild", "difficult" or "wild".
-        scale: 2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
     """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str = "train",
-        downgrade: str = "bicubic",
-        scale: int = 2,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "DIV2KDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = _checks.check_choice(where, "usage", usage, ("train", "valid", "all"))
-        kind = _checks.check_choice(where, "downgrade", downgrade, tuple(_SCALES))
-        if _checks.check_int(where, "scale", scale) not in _SCALES[kind]:
-            raise SporaxValueError(
-                f"For '{where}', 'scale' must be among {_SCALES[kind]} where 'downgrade' is {kind!r}, but got {scale}."
-            )
-        decoded = decode is not None and _checks.check_bool(where, "decode", decode)
-        parts = ("train", "valid") if part == "all" else (part,)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        load = lambda: _div2k_columns(where, folder, parts, kind, scale, decoded)  # noqa: E731
-        super().__init__(("hr_image", "lr_image"), load, *arguments)
-
-
-def _div2k_columns(
-    where: str, folder: Path, parts: Sequence[str], kind: str, scale: int, decoded: bool
-) -> Mapping[str, Stored]:
-    high, low = [], []
-    for part in parts:
-        if scale == 8:
-            place, ending = folder / f"DIV2K_{part}_LR_x8", "x8"
-        elif kind in ("bicubic", "unknown"):
-            place, ending = folder / f"DIV2K_{part}_LR_{kind}" / f"X{scale}", f"x{scale}"
-        else:
-            place, ending = folder / f"DIV2K_{part}_LR_{kind}", f"x4{kind[0]}"
-        found = files_in(where, folder / f"DIV2K_{part}_HR", ".png")
-        high += found
-        low += [existing(where, place / f"{path.stem}{ending}.png") for path in found]
-    return {"hr_image": images(where, high, decoded), "lr_image": images(where, low, decoded)}
 
 
 _CITY_PARTS = {"fine": ("train", "test", "val", "all"), "coarse": ("train", "train_extra", "val", "all")}
@@ -95,58 +77,17 @@ _CITY_TASKS = {
 }
 
 
-class CityscapesDataset(FormatDataset):
-    """Cityscapes: leftImg8bit/{part}/{city}, with annotations in gtFine and gtCoarse.
-
-    Columns: `image`; `task`, an image or (for "polygon") a str of JSON.
-
-    Args:
-        dataset_dir: folder that holds all this.
-        usage: "train", "test", "val" or "all" where `quality_mode` is "fine"; "train", "train_extra", "val" or "all" where
-            it is "coarse".
-        quality_mode: "fine" or "coarse".
-        task: "instance", "semantic", "polygon" or "color".
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str = "train",
-        quality_mode: str = "fine",
-        task: str = "instance",
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "CityscapesDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        quality = _checks.check_choice(where, "quality_mode", quality_mode, tuple(_CITY_PARTS))
-        part = _checks.check_choice(where, "usage", usage, _CITY_PARTS[quality])
-        ending = _CITY_TASKS[_checks.check_choice(where, "task", task, tuple(_CITY_TASKS))]
-        decoded = decode is not None and _checks.check_bool(where, "decode", decode)
-        parts = _CITY_PARTS[quality][:-1] if part == "all" else (part,)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        load = lambda: _city_columns(where, folder, parts, f"gt{quality.title()}", ending, decoded)  # noqa: E731
-        super().__init__(("image", "task"), load, *arguments)
+def _city_values(where: str, folder: Path, part: str, quality: str, task: str, decoded: bool) -> tuple[Any, ...]:
+    """(folder, the parts, the folder of annotations, the ending of their names, decode)."""
+    part = _checks.check_choice(where, "usage", part, _CITY_PARTS[quality])
+    parts = _CITY_PARTS[quality][:-1] if part == "all" else (part,)
+    return folder, parts, f"gt{quality.title()}", _CITY_TASKS[task], decoded
 
 
 def _city_columns(
     where: str, folder: Path, parts: Sequence[str], kind: str, ending: str, decoded: bool
 ) -> Mapping[str, Stored]:
-    found = [
+    paths = [
         path
         for part in parts
         for city in folders_in(where, folder / "leftImg8bit" / part)
@@ -154,11 +95,11 @@ def _city_columns(
     ]
     targets = [
         existing(where, folder / kind / path.parent.parent.name / path.parent.name / f"{_stem(path)}_{kind}_{ending}")
-        for path in found
+        for path in paths
     ]
     polygons = ending.endswith(".json")
     column = Files(where, targets, _polygons) if polygons else images(where, targets, decoded)
-    return {"image": images(where, found, decoded), "task": column}
+    return {"image": images(where, paths, decoded), "task": column}
 
 
 def _stem(path: Path) -> str:
@@ -171,48 +112,34 @@ def _polygons(content: bytes, path: Path) -> Array:
     return np.array(text, np.str_)
 
 
-class SBDataset(FormatDataset):
-    """Semantic Boundaries: images in img, MATLAB files in cls, and the lists train.txt, val.txt and train_noval.txt.
+class CityscapesDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds all this."),
+            Argument(
+                *("usage", str),
+                '"train", "test", "val" or "all" where `quality_mode` is "fine"; "train", "train_extra", "val" or "all" '
+                'where it is "coarse".',
+                *("train", _checks.check_str),
+            ),
+            arguments.choice("quality_mode", *_CITY_PARTS, default="fine"),
+            arguments.choice("task", *_CITY_TASKS, default="instance"),
+            *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+        ),
+        columns=("image", "task"),
+        read=_city_columns,
+        prepare=_city_values,
+    ),
+):
+    """Cityscapes: leftImg8bit/{part}/{city}, with annotations in gtFine and gtCoarse.
 
-    Columns: `image`; `task`, the boundaries (20, H, W) uint8 or the classes (H, W) uint8 of its pixels.
-
-    Args:
-        dataset_dir: folder that holds all this.
-        task: "Boundaries" or "Segmentation".
-        usage: "train", "val", "train_noval" or "all" (training and validation).
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
+    Columns: `image`; `task`, an image or (for "polygon") a str of JSON.
     """
 
-    def __init__(
-        self,
-        dataset_dir: str,
-        task: str = "Boundaries",
-        usage: str = "all",
-        num_samples: int | None = None,
-        num_parallel_workers: int = 1,
-        shuffle: bool | None = None,
-        decode: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-    ) -> None:
-        where = "SBDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        kind = _checks.check_choice(where, "task", task, ("Boundaries", "Segmentation"))
-        part = _checks.check_choice(where, "usage", usage, ("train", "val", "train_noval", "all"))
-        parts = ("train", "val") if part == "all" else (part,)
-        decoded = decode is not None and _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        super().__init__(("image", "task"), lambda: _sbd_columns(where, folder, parts, kind, decoded), *arguments)
 
-
-def _sbd_columns(where: str, folder: Path, parts: Sequence[str], kind: str, decoded: bool) -> Mapping[str, Stored]:
+def _sbd_columns(where: str, folder: Path, kind: str, part: str, decoded: bool) -> Mapping[str, Stored]:
+    parts = ("train", "val") if part == "all" else (part,)
     lists = [existing(where, folder / f"{part}.txt") for part in parts]
     names = [name for path in lists for name in parse_lines(where, path, str.strip)]
 
@@ -222,7 +149,7 @@ def _sbd_columns(where: str, folder: Path, parts: Sequence[str], kind: str, deco
             value = truth[0][0][kind]
             if kind == "Segmentation":
                 return np.ascontiguousarray(value, np.uint8)
-            return np.stack([each[0].toarray() for each in value]).astype(np.uint8)
+            return np.stack([boundary[0].toarray() for boundary in value]).astype(np.uint8)
 
     return {
         "image": images(where, [folder / "img" / f"{name}.jpg" for name in names], decoded),
@@ -230,43 +157,27 @@ def _sbd_columns(where: str, folder: Path, parts: Sequence[str], kind: str, deco
     }
 
 
-class FlickrDataset(FormatDataset):
-    """Flickr8k and Flickr30k: images with five captions each.
+class SBDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds all this."),
+            arguments.choice("task", "Boundaries", "Segmentation", default="Boundaries"),
+            arguments.choice(
+                *("usage", "train", "val", "train_noval", "all"),
+                doc='"train", "val", "train_noval" or "all" (training and validation).',
+                default="all",
+            ),
+            *arguments.replaced(arguments.SAMPLED_UNCACHED, arguments.DECODE_OR_NONE),
+        ),
+        columns=("image", "task"),
+        read=_sbd_columns,
+    ),
+):
+    """Semantic Boundaries: images in img, MATLAB files in cls, and the lists train.txt, val.txt and train_noval.txt.
 
-    Columns: `image`; `annotation` (5,) str.
-
-    Args:
-        dataset_dir: folder of the images.
-        annotation_file: the captions, one per line as ``name.jpg#0<tab>caption``.
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
+    Columns: `image`; `task`, the boundaries (20, H, W) uint8 or the classes (H, W) uint8 of its pixels.
     """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        annotation_file: str,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool | None = None,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "FlickrDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        path = _checks.check_file(where, "annotation_file", annotation_file)
-        decoded = decode is not None and _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        super().__init__(("image", "annotation"), lambda: _flickr_columns(where, folder, path, decoded), *arguments)
 
 
 def _flickr_columns(where: str, folder: Path, path: Path, decoded: bool) -> Mapping[str, Stored]:
@@ -289,33 +200,56 @@ def _caption(line: str) -> tuple[str, str]:
     return name[: name.rindex("#")], text
 
 
-class SBUDataset(ImageDataset):
-    """SBU captioned photographs: lists of addresses and of captions, and the images that were fetched.
+class FlickrDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder of the images."),
+            arguments.file("annotation_file", "the captions, one per line as ``name.jpg#0<tab>caption``."),
+            *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
+        ),
+        columns=("image", "annotation"),
+        read=_flickr_columns,
+    ),
+):
+    """Flickr8k and Flickr30k: images with five captions each.
 
-    Columns: `image`; `caption` () str. What was not fetched is left out. Arguments and errors: see ImageFolderDataset.
+    Columns: `image`; `annotation` (5,) str.
     """
-
-    _fields: ClassVar[tuple[str, ...]] = ("image", "caption")
-
-    @staticmethod
-    def _load(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
-        stem = "SBU_captioned_photo_dataset"
-        names = parse_lines(where, existing(where, folder / f"{stem}_urls.txt"), _fetched_as)
-        texts = parse_lines(where, existing(where, folder / f"{stem}_captions.txt"), str.rstrip)
-        if len(names) != len(texts):
-            raise SporaxRuntimeError(
-                f"For '{where}', the lists in {str(folder)!r} must be equally long, but there are {len(names)} addresses "
-                f"and {len(texts)} captions."
-            )
-        paths = [folder / "sbu_images" / name for name in names]
-        pairs = [(path, text) for path, text in zip(paths, texts, strict=True) if path.is_file()]
-        return {
-            "image": images(where, [path for path, _ in pairs], decoded),
-            "caption": Texts([text for _, text in pairs]),
-        }
 
 
 def _fetched_as(address: str) -> str:
     """``http://…/3326/1_a.jpg`` was stored as ``m_3326_1_a.jpg``."""
     parts = address.strip().split("/")
     return f"m_{parts[-2]}_{parts[-1]}"
+
+
+def _sbu(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+    stem = "SBU_captioned_photo_dataset"
+    names = parse_lines(where, existing(where, folder / f"{stem}_urls.txt"), _fetched_as)
+    texts = parse_lines(where, existing(where, folder / f"{stem}_captions.txt"), str.rstrip)
+    if len(names) != len(texts):
+        raise SporaxRuntimeError(
+            f"For '{where}', the lists in {str(folder)!r} must be equally long, but there are {len(names)} addresses "
+            f"and {len(texts)} captions."
+        )
+    paths = [folder / "sbu_images" / name for name in names]
+    pairs = [(path, text) for path, text in zip(paths, texts, strict=True) if path.is_file()]
+    return {
+        "image": images(where, [path for path, _ in pairs], decoded),
+        "caption": Texts([text for _, text in pairs]),
+    }
+
+
+class SBUDataset(
+    FormatDataset,
+    format=Format(
+        (arguments.folder("folder that holds the lists and the folder of images."), *arguments.SAMPLED_IMAGES),
+        columns=("image", "caption"),
+        read=_sbu,
+    ),
+):
+    """SBU captioned photographs: lists of addresses and of captions, and the images that were fetched.
+
+    Columns: `image`; `caption` () str. What was not fetched is left out.
+    """

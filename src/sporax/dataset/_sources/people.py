@@ -5,65 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from sporax.dataset import _checks
 from sporax.dataset._rows import Array
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Computed, Stored, images
-from sporax.dataset._sources.folder import FormatDataset, checked_usage
-from sporax.dataset._sources.images import checked_classes, labelled_images
+from sporax.dataset._sources.format import Format, FormatDataset
+from sporax.dataset._sources.images import labelled_images
 from sporax.dataset._sources.reading import existing, folders_in, parse_lines, read_mat
 from sporax.ir.errors import SporaxRuntimeError
 
 
-class CelebADataset(FormatDataset):
-    """CelebA: images, and their 40 attributes in list_attr_celeba.txt.
-
-    Columns: `image`; `attr` (40,) uint32 of 0 and 1.
-
-    Args:
-        dataset_dir: folder that holds the images, the list, and (for a part) list_eval_partition.txt.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        usage: "train", "valid", "test" or "all".
-        sampler: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        extensions: see ImageFolderDataset.
-        num_samples: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
-        decrypt: must be None.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        usage: str = "all",
-        sampler: Any = None,
-        decode: bool = False,
-        extensions: list[str] | None = None,
-        num_samples: int | None = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-        decrypt: None = None,
-    ) -> None:
-        where = "CelebADataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = _checks.check_choice(where, "usage", usage, ("train", "valid", "test", "all"))
-        endings = ("",) if extensions is None else _checks.check_names(where, "extensions", extensions)
-        decoded = _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache, decrypt)
-        super().__init__(("image", "attr"), lambda: _celeba_columns(where, folder, part, endings, decoded), *arguments)
-
-
 def _celeba_columns(
-    where: str, folder: Path, part: str, endings: tuple[str, ...], decoded: bool
+    where: str, folder: Path, part: str, decoded: bool, endings: tuple[str, ...] | None
 ) -> Mapping[str, Stored]:
     rows = parse_lines(where, existing(where, folder / "list_attr_celeba.txt"), _attributes, skip=2)
     if part != "all":
@@ -71,7 +26,7 @@ def _celeba_columns(
         listed = parse_lines(where, existing(where, folder / "list_eval_partition.txt"), _numbered)
         kept = {name for name, number in listed if number == wanted}
         rows = [row for row in rows if row[0] in kept]
-    rows = [row for row in rows if row[0].endswith(endings)]
+    rows = [row for row in rows if row[0].endswith(endings or "")]
     return {
         "image": images(where, [folder / name for name, _ in rows], decoded),
         "attr": np.array([values for _, values in rows], np.uint32),
@@ -90,60 +45,28 @@ def _attributes(line: str) -> tuple[str, list[bool]]:
     return name, [int(field) > 0 for field in fields]
 
 
-_FUNNELED = {"original": "lfw", "funneled": "lfw_funneled", "deepfunneled": "lfw-deepfunneled"}
-_LFW_PARTS = {"10fold": [""], "train": ["DevTrain"], "test": ["DevTest"], "all": ["DevTrain", "DevTest"]}
+class CelebADataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the images, the list, and (for a part) list_eval_partition.txt."),
+            *(arguments.WORKERS, arguments.SHUFFLE),
+            arguments.choice("usage", "train", "valid", "test", "all", default="all"),
+            *(arguments.SAMPLER, arguments.DECODE, arguments.EXTENSIONS),
+            *(arguments.NUM_SAMPLES, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE, arguments.DECRYPT),
+        ),
+        columns=("image", "attr"),
+        read=_celeba_columns,
+    ),
+):
+    """CelebA: images, and their 40 attributes in list_attr_celeba.txt.
 
-
-class LFWDataset(FormatDataset):
-    """Labeled Faces in the Wild.
-
-    Columns: `image`, `label` () uint32 (the number of the person in lfw-names.txt) for "people"; `image1`, `image2`,
-    `label` () uint32 (whether they show one person) for "pairs".
-
-    Args:
-        dataset_dir: folder that holds the lists and the folders of images.
-        task: "people" (the default) or "pairs".
-        usage: "10fold", "train", "test", or "all" (the default: training and test).
-        image_set: "original", "funneled" (the default) or "deepfunneled".
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
+    Columns: `image`; `attr` (40,) uint32 of 0 and 1.
     """
 
-    def __init__(
-        self,
-        dataset_dir: str,
-        task: str | None = None,
-        usage: str | None = None,
-        image_set: str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "LFWDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        kind = "people" if task is None else _checks.check_choice(where, "task", task, ("people", "pairs"))
-        part = checked_usage(where, usage, ("10fold", "train", "test", "all"))
-        chosen = (
-            "funneled" if image_set is None else _checks.check_choice(where, "image_set", image_set, tuple(_FUNNELED))
-        )
-        place = folder / _FUNNELED[chosen]
-        decoded = _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        columns = ("image", "label") if kind == "people" else ("image1", "image2", "label")
-        load = _lfw_people if kind == "people" else _lfw_pairs
-        lists = [folder / f"{kind}{ending}.txt" for ending in _LFW_PARTS[part]]
-        super().__init__(columns, lambda: load(where, folder, place, lists, decoded), *arguments)
+
+_FUNNELED = {"original": "lfw", "funneled": "lfw_funneled", "deepfunneled": "lfw-deepfunneled"}
+_LFW_PARTS = {"10fold": [""], "train": ["DevTrain"], "test": ["DevTest"], "all": ["DevTrain", "DevTest"]}
 
 
 def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], decoded: bool) -> Mapping[str, Stored]:
@@ -187,54 +110,54 @@ def _face(place: Path, name: str, number: int) -> Path:
     return place / name / f"{name}_{number:04d}.jpg"
 
 
+def _lfw_names(where: str, folder: Path, task: str, *options: object) -> tuple[str, ...]:
+    return ("image", "label") if task == "people" else ("image1", "image2", "label")
+
+
+def _lfw(where: str, folder: Path, task: str, part: str, image_set: str, decoded: bool) -> Mapping[str, Stored]:
+    place = folder / _FUNNELED[image_set]
+    lists = [folder / f"{task}{ending}.txt" for ending in _LFW_PARTS[part]]
+    return (_lfw_people if task == "people" else _lfw_pairs)(where, folder, place, lists, decoded)
+
+
+class LFWDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds the lists and the folders of images."),
+            arguments.choice("task", "pairs", "people", doc='"people" (the default) or "pairs".'),
+            arguments.usage(
+                *("10fold", "train", "test", "all"),
+                doc='"10fold", "train", "test" or "all" (the default: training and test).',
+            ),
+            arguments.choice(
+                *("image_set", "original", "deepfunneled", "funneled"),
+                doc='"original", "funneled" (the default) or "deepfunneled".',
+            ),
+            *arguments.SAMPLED_IMAGES,
+        ),
+        columns=_lfw_names,
+        read=_lfw,
+    ),
+):
+    """Labeled Faces in the Wild.
+
+    Columns: `image`, `label` () uint32 (the number of the person in lfw-names.txt) for "people"; `image1`, `image2`,
+    `label` () uint32 (whether they show one person) for "pairs".
+    """
+
+
 _FLOWER_PARTS = {"train": ("trnid",), "valid": ("valid",), "test": ("tstid",), "all": ("trnid", "tstid", "valid")}
 
 
-class Flowers102Dataset(FormatDataset):
-    """Oxford 102 Flowers: jpg/image_00001.jpg …, with labels and parts in imagelabels.mat and setid.mat.
-
-    Columns: `image`, `label` () uint32; with "Segmentation" `segmentation` (from segmim) between them.
-
-    Args:
-        dataset_dir: folder that holds all this.
-        task: "Classification" or "Segmentation".
-        usage: "train", "valid", "test" or "all".
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        task: str = "Classification",
-        usage: str = "all",
-        num_samples: int | None = None,
-        num_parallel_workers: int = 1,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-    ) -> None:
-        where = "Flowers102Dataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        segments = _checks.check_choice(where, "task", task, ("Classification", "Segmentation")) == "Segmentation"
-        part = _checks.check_choice(where, "usage", usage, tuple(_FLOWER_PARTS))
-        decoded = _checks.check_bool(where, "decode", decode)
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        columns = ("image", "segmentation", "label") if segments else ("image", "label")
-        super().__init__(columns, lambda: _flower_columns(where, folder, part, decoded), *arguments)
+def _flower_names(where: str, folder: Path, task: str, *options: object) -> tuple[str, ...]:
+    return ("image", "segmentation", "label") if task == "Segmentation" else ("image", "label")
 
 
-def _flower_columns(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
+def _flower_columns(where: str, folder: Path, task: str, part: str, decoded: bool) -> Mapping[str, Stored]:
     (labels,) = read_mat(where, existing(where, folder / "imagelabels.mat"), ("labels",))
     sets = read_mat(where, existing(where, folder / "setid.mat"), _FLOWER_PARTS[part])
-    numbers = np.concatenate([each.reshape(-1) for each in sets])
+    numbers = np.concatenate([part_numbers.reshape(-1) for part_numbers in sets])
     if len(numbers) and not 1 <= numbers.min() <= numbers.max() <= labels.size:
         raise SporaxRuntimeError(
             f"For '{where}', setid.mat must name images from 1 to {labels.size}, but names {numbers.max()}."
@@ -246,56 +169,31 @@ def _flower_columns(where: str, folder: Path, part: str, decoded: bool) -> Mappi
     }
 
 
+class Flowers102Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds all this."),
+            arguments.choice("task", "Classification", "Segmentation", default="Classification"),
+            arguments.choice("usage", *_FLOWER_PARTS, default="all"),
+            *arguments.SAMPLED_UNCACHED,
+        ),
+        columns=_flower_names,
+        read=_flower_columns,
+    ),
+):
+    """Oxford 102 Flowers: jpg/image_00001.jpg …, with labels and parts in imagelabels.mat and setid.mat.
+
+    Columns: `image`, `label` () uint32; with "Segmentation" `segmentation` (from segmim) between them.
+    """
+
+
 _ANNOTATED_AS = {
     "Faces": "Faces_2",
     "Faces_easy": "Faces_3",
     "Motorbikes": "Motorbikes_16",
     "airplanes": "Airplanes_Side_2",
 }
-_TARGETS = {"category": ("category",), "annotation": ("annotation",), "all": ("category", "annotation")}
-
-
-class Caltech101Dataset(FormatDataset):
-    """Caltech-101: 101_ObjectCategories/{class}/image_0001.jpg …, and outlines in Annotations.
-
-    Columns: `image`; `category` () int64; `annotation` (2, n) float64, the outline.
-
-    Args:
-        dataset_dir: folder that holds both folders.
-        target_type: "category" (the default), "annotation" or "all".
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        decode: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-    """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        target_type: str | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int = 1,
-        shuffle: bool | None = None,
-        decode: bool = False,
-        sampler: Any = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-    ) -> None:
-        where = "Caltech101Dataset"
-        self._folder = _checks.check_directory(where, dataset_dir)
-        kind = "category" if target_type is None else target_type
-        targets = _TARGETS[_checks.check_choice(where, "target_type", kind, tuple(_TARGETS))]
-        decoded = _checks.check_bool(where, "decode", decode)
-        folder = self._folder
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id)
-        super().__init__(("image", *targets), lambda: _caltech_columns(where, folder, decoded), *arguments)
-
-    def get_class_indexing(self) -> dict[str, int]:
-        """Class folder -> number."""
-        return {path.name: number for number, path in enumerate(_categories(self._folder))}
 
 
 def _categories(folder: Path) -> list[Path]:
@@ -303,7 +201,11 @@ def _categories(folder: Path) -> list[Path]:
     return [path for path in found if path.name != "BACKGROUND_Google"]
 
 
-def _caltech_columns(where: str, folder: Path, decoded: bool) -> Mapping[str, Stored]:
+def _caltech_names(where: str, folder: Path, target: str, decoded: bool) -> tuple[str, ...]:
+    return ("image", "category", "annotation") if target == "all" else ("image", target)
+
+
+def _caltech_columns(where: str, folder: Path, target: str, decoded: bool) -> Mapping[str, Stored]:
     paths, classes, outlines = [], [], []
     for number, place in enumerate(_categories(folder)):
         annotated = folder / "Annotations" / _ANNOTATED_AS.get(place.name, place.name)
@@ -323,58 +225,30 @@ def _caltech_columns(where: str, folder: Path, decoded: bool) -> Mapping[str, St
     }
 
 
-class ManifestDataset(FormatDataset):
-    """Images and classes that a manifest lists: one JSON object per line with source, usage and annotation.
+class Caltech101Dataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds both folders."),
+            arguments.choice(
+                *("target_type", "annotation", "all", "category"),
+                doc='"category" (the default), "annotation" or "all".',
+            ),
+            *arguments.SAMPLED_UNCACHED,
+        ),
+        columns=_caltech_names,
+        read=_caltech_columns,
+    ),
+):
+    """Caltech-101: 101_ObjectCategories/{class}/image_0001.jpg …, and outlines in Annotations.
 
-    Columns: `image`; `label` () int32, or (n,) int32 for an image of several classes.
-
-    Args:
-        dataset_file: the manifest.
-        usage: "train", "eval" or "inference".
-        num_samples: see ImageFolderDataset, like all further arguments.
-        num_parallel_workers: see ImageFolderDataset.
-        shuffle: see ImageFolderDataset.
-        sampler: see ImageFolderDataset.
-        class_indexing: class -> label; images of other classes are left out. By default the classes in alphabetical
-            order.
-        decode: see ImageFolderDataset.
-        num_shards: see ImageFolderDataset.
-        shard_id: see ImageFolderDataset.
-        cache: see ImageFolderDataset.
+    Columns: `image`; `category` () int64; `annotation` (2, n) float64, the outline.
     """
 
-    def __init__(
-        self,
-        dataset_file: str,
-        usage: str = "train",
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | None = None,
-        sampler: Any = None,
-        class_indexing: dict[str, int] | None = None,
-        decode: bool = False,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "ManifestDataset"
-        path = _checks.check_file(where, "dataset_file", dataset_file)
-        part = _checks.check_choice(where, "usage", usage, ("train", "eval", "inference"))
-        given = checked_classes(where, class_indexing)
-        decoded = _checks.check_bool(where, "decode", decode)
-        self._classes = lambda: _manifest_classes(where, path, part, given)
-        classes = self._classes
-        arguments = (num_samples, num_parallel_workers, shuffle, sampler, num_shards, shard_id, cache)
-        load = lambda: _manifest_columns(where, path, part, classes(), decoded)  # noqa: E731
-        super().__init__(("image", "label"), load, *arguments)
-
     def get_class_indexing(self) -> dict[str, int]:
-        """Class -> label."""
-        return self._classes()
-
-    def num_classes(self) -> int:
-        """Number of classes."""
-        return len(self._classes())
+        """Class folder -> number."""
+        folder, *_ = self._values
+        return {path.name: number for number, path in enumerate(_categories(folder))}
 
 
 def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[str]]]:
@@ -389,21 +263,53 @@ def _manifest_rows(where: str, path: Path, part: str) -> list[tuple[Path, list[s
 def _manifest_classes(where: str, path: Path, part: str, given: dict[str, int] | None) -> dict[str, int]:
     if given is not None:
         return given
-    names = sorted({name for _, found in _manifest_rows(where, path, part) for name in found})
-    return {name: label for label, name in enumerate(names)}
+    kinds = sorted({name for _, names in _manifest_rows(where, path, part) for name in names})
+    return {name: label for label, name in enumerate(kinds)}
 
 
 def _manifest_columns(
-    where: str, path: Path, part: str, classes: dict[str, int], decoded: bool
+    where: str, path: Path, part: str, given: dict[str, int] | None, decoded: bool
 ) -> Mapping[str, Stored]:
-    known = [
+    classes = _manifest_classes(where, path, part, given)
+    labelled = [
         (source, [classes[name] for name in names if name in classes])
         for source, names in _manifest_rows(where, path, part)
     ]
-    rows = [row for row in known if row[1]]
+    rows = [row for row in labelled if row[1]]
     single = all(len(labels) == 1 for _, labels in rows)
     arrays = [np.array(labels[0] if len(labels) == 1 else labels, np.int32) for _, labels in rows]
     return {
         "image": images(where, [source for source, _ in rows], decoded),
         "label": np.array(arrays, np.int32) if single else arrays,
     }
+
+
+class ManifestDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.file("dataset_file", "the manifest."),
+            arguments.choice("usage", "train", "eval", "inference", default="train"),
+            *(arguments.NUM_SAMPLES, arguments.WORKERS, arguments.SHUFFLE, arguments.SAMPLER),
+            arguments.classes(
+                "class -> label; images of other classes are left out. By default the classes in alphabetical order."
+            ),
+            *(arguments.DECODE, arguments.NUM_SHARDS, arguments.SHARD_ID, arguments.CACHE),
+        ),
+        columns=("image", "label"),
+        read=_manifest_columns,
+    ),
+):
+    """Images and classes that a manifest lists: one JSON object per line with source, usage and annotation.
+
+    Columns: `image`; `label` () int32, or (n,) int32 for an image of several classes.
+    """
+
+    def get_class_indexing(self) -> dict[str, int]:
+        """Class -> label."""
+        path, part, given, _ = self._values
+        return _manifest_classes("ManifestDataset", path, part, given)
+
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.get_class_indexing())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 
 from sporax.dataset import _checks
 from sporax.dataset._rows import Array, Block, Row, block_of
+from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Computed, Stored
-from sporax.dataset._sources.folder import FormatDataset
+from sporax.dataset._sources.file_sampling import Shuffle
+from sporax.dataset._sources.format import Format, FormatDataset
 from sporax.dataset._sources.memory import GeneratorDataset
 from sporax.dataset._sources.reading import reading
 from sporax.dataset._sources.schema import Schema, SchemaColumn, as_schema
-from sporax.dataset._sources.text import FileDataset, Shuffle, find_files
+from sporax.dataset._sources.text_files import FileDataset, find_files
 from sporax.dataset._sources.tfrecord import Values, content_of, find_records, parse_example
 from sporax.dataset._tables import Indices, Table
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -72,9 +75,17 @@ class TFRecordDataset(FileDataset):
         if shards is not None and own_files:
             paths, shards = _own_files(paths, *shards), None
         columns = _columns_of(where, paths, described, wanted, packed)
-        limit = num_samples or (None if described is None else described.num_rows)
-        arguments = (limit, num_parallel_workers, shuffle, *(shards or (None, None)), cache, own_files)
-        super().__init__(where, tuple(columns), lambda: RecordTable(where, paths, columns, packed), *arguments)
+        count, rank = shards or (None, None)
+        sampling = {
+            "num_samples": num_samples or (None if described is None else described.num_rows),
+            "num_parallel_workers": num_parallel_workers,
+            "shuffle": shuffle,
+            "num_shards": count,
+            "shard_id": rank,
+            "cache": cache,
+        }
+        read = functools.partial(RecordTable, where, paths, columns, packed)
+        self._open(where, tuple(columns), read, sampling, own_files)
 
 
 def _own_files(paths: Sequence[Path], count: int, rank: int) -> list[Path]:
@@ -91,21 +102,23 @@ def _columns_of(
 ) -> dict[str, SchemaColumn | None]:
     """Column -> what the schema says of it."""
     if schema is not None:
-        known: dict[str, SchemaColumn | None] = {column.name: column for column in schema.columns}
+        columns: dict[str, SchemaColumn | None] = {column.name: column for column in schema.columns}
     elif wanted is not None:
         return dict.fromkeys(wanted)
     else:
         path, first = next(
-            ((p, found[0]) for p in paths if (found := find_records(where, p, packed))), (paths[0], None)
+            ((p, records[0]) for p in paths if (records := find_records(where, p, packed))), (paths[0], None)
         )
         if first is None:
             raise SporaxRuntimeError(f"For '{where}', the files must hold records, but {str(path)!r} … hold none.")
         with reading(where, path, "record 0"):
-            known = dict.fromkeys(sorted(parse_example(content_of(first))))
-    missing = [name for name in wanted or () if name not in known]
+            columns = dict.fromkeys(sorted(parse_example(content_of(first))))
+    missing = [name for name in wanted or () if name not in columns]
     if missing:
-        raise SporaxValueError(f"For '{where}', 'columns_list' names {missing[0]!r}, but the schema has {list(known)}.")
-    return {name: known[name] for name in wanted or known}
+        raise SporaxValueError(
+            f"For '{where}', 'columns_list' names {missing[0]!r}, but the schema has {list(columns)}."
+        )
+    return {name: columns[name] for name in wanted or columns}
 
 
 class RecordTable(Table):
@@ -118,11 +131,11 @@ class RecordTable(Table):
     def __init__(
         self, where: str, paths: Sequence[Path], columns: Mapping[str, SchemaColumn | None], packed: str
     ) -> None:
-        found = [find_records(where, path, packed) for path in paths]
+        files = [find_records(where, path, packed) for path in paths]
         self._arguments = (where, paths, columns, packed)
-        self._records = [record for records in found for record in records]
-        self._starts = np.cumsum([0, *map(len, found)])
-        self.files = np.repeat(np.arange(len(paths)), [len(records) for records in found])
+        self._records = [record for records in files for record in records]
+        self._starts = np.cumsum([0, *map(len, files)])
+        self.files = np.repeat(np.arange(len(paths)), [len(records) for records in files])
         self.size = len(self._records)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -170,52 +183,6 @@ def _of_bytes(values: list[bytes], column: SchemaColumn | None) -> Array:
 _RANDOM_TYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64")
 
 
-class RandomDataset(FormatDataset):
-    """Random rows, for trying out a pipeline. The numbers are not MindSpore's.
-
-    Args:
-        total_rows: how many; random by default.
-        schema: a Schema or the name of its file; random columns by default.
-        columns_list: names of the columns (of a schema: only these); c0, c1, … by default.
-        num_samples: at most this many rows.
-        num_parallel_workers: threads that prepare rows.
-        cache: must be None.
-        shuffle: shuffle each epoch anew; the default.
-        num_shards: number of ranks that share the rows.
-        shard_id: this rank.
-    """
-
-    def __init__(
-        self,
-        total_rows: int | None = None,
-        schema: Schema | str | None = None,
-        columns_list: list[str] | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        cache: None = None,
-        shuffle: bool | None = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-    ) -> None:
-        where = "RandomDataset"
-        described = as_schema(where, schema)
-        names = None if columns_list is None else _checks.check_names(where, "columns_list", columns_list)
-        rng = np.random.default_rng(0)
-        columns = _random_columns(names, rng) if described is None else described.columns
-        if described is not None and names is not None:
-            _checks.check_columns_exist(where, names, [column.name for column in columns])
-            columns = [column for column in columns if column.name in names]
-        text = next((column.name for column in columns if column.kind == "string"), None)
-        if text is not None or not columns:
-            problem = "there is none" if text is None else f"column {text!r} holds strings"
-            raise SporaxValueError(f"For '{where}', the schema must have columns of numbers, but {problem}.")
-        count = (
-            int(rng.integers(1, 1000)) if total_rows is None else _checks.check_int(where, "total_rows", total_rows, 1)
-        )
-        arguments = (num_samples, num_parallel_workers, shuffle, None, num_shards, shard_id, cache)
-        super().__init__([column.name for column in columns], lambda: _random_rows(columns, count), *arguments)
-
-
 def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> list[SchemaColumn]:
     chosen = names or [f"c{i}" for i in range(int(rng.integers(1, 5)))]
     return [
@@ -224,7 +191,7 @@ def _random_columns(names: tuple[str, ...] | None, rng: np.random.Generator) -> 
     ]
 
 
-def _random_rows(columns: Sequence[SchemaColumn], count: int) -> Mapping[str, Stored]:
+def _random_rows(where: str, columns: Sequence[SchemaColumn], count: int) -> Mapping[str, Stored]:
     def column_of(place: int, column: SchemaColumn) -> Computed:
         shape = tuple(max(size, 1) for size in column.shape or ())
 
@@ -238,6 +205,62 @@ def _random_rows(columns: Sequence[SchemaColumn], count: int) -> Mapping[str, St
         return Computed(count, value)
 
     return {column.name: column_of(place, column) for place, column in enumerate(columns)}
+
+
+def _random_values(
+    where: str, total_rows: int | None, schema: Schema | None, names: tuple[str, ...] | None
+) -> tuple[list[SchemaColumn], int]:
+    """The columns, and the number of rows."""
+    rng = np.random.default_rng(0)
+    columns = _random_columns(names, rng) if schema is None else schema.columns
+    if schema is not None and names is not None:
+        _checks.check_columns_exist(where, names, [column.name for column in columns])
+        columns = [column for column in columns if column.name in names]
+    text = next((column.name for column in columns if column.kind == "string"), None)
+    if text is not None or not columns:
+        problem = "there is none" if text is None else f"column {text!r} holds strings"
+        raise SporaxValueError(f"For '{where}', the schema must have columns of numbers, but {problem}.")
+    return columns, total_rows or int(rng.integers(1, 1000))
+
+
+def _random_names(where: str, columns: Sequence[SchemaColumn], count: int) -> list[str]:
+    return [column.name for column in columns]
+
+
+class RandomDataset(
+    FormatDataset,
+    format=Format(
+        (
+            arguments.optional(
+                "total_rows", int, "how many; random by default.", functools.partial(_checks.check_int, low=1)
+            ),
+            arguments.optional(
+                "schema",
+                Schema | str,
+                "a Schema or the name of its file; random columns by default.",
+                lambda where, _, value: as_schema(where, value),
+            ),
+            arguments.optional(
+                "columns_list",
+                list[str],
+                "names of the columns (of a schema: only these); c0, c1, … by default.",
+                _checks.check_names,
+            ),
+            *(
+                arguments.NUM_SAMPLES,
+                arguments.WORKERS,
+                arguments.CACHE,
+                arguments.SHUFFLE,
+                arguments.NUM_SHARDS,
+                arguments.SHARD_ID,
+            ),
+        ),
+        columns=_random_names,
+        read=_random_rows,
+        prepare=_random_values,
+    ),
+):
+    """Random rows, for trying out a pipeline. The numbers are not MindSpore's."""
 
 
 class PaddedDataset(GeneratorDataset):

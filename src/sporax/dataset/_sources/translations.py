@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sporax.dataset import _checks
-from sporax.dataset._sources.folder import checked_usage
+from sporax.dataset._sources import arguments
+from sporax.dataset._sources.file_sampling import Shuffle
+from sporax.dataset._sources.format import Argument, Format
 from sporax.dataset._sources.reading import existing, lines, read_text
-from sporax.dataset._sources.text import FileDataset, FileTable, Shuffle
-from sporax.dataset._sources.texts import Columns
+from sporax.dataset._sources.text_files import Columns, FileDataset, FileTable
 from sporax.dataset._tables import Table
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 
-def _checked_pair(where: str, pair: object, allowed: Sequence[tuple[str, str]], default: int) -> tuple[str, str]:
-    if pair is None:
-        return allowed[default]
-    if not isinstance(pair, (list, tuple)):
-        raise _checks.type_error(where, "language_pair", "a list or tuple of two languages", pair)
-    if tuple(pair) not in allowed:
-        raise SporaxValueError(f"For '{where}', 'language_pair' must be one of {list(allowed)}, but got {pair!r}.")
-    return str(pair[0]), str(pair[1])
+def _language_pair(doc: str, allowed: Sequence[tuple[str, str]], default: tuple[str, str]) -> Argument:
+    """`language_pair`, one of those that are `allowed`."""
+
+    def check(where: str, name: str, pair: object) -> tuple[str, str]:
+        if pair is None:
+            return default
+        if not isinstance(pair, (list, tuple)):
+            raise _checks.type_error(where, name, "a list or tuple of two languages", pair)
+        if tuple(pair) not in allowed:
+            raise SporaxValueError(f"For '{where}', '{name}' must be one of {list(allowed)}, but got {pair!r}.")
+        return str(pair[0]), str(pair[1])
+
+    return Argument("language_pair", Sequence[str] | None, doc, None, check)
 
 
 def _translations(
@@ -47,43 +54,29 @@ def _translations(
 _MULTI30K = {"train": "training/train", "valid": "validation/val", "test": "mmt16_task1_test/test"}
 
 
-class Multi30kDataset(FileDataset):
+def _multi30k(where: str, folder: Path, part: str, languages: tuple[str, str]) -> Table:
+    stems = _MULTI30K.values() if part == "all" else (_MULTI30K[part],)
+    source, target = languages
+    return _translations(where, [(folder / f"{stem}.{source}", folder / f"{stem}.{target}") for stem in stems])
+
+
+class Multi30kDataset(
+    FileDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds training, validation and mmt16_task1_test."),
+            arguments.usage("train", "test", "valid", "all"),
+            _language_pair('["en", "de"] (the default) or ["de", "en"].', (("en", "de"), ("de", "en")), ("en", "de")),
+            *arguments.replaced(arguments.SAMPLED_FILES, arguments.text_shuffle(bool | Shuffle | None, None)),
+        ),
+        columns=("text", "translation"),
+        read=_multi30k,
+    ),
+):
     """Multi30k: lines in English and German.
 
     Columns: `text`, `translation` () str.
-
-    Args:
-        dataset_dir: folder that holds training, validation and mmt16_task1_test.
-        usage: "train", "test", "valid" or "all" (the default).
-        language_pair: ["en", "de"] (the default) or ["de", "en"].
-        num_samples: see PartsDataset, like all further arguments.
-        num_parallel_workers: see PartsDataset.
-        shuffle: see PartsDataset.
-        num_shards: see PartsDataset.
-        shard_id: see PartsDataset.
-        cache: see PartsDataset.
     """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str | None = None,
-        language_pair: Sequence[str] | None = None,
-        num_samples: int | None = None,
-        num_parallel_workers: int | None = None,
-        shuffle: bool | Shuffle | None = None,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "Multi30kDataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = checked_usage(where, usage, ("train", "test", "valid", "all"))
-        source, target = _checked_pair(where, language_pair, (("en", "de"), ("de", "en")), 0)
-        stems = _MULTI30K.values() if part == "all" else (_MULTI30K[part],)
-        pairs = [(folder / f"{stem}.{source}", folder / f"{stem}.{target}") for stem in stems]
-        arguments = (num_samples, num_parallel_workers, shuffle, num_shards, shard_id, cache)
-        super().__init__(where, ("text", "translation"), lambda: _translations(where, pairs), *arguments)
 
 
 _SEGMENT = re.compile(r"<seg[^>]*>(.*?)</seg>", re.DOTALL)
@@ -93,10 +86,10 @@ _SETS = ("dev2010", "tst2010", "tst2011", "tst2012", "tst2013", "tst2014")
 def _talks(where: str, path: Path) -> list[str]:
     """The sentences of talks: plain lines between marked ones, or the segments of an XML file."""
     if path.suffix == ".xml":
-        found = [text.strip() for text in _SEGMENT.findall(read_text(where, path))]
-        if not found:
+        segments = [text.strip() for text in _SEGMENT.findall(read_text(where, path))]
+        if not segments:
             raise SporaxRuntimeError(f"For '{where}', {str(path)!r} must hold <seg> elements, but there are none.")
-        return found
+        return segments
     return [line for _, line in lines(where, path) if line and not line.startswith("<")]
 
 
@@ -117,94 +110,71 @@ _PAIRS_2016 = (
 )
 
 
-class IWSLT2016Dataset(FileDataset):
+def _iwslt2016(
+    where: str, folder: Path, part: str, languages: tuple[str, str], valid_set: str | None, test_set: str | None
+) -> Table:
+    sets = {"train": "train", "valid": valid_set or "tst2013", "test": test_set or "tst2014"}
+    place = folder / "texts" / languages[0] / languages[1] / "-".join(languages)
+    chosen = list(sets.values()) if part == "all" else [sets[part]]
+    return _translations(where, _talk_files(place, "IWSLT16.TED", languages, chosen), _talks)
+
+
+def _talk_set(name: str, doc: str) -> Argument:
+    return arguments.optional(name, str, doc, functools.partial(_checks.check_choice, choices=_SETS))
+
+
+class IWSLT2016Dataset(
+    FileDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds texts/{source}/{target}/{source}-{target}."),
+            arguments.usage("train", "valid", "test", "all"),
+            _language_pair(
+                'English with Arabic, Czech, German or French, either way; ("de", "en") by default.',
+                _PAIRS_2016,
+                ("de", "en"),
+            ),
+            _talk_set("valid_set", 'what is read for "valid", as "tst2013" (the default).'),
+            _talk_set("test_set", 'what is read for "test", as "tst2014" (the default).'),
+            *arguments.SAMPLED_FILES_LATER,
+        ),
+        columns=("text", "translation"),
+        read=_iwslt2016,
+    ),
+):
     """IWSLT 2016: talks and their translations.
 
     Columns: `text`, `translation` () str.
-
-    Args:
-        dataset_dir: folder that holds texts/{source}/{target}/{source}-{target}.
-        usage: "train", "valid", "test" or "all" (the default).
-        language_pair: English with Arabic, Czech, German or French, either way; ("de", "en") by default.
-        valid_set: what is read for "valid", as "tst2013" (the default).
-        test_set: what is read for "test", as "tst2014" (the default).
-        num_samples: see PartsDataset, like all further arguments.
-        shuffle: see PartsDataset.
-        num_shards: see PartsDataset.
-        shard_id: see PartsDataset.
-        num_parallel_workers: see PartsDataset.
-        cache: see PartsDataset.
     """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str | None = None,
-        language_pair: Sequence[str] | None = None,
-        valid_set: str | None = None,
-        test_set: str | None = None,
-        num_samples: int | None = None,
-        shuffle: bool | Shuffle = Shuffle.GLOBAL,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        num_parallel_workers: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "IWSLT2016Dataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = checked_usage(where, usage, ("train", "valid", "test", "all"))
-        pair = _checked_pair(where, language_pair, _PAIRS_2016, _PAIRS_2016.index(("de", "en")))
-        sets = {
-            "train": "train",
-            "valid": "tst2013" if valid_set is None else _checks.check_choice(where, "valid_set", valid_set, _SETS),
-            "test": "tst2014" if test_set is None else _checks.check_choice(where, "test_set", test_set, _SETS),
-        }
-        place = folder / "texts" / pair[0] / pair[1] / "-".join(pair)
-        chosen = list(sets.values()) if part == "all" else [sets[part]]
-        files = _talk_files(place, "IWSLT16.TED", pair, chosen)
-        arguments = (num_samples, num_parallel_workers, shuffle, num_shards, shard_id, cache)
-        super().__init__(where, ("text", "translation"), lambda: _translations(where, files, _talks), *arguments)
 
 
 _LANGUAGES_2017 = ("en", "nl", "de", "it", "ro")
 _PAIRS_2017 = tuple((first, second) for first in _LANGUAGES_2017 for second in _LANGUAGES_2017 if first != second)
 
 
-class IWSLT2017Dataset(FileDataset):
+def _iwslt2017(where: str, folder: Path, part: str, languages: tuple[str, str]) -> Table:
+    sets = {"train": "train", "valid": "dev2010", "test": "tst2010"}
+    place = folder / "texts" / "DeEnItNlRo" / "DeEnItNlRo" / "DeEnItNlRo-DeEnItNlRo"
+    chosen = list(sets.values()) if part == "all" else [sets[part]]
+    return _translations(where, _talk_files(place, "IWSLT17.TED", languages, chosen), _talks)
+
+
+class IWSLT2017Dataset(
+    FileDataset,
+    format=Format(
+        (
+            arguments.folder("folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo."),
+            arguments.usage("train", "valid", "test", "all"),
+            _language_pair(
+                'two of "en", "nl", "de", "it" and "ro"; ("de", "en") by default.', _PAIRS_2017, ("de", "en")
+            ),
+            *arguments.SAMPLED_FILES_LATER,
+        ),
+        columns=("text", "translation"),
+        read=_iwslt2017,
+    ),
+):
     """IWSLT 2017: talks and their translations.
 
     Columns: `text`, `translation` () str.
-
-    Args:
-        dataset_dir: folder that holds texts/DeEnItNlRo/DeEnItNlRo/DeEnItNlRo-DeEnItNlRo.
-        usage: "train", "valid", "test" or "all" (the default).
-        language_pair: two of "en", "nl", "de", "it" and "ro"; ("de", "en") by default.
-        num_samples: see PartsDataset, like all further arguments.
-        shuffle: see PartsDataset.
-        num_shards: see PartsDataset.
-        shard_id: see PartsDataset.
-        num_parallel_workers: see PartsDataset.
-        cache: see PartsDataset.
     """
-
-    def __init__(
-        self,
-        dataset_dir: str,
-        usage: str | None = None,
-        language_pair: Sequence[str] | None = None,
-        num_samples: int | None = None,
-        shuffle: bool | Shuffle = Shuffle.GLOBAL,
-        num_shards: int | None = None,
-        shard_id: int | None = None,
-        num_parallel_workers: int | None = None,
-        cache: None = None,
-    ) -> None:
-        where = "IWSLT2017Dataset"
-        folder = _checks.check_directory(where, dataset_dir)
-        part = checked_usage(where, usage, ("train", "valid", "test", "all"))
-        pair = _checked_pair(where, language_pair, _PAIRS_2017, _PAIRS_2017.index(("de", "en")))
-        sets = {"train": "train", "valid": "dev2010", "test": "tst2010"}
-        place = folder / "texts" / "DeEnItNlRo" / "DeEnItNlRo" / "DeEnItNlRo-DeEnItNlRo"
-        files = _talk_files(place, "IWSLT17.TED", pair, list(sets.values()) if part == "all" else [sets[part]])
-        arguments = (num_samples, num_parallel_workers, shuffle, num_shards, shard_id, cache)
-        super().__init__(where, ("text", "translation"), lambda: _translations(where, files, _talks), *arguments)

@@ -16,11 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.memory.host import run_on_host
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt, _served
@@ -143,6 +145,43 @@ class Optimizer(OptimizerHelpers, Cell):
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
         self._describe_settings(weight_decay)
+        self._target = context.get_context("device_target")
+        self._updates_on_host = False
+
+    @property
+    def target(self) -> str:
+        """Where the update runs: ``"CPU"`` is the host, ``"Ascend"`` and ``"GPU"`` the accelerator.
+
+        Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps of one device update
+        them on the host. Plans keep all of it on the devices.
+
+        Raises:
+            SporaxTypeError: when set: not a string.
+            SporaxValueError: when set: another name, or an accelerator that is not the one of this process.
+        """
+        return str(self._target)
+
+    @target.setter
+    def target(self, value: str) -> None:
+        name = type(self).__name__
+        if not isinstance(value, str):
+            raise SporaxTypeError(f"For '{name}', 'target' must be a string, but got {type(value).__name__}.")
+        if value not in ("CPU", "Ascend", "GPU"):
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU', 'Ascend' or 'GPU', but got '{value}'.")
+        if value != "CPU" and value != self._target:
+            raise SporaxValueError(f"For '{name}', 'target' must be 'CPU' or '{self._target}', but got '{value}'.")
+        self._target = value
+        self._updates_on_host = value == "CPU"
+        for holder in (*self.parameters, *(each for slot in self._slots.values() for each in slot)):
+            holder.on_host = self._updates_on_host
+        state.touch()
+
+    def _moved(self, gradient: Any, values: Sequence[Any], at: Step) -> Sequence[Any]:
+        """What `move` gives, computed where `target` says."""
+        if not self._updates_on_host or not state.compiling() or state.planning():
+            return self.move(gradient, *values, at=at)
+        state.note_tag("host")
+        return run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
@@ -213,7 +252,7 @@ class Optimizer(OptimizerHelpers, Cell):
             decay = _decay_at(setting.decay, number)
             gradient = self._prepared(grads[index], values[0], decay, setting.centralize)
             at = Step(rates[setting.rate], decay if self.decoupled_decay else 0.0, number, shared)
-            moved = self.move(gradient, *values, at=at)
+            moved = self._moved(gradient, values, at)
             if self.lazy_rows and getattr(parameter, "unique", False):
                 moved = _only_touched_rows(grads[index], values, moved)
             for holder, old, new in zip(holders, values, moved, strict=True):

@@ -7,8 +7,11 @@ from typing import Any, Self
 
 import jax
 
+from sporax.common.recompute import offloading
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.forms import FunctionalForm
+from sporax.ops._core.host import on_host
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
@@ -72,13 +75,25 @@ class Primitive:
         try:
             if state.current_frame() is None:
                 return self.operator.run(args, kwargs, self._constants)
-            with jax.named_scope(self.instance_name or self.name):
-                if state.planning():
-                    return between_marks(self.operator, args, kwargs, self._constants, self)
-                return self.operator.run(args, kwargs, self._constants)
+            if "offload" in self.attrs and state.compiling():
+                with offloading(self.attrs["offload"]):
+                    return self._run_named(args, kwargs)
+            if "recompute" in self.attrs and state.compiling():
+                state.note_tag("recompute")
+                with jax.named_scope((new_tag() if self.attrs["recompute"] else KEEP).scope):
+                    return self._run_named(args, kwargs)
+            return self._run_named(args, kwargs)
         except SporaxError as error:
             error.within(self.instance_name)
             raise
+
+    def _run_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with jax.named_scope(self.instance_name or self.name):
+            if state.planning():
+                return between_marks(self.operator, args, kwargs, self._constants, self)
+            if self.attrs.get("primitive_target") == "CPU" and state.compiling():
+                return on_host(self.operator.run, args, kwargs, self._constants)
+            return self.operator.run(args, kwargs, self._constants)
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
@@ -121,6 +136,19 @@ class Primitive:
             raise SporaxTypeError(f"For '{self.name}', 'mode' must be a bool, but got {type(mode).__name__}.")
         return self.add_prim_attr("recompute", mode)
 
+    def _offload(self, backward_prefetch: str | int = "Auto") -> Self:
+        """Keep what this operator leaves for the backward pass in host memory until it is read; see `Cell.offload`.
+
+        Raises:
+            SporaxTypeError: neither ``"Auto"`` nor an int >= 0.
+        """
+        ahead = 1 if backward_prefetch == "Auto" else backward_prefetch
+        if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 0:
+            raise SporaxTypeError(
+                f"For '{self.name}', 'backward_prefetch' must be 'Auto' or an int >= 0, but got {backward_prefetch!r}."
+            )
+        return self.add_prim_attr("offload", ahead)
+
     def add_prim_attr(self, name: str, value: Any) -> Self:
         """Attach a named mark."""
         self.attrs[name] = value
@@ -144,6 +172,8 @@ class Primitive:
 
     def set_device(self, device_target: str) -> Primitive:
         """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
+
+        In compiled steps of one device an operator of the host runs there, forward and backward. Plans keep it on the devices.
 
         Raises:
             SporaxRuntimeError: another name.

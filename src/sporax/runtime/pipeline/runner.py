@@ -70,6 +70,7 @@ class CompiledPipeline:
         results: where the results of the step are, by position among the outputs.
         updated: where the new values of variables are, by position of the argument.
         executables: by name, for reading their memory needs.
+        measuring: whether runs wait for every task and note `times`, its start and end in seconds.
     """
 
     planned: PlannedPipeline
@@ -80,6 +81,8 @@ class CompiledPipeline:
     results: dict[int, int]
     updated: dict[int, int]
     executables: dict[str, Any] = field(default_factory=dict)
+    measuring: bool = False
+    times: Times = field(default_factory=dict)
 
     def __call__(self, arguments: Sequence[jax.Array]) -> tuple[dict[int, jax.Array], dict[int, jax.Array]]:
         """Run one step; gives updated variables by position and other results by position.
@@ -88,26 +91,24 @@ class CompiledPipeline:
             arguments: of the whole step: variables, then data.
         """
         values = self._values(arguments)
+        if self.measuring:
+            self.times = self._timed(values)
+            return self._given(values)
         for instruction in self.instructions:
             instruction.execute(values)
         return self._given(values)
 
-    def timed(self, arguments: Sequence[jax.Array]) -> tuple[Any, Times]:
-        """As a call, waiting for the end of every task; also start and end of every task in seconds.
-
-        Tasks do not overlap then, so what is measured is how long each one takes alone.
-        """
-        values = self._values(arguments)
+    def _timed(self, values: list[Any]) -> Times:
+        """Run, waiting for the end of every task: tasks do not overlap, so each one's own time is measured."""
         jax.block_until_ready([value for value in values if value is not None])
         times: dict[Task, tuple[float, float]] = {}
         for instruction in self.instructions:
             begin = time.perf_counter()
-            outputs = instruction.execute(values)
-            jax.block_until_ready(outputs)
+            jax.block_until_ready(instruction.execute(values))
             if isinstance(instruction.label, Task):
                 first = times.get(instruction.label, (begin, begin))[0]
                 times[instruction.label] = (first, time.perf_counter())
-        return self._given(values), times
+        return times
 
     def _values(self, arguments: Sequence[jax.Array]) -> list[Any]:
         """The values that are there before the first instruction."""

@@ -23,12 +23,12 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times, svg, times_of
-from sporax.planner.report.listeners import step_execution
 from sporax.runtime import joint
 from sporax.runtime.global_view import fitting_hardware, sharding_of
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.planning import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
+from sporax.runtime.session import SESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,23 @@ class PipelinedStep:
     def simulate(self) -> Outcome:
         """One step in simulated time."""
         return simulated(self.pipeline, self.model, self._profile)
+
+    def measure(self, step: Any, *inputs: Any) -> Times:
+        """How long each task takes on the devices: start and end in seconds. Runs two steps.
+
+        Args:
+            step: the Cell or compiled function that this was planned for, and that has run.
+            inputs: Tensors.
+        """
+        executable = step.program.executable
+        executable.measuring = True
+        try:
+            for _ in range(2):  # the first run starts threads and allocates memory
+                step(*inputs)
+        finally:
+            executable.measuring = False
+        times: Times = executable.times
+        return times
 
     def replayed(self, times: Times) -> Outcome:
         """One step in simulated time, with the times that tasks took when they were measured (`CompiledPipeline.timed`)."""
@@ -148,7 +165,7 @@ class PipelinedStep:
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results where steps are only planned; else None."""
-        if not step_execution.plan_only:
+        if not SESSION.plan_only:
             return None
         tensors, constants = self.graph.tensors, self.pipeline.micro.step.literal_outputs
         return [

@@ -1,0 +1,68 @@
+"""How rows of text files are shuffled and shared among ranks.
+
+MindSpore gives rows out through a shuffle buffer and interleaves files by the number of workers; here `shuffle=True` is a full
+permutation, and without shuffling the files come one after the other.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sporax.dataset._random import Pass
+from sporax.dataset.samplers import BuiltinSampler, Order
+
+
+class Shuffle(enum.StrEnum):
+    """How a text source shuffles: not at all, rows over all files, or the order of the files only."""
+
+    FALSE = "false"
+    GLOBAL = "global"
+    FILES = "files"
+
+
+class FileSampler(BuiltinSampler):
+    """Order and shards of rows that come from files.
+
+    A shard is a run of neighbouring rows: rank r of S reads ceil(n / S) rows from row r * ceil(n / S) on, wrapping to
+    the beginning. Shuffling rearranges the rows of a rank; FILES rearranges the files before they are cut into shards.
+
+    Args:
+        shuffle: a Shuffle.
+        shards: (number of ranks, this rank), or None.
+        num_samples: at most this many rows.
+        own_files: the files are one rank's share already.
+    """
+
+    def __init__(
+        self, shuffle: Shuffle, shards: tuple[int, int] | None, num_samples: int | None, own_files: bool = False
+    ) -> None:
+        super().__init__(num_samples)
+        self.shuffle = shuffle
+        self.shards = shards
+        self.own_files = own_files
+
+    def is_shuffled(self) -> bool:
+        """Whether the order is random."""
+        return self.shuffle is not Shuffle.FALSE
+
+    def is_sharded(self) -> bool:
+        """Whether only one rank's share is read."""
+        return self.own_files or self.shards is not None
+
+    def _order(self, num_rows: int, run: Pass, labels: NDArray[Any] | None) -> Order:
+        """`labels` are the numbers of the files the rows come from."""
+        order = np.arange(num_rows)
+        if self.shuffle is Shuffle.FILES and labels is not None and num_rows:
+            files = run.shuffler(shared=True).permutation(int(labels[-1]) + 1)
+            order = np.concatenate([np.flatnonzero(labels == file) for file in files])
+        if self.shards is not None and num_rows:
+            count, rank = self.shards
+            share = -(-num_rows // count)
+            order = order[(rank * share + np.arange(share)) % num_rows]
+        return (
+            run.shuffler(shared=self.shards is not None).permutation(order) if self.shuffle is Shuffle.GLOBAL else order
+        )

@@ -1,0 +1,117 @@
+"""Work and values in host memory, as equations of a step.
+
+`run_on_host` runs a function on the host, and its derivative, too. Variables and activations that lie in host memory are
+fetched and returned by explicit transfers; `without_round_trips` takes those out of a program that bring an array to where
+it comes from, and those whose results nobody reads.
+
+On backends without a host memory of their own (nothing but one kind of memory) programs run as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.experimental.compute_on import compute_on
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+
+from sporax.lowering.memory.flat import closed_jaxpr
+
+HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+KIND = "pinned_host"
+"""Name of the memory in which variables of the host lie between steps."""
+
+
+def to_host(arrays: Sequence[Any]) -> list[Any]:
+    """The arrays in host memory."""
+    return [jax.device_put(array, HOST) for array in arrays]
+
+
+def to_device(arrays: Sequence[Any]) -> list[Any]:
+    """The arrays in device memory."""
+    return [jax.device_put(array, DEVICE) for array in arrays]
+
+
+def run_on_host(function: Callable[..., Sequence[Any]], *arrays: Any) -> list[Any]:
+    """``function(*arrays)``, computed by the host.
+
+    The arrays keep their type, that of device memory: XLA brings them to the host where it computes. JAX could type them as
+    host memory, but then every constant inside `function` and inside derivatives would have to be typed so as well.
+    """
+    with compute_on("device_host"):
+        return list(function(*arrays))
+
+
+def stored_on_host(array: jax.Array) -> jax.Array:
+    """The array in host memory, where its devices have one."""
+    sharding = array.sharding
+    devices: Any = sharding.device_set
+    kinds = {memory.kind for device in devices for memory in device.addressable_memories()}
+    if KIND not in kinds or sharding.memory_kind == KIND:
+        return array
+    return jax.device_put(array, sharding.with_memory_kind(KIND))
+
+
+def lies_on_host(array: Any) -> bool:
+    """Whether an array lies in host memory."""
+    return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
+
+
+def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program; what comes from one memory is not brought to the other one to be brought back."""
+    origin: dict[Var, Any] = {}
+    same: dict[Var, Any] = {}
+    eqns: list[JaxprEqn] = []
+    for eqn in program.jaxpr.eqns:
+        eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
+        if _moves(eqn):
+            (before,), (after,) = eqn.invars, eqn.outvars
+            first = origin.get(before) if isinstance(before, Var) else None
+            if first is not None and _space(first) == eqn.params["devices"][0]:
+                same[after] = first
+                continue
+            if isinstance(before, Var) and _space(before) == eqn.params["devices"][0]:
+                same[after] = before
+                continue
+            origin[after] = before
+        eqns.append(eqn)
+    jaxpr = program.jaxpr
+    outvars = [same.get(var, var) if isinstance(var, Var) else var for var in jaxpr.outvars]
+    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, _read(eqns, outvars))
+
+
+def transfers(program: ClosedJaxpr) -> list[tuple[str, int]]:
+    """What a program sends between both memories: direction and bytes of each transfer, in order."""
+    return [
+        ("to host" if eqn.params["devices"][0] == HOST else "to device", _num_bytes(eqn.outvars[0]))
+        for eqn in program.jaxpr.eqns
+        if _moves(eqn)
+    ]
+
+
+def _moves(eqn: JaxprEqn) -> bool:
+    """Whether an equation brings one array to a memory."""
+    places = eqn.params.get("devices", ())
+    return eqn.primitive.name == "device_put" and len(places) == 1 and isinstance(places[0], jax.memory.Space)
+
+
+def _space(var: Any) -> Any:
+    return getattr(var.aval, "memory_space", DEVICE)
+
+
+def _num_bytes(var: Var) -> int:
+    aval: Any = var.aval
+    return int(aval.size * aval.dtype.itemsize)
+
+
+def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
+    """The equations without transfers that nobody reads."""
+    wanted = {var for var in outvars if isinstance(var, Var)}
+    kept: list[JaxprEqn] = []
+    for eqn in reversed(eqns):
+        if _moves(eqn) and eqn.outvars[0] not in wanted:
+            continue
+        wanted.update(var for var in eqn.invars if isinstance(var, Var))
+        kept.append(eqn)
+    return kept[::-1]

@@ -1,0 +1,113 @@
+"""Activations in host memory between the forward and the backward pass.
+
+Problem. What the forward pass keeps for the backward pass lies idle for most of a step.
+
+Method. A value that a tagged equation makes and the backward pass reads is sent to host memory where it is made, and brought
+back before its first reader. What one call of a Cell sent comes back together, when the backward pass of the call that
+runs before it there begins (*prefetch*): so transfers of one layer run while the layer after it is computed. The way back
+starts at a cotangent of that moment, behind an `optimization_barrier`, so the compiler cannot fetch everything at once.
+
+Reference: Rhu et al., vDNN: Virtualized Deep Neural Networks, 2016.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
+
+from sporax.lowering.memory.flat import barrier, closed_jaxpr, is_backward, stack_of
+from sporax.lowering.memory.host import DEVICE, HOST
+
+_SCOPE = re.compile(r"offload-(\d+)-(\d+)")
+
+
+def offload_scope(number: int, prefetch: int) -> str:
+    """The component of a name stack that says so; `prefetch` is how many calls earlier values are brought back."""
+    return f"offload-{number}-{prefetch}"
+
+
+def offloaded(program: ClosedJaxpr, kept: Mapping[Var, int] | None = None) -> ClosedJaxpr:
+    """The same program; values of tagged calls wait for the backward pass in host memory.
+
+    Args:
+        program: flat, after recomputation.
+        kept: further values to send, with numbers of the calls for which they come back together.
+    """
+    return _Rewriter(program, dict(kept or {})).run()
+
+
+@dataclass(slots=True)
+class _Rewriter:
+    program: ClosedJaxpr
+    group: dict[Var, int]
+    ahead: dict[int, int] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    away: dict[Var, Var] = field(default_factory=dict)
+    back: dict[Var, Var] = field(default_factory=dict)
+    result: list[JaxprEqn] = field(default_factory=list)
+    latest: Var | None = None
+
+    def run(self) -> ClosedJaxpr:
+        eqns = self.program.jaxpr.eqns
+        self._choose(eqns)
+        for eqn in eqns:
+            if not is_backward(stack_of(eqn)):
+                self.result.append(eqn)
+                for var in eqn.outvars:
+                    if var in self.group:
+                        self.away[var] = self._move(var, HOST)
+                continue
+            groups = [self.group[var] for var in eqn.invars if isinstance(var, Var) and var in self.group]
+            for number in groups:
+                place = self.order.index(number)
+                for other in self.order[place : place + 1 + self.ahead.get(number, 1)]:
+                    self._bring_back(other, eqn)
+            invars = [var if isinstance(var, Literal) else self.back.get(var, var) for var in eqn.invars]
+            self.result.append(eqn.replace(invars=invars))
+            self.latest = next((var for var in eqn.outvars if getattr(var.aval, "size", 0)), self.latest)
+        jaxpr = self.program.jaxpr
+        return closed_jaxpr(jaxpr.constvars, self.program.consts, jaxpr.invars, jaxpr.outvars, self.result)
+
+    def _choose(self, eqns: Sequence[JaxprEqn]) -> None:
+        """Find the values that are sent away, and the order in which they come back."""
+        tagged: dict[Var, int] = dict(self.group)
+        for eqn in eqns:
+            match = _SCOPE.findall(stack_of(eqn))
+            if match and not is_backward(stack_of(eqn)):
+                number, prefetch = map(int, match[-1])
+                self.ahead[number] = prefetch
+                tagged.update(dict.fromkeys(eqn.outvars, number))
+        self.group = {}
+        for eqn in eqns:
+            if is_backward(stack_of(eqn)):
+                for var in eqn.invars:
+                    aval: Any = var.aval
+                    if isinstance(var, Var) and var in tagged and aval.ndim:
+                        self.group[var] = tagged[var]
+        self.order = list(dict.fromkeys(self.group.values()))
+
+    def _bring_back(self, number: int, reader: JaxprEqn) -> None:
+        """Bring the values of one call back, not before the backward pass is here."""
+        missing = [var for var, group in self.group.items() if group == number and var not in self.back]
+        missing = [var for var in missing if var in self.away]
+        if not missing:
+            return
+        if self.latest is None:
+            arrived: Sequence[Any] = [self.away[var] for var in missing]
+        else:
+            arrived, through = barrier([*(self.away[var] for var in missing), self.latest], reader)
+            self.result.append(through)
+        self.back.update((var, self._move(each, DEVICE)) for var, each in zip(missing, arrived, strict=False))
+
+    def _move(self, var: Var, space: Any) -> Var:
+        aval: Any = var.aval
+        sub = jax.make_jaxpr(lambda array: jax.device_put(array, space))(aval)
+        (eqn,) = sub.jaxpr.eqns
+        result = Var(eqn.outvars[0].aval)
+        self.result.append(eqn.replace(invars=[var], outvars=[result]))
+        return result

@@ -1,0 +1,318 @@
+"""Recomputation: the backward pass computes again what the forward pass need not keep.
+
+Problem. A value of the forward pass that the backward pass reads is kept in between. Which values are kept decides most of
+the memory of a step.
+
+Method. Tags (`tags`) say which equations of the forward pass may run again. The pass goes through the equations of the
+backward pass in order. Where one reads a value that a tagged equation made, the equations that lead to this value from
+values that are kept are written again before it, and it reads the copy. All that one call of a Cell owes to the backward pass
+is written at once. What enters the copies goes through one `optimization_barrier` together with a cotangent: so the
+compiler neither finds out that it has the values already, nor computes them before the cotangent is there.
+
+With a plan, what enters may be kept in smaller slices: a mark cuts it before it is kept, and another one brings it back before
+the copies read it.
+
+Kept are: what comes from outside of tagged equations, what `KeptMark`s pass (results of recomputed Cells), results of
+equations with effects, and what the caller names.
+
+Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var, new_jaxpr_eqn
+
+from sporax.ir.graph import MARK
+from sporax.ir.layout import Layout
+from sporax.ir.marks import KeptMark, LayoutMark, WeightMark
+from sporax.lowering.marks import mark_p, next_number
+from sporax.lowering.memory.flat import barrier, closed_jaxpr, flat, is_backward, stack_of
+from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
+
+_BODIES = ("jaxpr", "body_jaxpr", "branches")
+"""Parameters of control flow whose bodies may hold a forward and a backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """What one recomputed call saves and costs.
+
+    Attributes:
+        stack: name stack of its first equation.
+        released: values that the backward pass would have read and now computes again.
+        kept: values that are kept for that.
+        again: the equations that run twice.
+    """
+
+    stack: str
+    released: tuple[Var, ...]
+    kept: tuple[Var, ...]
+    again: tuple[JaxprEqn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """A program after the pass, and what the pass did."""
+
+    program: ClosedJaxpr
+    calls: tuple[Recomputed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a plan of the program without recomputation says.
+
+    Attributes:
+        kept: values whose collectives shall not be repeated.
+        weights: names of the arguments that are kept in smaller shards than operators use.
+        slices: for values that may be kept in smaller slices, these, and where they lie otherwise.
+    """
+
+    kept: Collection[Var] = ()
+    weights: Mapping[Var, str] = field(default_factory=dict)
+    slices: Mapping[Var, tuple[Layout, Layout]] = field(default_factory=dict)
+
+
+def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None) -> Recomputation:
+    """The same program, whose backward pass computes again what tags allow.
+
+    Args:
+        program: flat (`flat.flat`).
+        facts: what is known of its plan; None without plans.
+    """
+    rewriter = _Rewriter(program, facts or PlanFacts())
+    return Recomputation(rewriter.run(), tuple(rewriter.calls))
+
+
+def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program, not recomputed: for a first plan. Its variables are those of `program`."""
+    same: dict[Any, Any] = {}
+    eqns: list[JaxprEqn] = []
+    for eqn in program.jaxpr.eqns:
+        invars = [same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars]
+        if eqn.primitive is mark_p and isinstance(eqn.params["mark"], KeptMark):
+            same.update(zip(eqn.outvars, invars, strict=True))
+        else:
+            eqns.append(eqn.replace(invars=invars))
+    jaxpr = program.jaxpr
+    outvars = [same.get(var, var) if isinstance(var, Var) else var for var in jaxpr.outvars]
+    return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, eqns)
+
+
+@dataclass(slots=True)
+class _Rewriter:
+    program: ClosedJaxpr
+    facts: PlanFacts
+    eqns: list[JaxprEqn] = field(default_factory=list)
+    tags: list[RecomputeTag | None] = field(default_factory=list)
+    producer: dict[Var, int] = field(default_factory=dict)
+    same: dict[Var, Any] = field(default_factory=dict)
+    kept: set[Var] = field(default_factory=set)
+    wanted: dict[int, dict[Var, None]] = field(default_factory=dict)
+    copies: dict[Var, Var] = field(default_factory=dict)
+    returned: dict[tuple[int, Var], Var] = field(default_factory=dict)
+    sliced: dict[Var, Var] = field(default_factory=dict)
+    depths: dict[Var, int] = field(default_factory=dict)
+    deepest: Var | None = None
+    result: list[JaxprEqn] = field(default_factory=list)
+    calls: list[Recomputed] = field(default_factory=list)
+
+    def run(self) -> ClosedJaxpr:
+        self._read()
+        for eqn in self.eqns:
+            if not is_backward(stack_of(eqn)):
+                self.result.append(eqn)
+                self._cut(eqn)
+                continue
+            tag = innermost_tag(stack_of(eqn))
+            number = 0 if tag is None else tag.number
+            if tag is not None and tag.recompute_slice_activation:
+                self._start(number, eqn)
+            for var in eqn.invars:
+                if isinstance(var, Var) and self._may_run_again(var) and var not in self.copies:
+                    self._write_again(self._tag(var), eqn)
+            self.result.append(eqn.replace(invars=[self._read_in(number, var) for var in eqn.invars]))
+            self._note_depth(eqn)
+        jaxpr = self.program.jaxpr
+        outvars = [self._same(var) for var in jaxpr.outvars]
+        return closed_jaxpr(jaxpr.constvars, self.program.consts, jaxpr.invars, outvars, self.result)
+
+    # ---------------------------------------------------------------------------------------------------- reading
+
+    def _read(self) -> None:
+        """Note producers, tags, and what is kept; leave out the marks that say so."""
+        self.kept.update(self.facts.kept)
+        for eqn in self.program.jaxpr.eqns:
+            eqn = eqn.replace(invars=[self._same(var) for var in eqn.invars])
+            if eqn.primitive is mark_p and isinstance(eqn.params["mark"], KeptMark):
+                self.same.update(zip(eqn.outvars, eqn.invars, strict=True))
+                self._keep(var for var in eqn.invars if isinstance(var, Var))
+                continue
+            tag = innermost_tag(stack_of(eqn))
+            free = tag is None or tag.keep or bool(eqn.effects) or is_backward(stack_of(eqn))
+            self.producer.update(dict.fromkeys(eqn.outvars, len(self.eqns)))
+            self.eqns.append(_with_bodies(eqn))
+            self.tags.append(None if free else tag)
+        for eqn in self.eqns:
+            if is_backward(stack_of(eqn)):
+                for var in eqn.invars:
+                    if isinstance(var, Var) and self._may_run_again(var):
+                        self.wanted.setdefault(self._tag(var).number, {})[var] = None
+
+    def _keep(self, variables: Any) -> None:
+        """Keep values, and what they are called before marks that they passed."""
+        for var in variables:
+            if isinstance(var, Literal):
+                continue
+            self.kept.add(var)
+            maker = self.producer.get(var)
+            if maker is not None and self.eqns[maker].primitive.name == MARK:
+                eqn = self.eqns[maker]
+                self._keep([eqn.invars[eqn.outvars.index(var)]])
+
+    def _same(self, var: Any) -> Any:
+        return self.same.get(var, var) if isinstance(var, Var) else var
+
+    def _may_run_again(self, var: Any) -> bool:
+        if isinstance(var, Literal) or var in self.kept:
+            return False
+        maker = self.producer.get(var)
+        return maker is not None and self.tags[maker] is not None
+
+    def _tag(self, var: Var) -> RecomputeTag:
+        tag = self.tags[self.producer[var]]
+        assert tag is not None
+        return tag
+
+    # ---------------------------------------------------------------------------------------------------- writing
+
+    def _cut(self, eqn: JaxprEqn) -> None:
+        """Cut results of an equation that are kept in smaller slices."""
+        for var in eqn.outvars:
+            if var in self.facts.slices:
+                self.sliced[var] = self._lie(var, self.facts.slices[var][0], eqn)
+
+    def _lie(self, var: Var, layout: Layout, like: JaxprEqn) -> Var:
+        """The same value, which lies as `layout` says."""
+        result = Var(var.aval)
+        mark = {"mark": LayoutMark("recompute_slice_activation", next_number(), (layout,))}
+        self.result.append(new_jaxpr_eqn([var], [result], mark_p, mark, frozenset(), like.source_info, like.ctx))
+        return result
+
+    def _start(self, number: int, reader: JaxprEqn) -> None:
+        """Write all that a call owes to the backward pass before its first equation there."""
+        missing = next((each for each in self.wanted.get(number, {}) if each not in self.copies), None)
+        if missing is not None:
+            self._write_again(self._tag(missing), reader)
+
+    def _read_in(self, number: int, var: Any) -> Any:
+        """What an equation of the backward pass of a call reads in place of `var`."""
+        if isinstance(var, Literal):
+            return var
+        return self.copies.get(var, self.returned.get((number, var), var))
+
+    def _write_again(self, tag: RecomputeTag, reader: JaxprEqn) -> None:
+        """Write what leads to all values that the backward pass wants of one call."""
+        wanted = [each for each in self.wanted[tag.number] if each not in self.copies]
+        positions = self._leading_to(wanted)
+        entering: dict[Var, None] = {}
+        for position in positions:
+            for each in self.eqns[position].invars:
+                if isinstance(each, Var) and not self._may_run_again(each):
+                    entering[each] = None
+        again = self._gathered_again(tag, entering, reader)
+        rest = [each for each in entering if each not in again]
+        late = self._cotangent(reader)
+        if rest:
+            slices = self.sliced if tag.recompute_slice_activation else {}
+            results, through = barrier([*(slices.get(each, each) for each in rest), *late], reader)
+            self.result.append(through)
+            again.update(zip(rest, results, strict=False))
+            for each in rest:
+                if each in slices:
+                    again[each] = self._lie(again[each], self.facts.slices[each][1], reader)
+                    self.returned[tag.number, each] = again[each]
+        for position in positions:
+            eqn = self.eqns[position]
+            invars = [
+                again.get(each, self.copies.get(each, each)) if isinstance(each, Var) else each for each in eqn.invars
+            ]
+            outvars = [Var(each.aval) for each in eqn.outvars]
+            info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
+            self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
+            pairs = zip(eqn.outvars, outvars, strict=True)
+            self.copies.update((each, copy) for each, copy in pairs if self._may_run_again(each))
+        inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
+        kept = tuple(each for each in entering if each not in inputs)
+        self.calls.append(
+            Recomputed(
+                stack_of(self.eqns[positions[0]]), tuple(wanted), kept, tuple(self.eqns[each] for each in positions)
+            )
+        )
+
+    def _leading_to(self, wanted: list[Var]) -> list[int]:
+        """Positions of the equations from kept values to these, in order."""
+        positions: set[int] = set()
+        open_ = list(wanted)
+        while open_:
+            position = self.producer[open_.pop()]
+            if position not in positions:
+                positions.add(position)
+                open_ += [
+                    each
+                    for each in self.eqns[position].invars
+                    if isinstance(each, Var) and self._may_run_again(each) and each not in self.copies
+                ]
+        return sorted(positions)
+
+    def _gathered_again(self, tag: RecomputeTag, entering: dict[Var, None], reader: JaxprEqn) -> dict[Var, Var]:
+        """Copies of weights, from where optimizer parallelism keeps them."""
+        late = self._cotangent(reader)
+        if not tag.parallel_optimizer_comm_recompute or not late:
+            return {}
+        copies: dict[Var, Var] = {}
+        for var in entering:
+            if var in self.facts.weights:
+                results = [Var(var.aval), Var(late[0].aval)]
+                mark = {"mark": WeightMark(self.facts.weights[var])}
+                self.result.append(
+                    new_jaxpr_eqn([var, late[0]], results, mark_p, mark, frozenset(), reader.source_info, reader.ctx)
+                )
+                copies[var] = results[0]
+        return copies
+
+    def _cotangent(self, reader: JaxprEqn) -> list[Var]:
+        """A value of the backward pass that is there before `reader` runs, if there is one."""
+        own = [each for each in reader.invars if isinstance(each, Var) and self.depths.get(each)]
+        late = max(own, key=lambda each: self.depths[each], default=self.deepest)
+        return [] if late is None else [late]
+
+    def _note_depth(self, eqn: JaxprEqn) -> None:
+        """Note how many equations of the backward pass lead to the results of one; zeros and other constants have none."""
+        depth = max(
+            (self.depths[each] + 1 for each in eqn.invars if isinstance(each, Var) and each in self.depths), default=0
+        )
+        for var in eqn.outvars:
+            aval: Any = var.aval
+            if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
+                self.depths[var] = depth
+                if self.deepest is None or depth >= self.depths[self.deepest]:
+                    self.deepest = var
+
+
+def _with_bodies(eqn: JaxprEqn) -> JaxprEqn:
+    """The same equation; loops and branches that hold both passes are rewritten inside."""
+    if is_backward(stack_of(eqn)):
+        return eqn
+    changed: dict[str, Any] = {}
+    for name in _BODIES:
+        body = eqn.params.get(name)
+        bodies = body if isinstance(body, tuple | list) else (body,)
+        if eqn.primitive.name in ("scan", "while", "cond") and all(isinstance(each, ClosedJaxpr) for each in bodies):
+            rewritten = tuple(recompute(flat(each)).program for each in bodies)
+            changed[name] = rewritten if isinstance(body, tuple | list) else rewritten[0]
+    return eqn.replace(params={**eqn.params, **changed}) if changed else eqn

@@ -1,0 +1,85 @@
+"""How the user's wishes about memory are written in name stacks.
+
+A tag is one component of a name stack, ``recompute-12-mo``: it survives differentiation, stands on every equation that was
+traced inside, and of several the innermost one counts. Paths of operators leave tags out (`without_tags`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+_TAG = re.compile(r"recompute-(\d+)-([a-z]*)")
+_LETTERS: Mapping[str, str] = {
+    "k": "keep",
+    "o": "output_recompute",
+    "m": "mp_comm_recompute",
+    "p": "parallel_optimizer_comm_recompute",
+    "s": "recompute_slice_activation",
+}
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RecomputeTag:
+    """What is said of the equations of one call of a Cell or operator.
+
+    Attributes:
+        number: of the call.
+        keep: nothing is computed again here (`Primitive.recompute(False)`).
+        output_recompute: the results are computed again, too.
+        mp_comm_recompute: results of collectives that a plan inserts are computed again, too.
+        parallel_optimizer_comm_recompute: weights are gathered again from where optimizer parallelism keeps them.
+        recompute_slice_activation: what enters is kept in slices and gathered when it is needed again.
+    """
+
+    number: int
+    keep: bool = False
+    output_recompute: bool = False
+    mp_comm_recompute: bool = True
+    parallel_optimizer_comm_recompute: bool = False
+    recompute_slice_activation: bool = False
+
+    @property
+    def scope(self) -> str:
+        """The component of a name stack that says so."""
+        letters = "".join(letter for letter, name in _LETTERS.items() if getattr(self, name))
+        return f"recompute-{self.number}-{letters}"
+
+
+def new_tag(**settings: bool) -> RecomputeTag:
+    """A tag for one more call, with settings as the attributes of `RecomputeTag`."""
+    return RecomputeTag(next(_numbers), **settings)
+
+
+KEEP = RecomputeTag(0, keep=True)
+"""For operators that are kept although they stand in a recomputed Cell."""
+
+
+def innermost_tag(stack: str) -> RecomputeTag | None:
+    """What a name stack says; None where it says nothing.
+
+    Example:
+        >>> innermost_tag("Step/jvp(net)/recompute-12-mo/fc").output_recompute
+        True
+    """
+    matches = _TAG.findall(stack)
+    if not matches:
+        return None
+    number, letters = matches[-1]
+    said = {each.name: False for each in fields(RecomputeTag) if each.name != "number"}
+    return RecomputeTag(int(number), **{**said, **{_LETTERS[letter]: True for letter in letters}})
+
+
+def tag_path(stack: str) -> str:
+    """The part of a name stack inside which its innermost tag was set."""
+    match = list(_TAG.finditer(stack))[-1]
+    return stack[match.end() :].strip("/)")
+
+
+def without_tags(parts: list[str]) -> list[str]:
+    """The components of a path that are not tags."""
+    return [part for part in parts if not _TAG.fullmatch(part) and not part.startswith("offload-")]

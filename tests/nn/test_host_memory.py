@@ -1,0 +1,191 @@
+"""Host memory in compiled steps: operators of the host, tables and optimizers there, offloaded variables and activations."""
+
+import warnings
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Tensor, context, nn, ops
+from sporax.context import reset_offload_context
+from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.host import transfers
+
+ROWS, WIDTH = 200, 8
+
+
+@pytest.fixture(autouse=True)
+def _untouched():
+    mode = ms.get_context("mode")
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.set_context(mode=mode, memory_offload="OFF")
+    reset_offload_context()
+
+
+class WideAndDeep(nn.Cell):
+    def __init__(self, on_host):
+        super().__init__()
+        self.table = nn.EmbeddingLookup(ROWS, WIDTH, target="CPU" if on_host else "DEVICE")
+        self.weight = ms.Parameter(Tensor(np.eye(WIDTH, dtype=np.float32)), name="weight")
+        self.matmul, self.tanh = ops.MatMul(), ops.Tanh()
+        self.last = nn.Dense(WIDTH, 1)
+        if on_host:
+            self.matmul.set_device("CPU")
+
+    def construct(self, ids, labels):
+        deep = self.tanh(self.matmul(self.table(ids).mean(1), self.weight))
+        return ops.square(self.last(deep) - labels).mean()
+
+
+def train(on_host=False, optimizer=nn.LazyAdam, target=None, prepare=lambda net: None):
+    """Losses, Parameters, the step, and the lowered program after three steps."""
+    ms.set_seed(1)
+    net = WideAndDeep(on_host)
+    prepare(net)
+    update = optimizer(net.trainable_params(), learning_rate=0.1)
+    if target is not None:
+        update.target = target
+    step = nn.TrainOneStepCell(net, update).set_train()
+    ids = Tensor(np.random.default_rng(0).integers(0, ROWS, (4, 3)).astype(np.int32))
+    labels = Tensor(np.ones((4, 1), np.float32))
+    losses = [step(ids, labels).asnumpy().item() for _ in range(3)]
+    return losses, {each.name: each.asnumpy() for each in step.get_parameters()}, step, step.program.lower(ids, labels)
+
+
+@cache
+def plain(optimizer):
+    return train(optimizer=optimizer)[:2]
+
+
+def kinds(step):
+    """Memory of every Parameter between steps."""
+    return {each.name: each.raw.sharding.memory_kind for each in step.get_parameters()}
+
+
+def check_equal(run, optimizer=nn.LazyAdam):
+    losses, parameters = plain(optimizer)
+    assert run[0] == losses
+    for name, value in parameters.items():
+        np.testing.assert_array_equal(run[1][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("optimizer", [nn.LazyAdam, nn.FTRL])
+def test_table_and_update_on_the_host(optimizer):
+    """The table, its moments and all that the optimizer updates lie in host memory, step after step; values are equal."""
+    run = train(True, optimizer, "CPU")
+    where = kinds(run[2])
+    assert (
+        where["network.table.embedding_table" if "network.table.embedding_table" in where else "table.embedding_table"]
+        == "pinned_host"
+    )
+    assert sum(kind == "pinned_host" for kind in where.values()) >= 3 * 4
+    assert len(run[2].program.compilations) == 1
+    check_equal(run, optimizer)
+
+
+def test_operators_of_the_host_say_so_in_the_program():
+    """Forward and backward products of the marked operator are computed by the host."""
+    marked, unmarked = (train(on_host)[3].as_text().count('_xla_compute_type = "host"') for on_host in (True, False))
+    assert unmarked == 0 and marked >= 3
+
+
+def test_a_table_on_the_host_can_be_read_eagerly():
+    net = WideAndDeep(True)
+    step = train(True)[2]
+    table = next(each for each in step.get_parameters() if each.name.endswith("embedding_table"))
+    assert (table + 1).asnumpy().shape == (ROWS, WIDTH)
+    assert net.table.embedding_table.asnumpy().shape == (ROWS, WIDTH)
+
+
+def test_offloaded_parameters_lie_on_the_host():
+    """``offload_param="cpu"`` without ``auto_offload``: all Parameters and state."""
+    ms.set_context(memory_offload="ON")
+    ms.set_offload_context({"offload_param": "cpu", "auto_offload": False})
+    run = train()
+    assert {kind for name, kind in kinds(run[2]).items() if run[1][name].ndim} == {"pinned_host"}
+    check_equal(run)
+
+
+def test_automatic_offload_moves_what_does_not_fit():
+    """The largest variables go first, and no more than needed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of max_device_memory, once a process
+        ms.set_context(memory_offload="ON", max_device_memory="0.000015GB")  # 16 kB; table and moments take 19 kB
+        run = train()
+        ms.set_context(max_device_memory="1024GB")
+    away = [name for name, kind in kinds(run[2]).items() if kind == "pinned_host"]
+    assert len(away) == 1 and away[0].endswith("embedding_table")
+    check_equal(run)
+
+
+def test_too_little_host_memory_is_an_error():
+    ms.set_context(memory_offload="ON")
+    ms.set_offload_context({"offload_param": "cpu", "auto_offload": False, "offload_cpu_size": "0.000001GB"})
+    with pytest.raises(RuntimeError, match="'offload_cpu_size' times 'cpu_ratio' is 1073 bytes, but"):
+        train()
+
+
+def test_disk_is_refused():
+    ms.set_context(memory_offload="ON")
+    ms.set_offload_context({"offload_param": "disk"})
+    with pytest.raises(NotImplementedError, match="'offload_param' can be 'cpu', but got 'disk'"):
+        train()
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [lambda net: net.offload(), lambda net: net.tanh._offload(), lambda net: net.last.offload(0)],
+    ids=["network", "operator", "layer"],
+)
+def test_activations_wait_on_the_host(prepare):
+    """What is sent comes back, and values are equal."""
+    run = train(prepare=prepare)
+    check_equal(run)
+    assert (
+        run[3].as_text().count("optimization_barrier") >= 1
+    )  # CPUs compile transfers to nothing, what orders them stays
+
+
+def test_offloaded_checkpoints_are_what_recomputed_cells_keep():
+    ms.set_context(memory_offload="ON")
+    ms.set_offload_context({"offload_checkpoint": "cpu"})
+    run = train(prepare=lambda net: net.last.recompute(output_recompute=True))
+    check_equal(run)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(3, TypeError), ("TPU", ValueError), ("Ascend", ValueError)])
+def test_targets_of_optimizers_are_checked(value, kind):
+    update = nn.Adam([ms.Parameter(Tensor([1.0]), name="w")])
+    with pytest.raises(kind, match="For 'Adam', 'target' must be"):
+        update.target = value
+
+
+@pytest.mark.parametrize(("value", "kind"), [("Soon", ValueError), (-1, ValueError), (1.5, TypeError)])
+def test_prefetch_is_checked(value, kind):
+    with pytest.raises(kind, match="For 'Cell.offload'"):
+        nn.Dense(1, 1).offload(value)
+
+
+def test_plans_refuse_offload():
+    ms.set_context(memory_offload="ON")
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
+    try:
+        with pytest.raises(RuntimeError, match="memory_offload='ON' is offered in steps of one device"):
+            train()
+    finally:
+        context.reset_auto_parallel_context()
+
+
+def test_round_trips_are_taken_out():
+    """A value that comes from the host and goes back is not moved."""
+    from sporax.lowering.memory.host import DEVICE, HOST, stored_on_host, without_round_trips
+
+    def program(x):
+        there = jax.device_put(jax.device_put(x, DEVICE), HOST)
+        return there, jax.device_put(x, DEVICE).sum()
+
+    before = flat(jax.make_jaxpr(program)(stored_on_host(jax.numpy.ones(4))))
+    assert len(transfers(before)) == 3 and len(transfers(without_round_trips(before))) == 1

@@ -1,0 +1,134 @@
+"""`sporax ps`, metrics, keys, and strangers at the door."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.launch import cli
+from sporax.launch.ps_cluster import background
+from sporax.launch.ps_command import table
+from sporax.ps import security
+from sporax.ps.environment import PsEnvironment
+from sporax.ps.messages import Acked, GetStatus, OptimizerSpec
+from sporax.ps.metrics import MetricsPage, exposition
+from sporax.ps.store import Dense, Store
+from sporax.ps.wire import encode
+
+
+@pytest.mark.slow
+def test_a_job_with_keys_serves_its_workers_and_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "keys"
+    assert cli.main(["ps", "keys", str(directory)]) == 0
+    keys = security.read_keys(directory)
+    with background(1, 1, None, MS_PS_STALENESS="-1", MS_PS_KEYS=str(directory)) as cluster:
+        context = zmq.Context()
+        with context.socket(zmq.DEALER) as stranger:
+            stranger.linger = 0
+            stranger.connect(f"tcp://{cluster.cluster.address}")
+            stranger.send_multipart(encode(GetStatus()))
+            assert not stranger.poll(1000), "the scheduler must not answer without keys"
+        context.term()
+        store = Store(cluster.cluster.address, keys=keys, timeout=30.0)
+        store.declare([Dense("w", 3, 0)], [OptimizerSpec("sgd")])
+        store.initialise([np.zeros(3)])
+        store.wait(store.push([np.ones(3, np.float32)], [1.0]))
+        assert store.pull(newest=True)[0][0].tolist() == [-1, -1, -1]
+        store.close()
+
+
+@pytest.mark.slow
+def test_nonsense_is_counted_and_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    with background(1, 1, None, MS_PS_STALENESS="-1") as cluster:
+        store = Store(cluster.cluster.address, timeout=30.0)
+        store.declare([Dense("w", 3, 0)], [OptimizerSpec("sgd")])
+        store.initialise([np.zeros(3)])
+        context = zmq.Context()
+        for address in (store.link.view.servers[0].tcp, cluster.cluster.address):
+            with context.socket(zmq.DEALER) as stranger:
+                stranger.linger = 500
+                stranger.connect(f"tcp://{address}")
+                for parts in ([b"hello"], [b""] * 5, [os.urandom(200)], encode(Acked(1, 2, 3))):
+                    stranger.send_multipart(parts)
+            with socket.create_connection(("127.0.0.1", int(address.rsplit(":")[1]))) as raw:
+                raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        context.term()
+        for _ in range(3):
+            store.wait(store.push([np.ones(3, np.float32)], [1.0]))
+        assert store.pull(newest=True)[0][0].tolist() == [-3, -3, -3]
+        assert cli.main(["ps", "status", "--scheduler", cluster.cluster.address]) == 0
+        assert "asynchronous" in capsys.readouterr().out
+        bad = 0.0
+        for _ in range(50):
+            assert cli.main(["ps", "status", "--json", "--scheduler", cluster.cluster.address]) == 0
+            bad = json.loads(capsys.readouterr().out)["servers"][0]["bad_messages"]
+            if bad >= 3:
+                break
+            store.wait(store.push([np.ones(3, np.float32)], [0.0]))
+            time.sleep(0.05)
+        assert bad >= 3
+        store.close()
+
+
+def test_keys_are_the_owners_alone_and_never_printed(tmp_path: Path) -> None:
+    security.write_keys(tmp_path)
+    assert stat.S_IMODE((tmp_path / "keys.json").stat().st_mode) == 0o600
+    keys = security.read_keys(tmp_path)
+    assert keys.server_secret not in repr(keys)
+    assert keys.client_secret not in repr(keys)
+    with pytest.raises(SporaxValueError, match="must not exist yet"):
+        security.write_keys(tmp_path)
+    with pytest.raises(SporaxValueError, match="must be a file made by"):
+        security.read_keys(tmp_path / "nowhere")
+
+
+def test_off_loopback_keys_are_required() -> None:
+    assert security.keys_for("127.0.0.1", {}) is None
+    assert security.keys_for("192.0.2.1", {"MS_PS_INSECURE": "1"}) is None
+    with pytest.raises(SporaxRuntimeError, match="must be encrypted"):
+        security.keys_for("192.0.2.1", {})
+
+
+def test_the_metrics_page_speaks_prometheus() -> None:
+    assert (
+        exposition({"bytes": 2.5}, {"server": "1"}) == '# TYPE sporax_ps_bytes gauge\nsporax_ps_bytes{server="1"} 2.5\n'
+    )
+    page = MetricsPage(0, lambda: {"clock": 7.0})
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics") as answer:
+            assert b"sporax_ps_clock 7" in answer.read()
+    finally:
+        page.close()
+
+
+def test_the_status_table_shows_servers_and_workers() -> None:
+    server = {"index": 0, "live": True, "primary": 16, "backup": 0, "clock": 4, "bytes": 12.0}
+    status = {"job": "j", "epoch": 3, "staleness": 2, "durability": "disk", "note": "", "servers": [server]}
+    text = table({**status, "workers": [{"rank": 0, "live": False, "ended": True, "incarnation": 2}]})
+    assert "at most 2 steps apart" in text
+    assert "16" in text
+    assert text.count("yes") == 2
+
+
+def test_wrong_questions_are_refused() -> None:
+    assert cli.main(["ps", "scale", "--scheduler", "127.0.0.1:1"]) == 2
+    assert cli.main(["ps", "scale", "--servers", "0", "--scheduler", "127.0.0.1:1"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MS_PS_STALENESS", "x"), ("MS_PS_DURABILITY", "paper"), ("MS_PS_LEASE", "y")]
+)
+def test_wrong_variables_are_named(name: str, value: str) -> None:
+    with pytest.raises(SporaxValueError, match=name):
+        PsEnvironment.read({name: value})
+    assert PsEnvironment.read({"MS_SERVER_NUM": "2"}).options.durability == "replica"

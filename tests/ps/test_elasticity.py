@@ -1,0 +1,117 @@
+"""Workers and servers come and go while training goes on; nothing is lost, nothing is rolled back."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from sporax.launch.ps_cluster import BackgroundCluster, background
+from sporax.ps.messages import OptimizerSpec
+from sporax.ps.store import Dense, Store
+
+SIZE = 64
+
+
+def wait_for(cluster: BackgroundCluster, servers: int, seconds: float = 40.0) -> None:
+    """Until so many servers share the slots evenly and every slot has its backup."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        answer = cluster.cluster.status()
+        status = json.loads(answer.text) if answer is not None else {"servers": [], "slots": []}
+        holders = {slot[0] for slot in status["slots"]}
+        counts = [server["primary"] for server in status["servers"] if server["live"]]
+        synced = all(slot[2] for slot in status["slots"])
+        if len(counts) == servers == len(holders) and max(counts) - min(counts) <= 1 and synced:
+            return
+        time.sleep(0.05)
+    raise AssertionError(status)
+
+
+@pytest.mark.slow
+def test_servers_join_and_leave_while_pushes_go_on() -> None:
+    with background(2, 1, MS_PS_STALENESS="-1") as cluster:
+        store = Store(cluster.cluster.address, timeout=60.0)
+        store.declare([Dense("w", SIZE, 0)], [OptimizerSpec("sgd")])
+        store.initialise([np.zeros(SIZE)])
+        acknowledged, ending = [0], threading.Event()
+
+        def work() -> None:
+            while not ending.is_set():
+                store.wait(store.push([np.full(SIZE, -1, np.float32)], [1.0]))
+                acknowledged[0] += 1
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        for servers in (3, 2):
+            with cluster.lock:
+                cluster.cluster.scale(servers=servers)
+            wait_for(cluster, servers)
+            before = acknowledged[0]
+            while acknowledged[0] < before + 5:
+                time.sleep(0.01)
+        ending.set()
+        thread.join(60)
+        np.testing.assert_array_equal(store.pull(newest=True)[0][0], acknowledged[0])
+        store.close()
+
+
+def curve(plan: dict[int, int], steps: int = 24) -> list[float]:
+    """Synchronous training on global batches of 12 samples, shared out among whoever is a member; gives the losses.
+
+    `plan`: at which steps how many workers are wanted.
+    """
+    losses: list[float] = [0.0] * (steps + 1)
+    data = np.random.default_rng(0).standard_normal((steps + 1, 12, 5)).astype(np.float32)
+    truth = np.arange(5, dtype=np.float32)
+    with background(2, 1, MS_PS_STALENESS="0") as cluster:
+
+        def work(rank: int) -> None:
+            store = Store(cluster.cluster.address, rank=rank, timeout=60.0)
+            store.declare([Dense("w", 5, 0)], [OptimizerSpec("momentum", {"momentum": 0.9})])
+            store.initialise([np.zeros(5)] if rank == 0 else None)
+            while store.clock < steps:
+                (value,), _ = store.pull()
+                if store.is_retired:
+                    break
+                position, count = store.members.index(rank), len(store.members)
+                x = data[store.clock][position * 12 // count : (position + 1) * 12 // count]
+                gradient = 2 * x.T @ (x @ (value - truth)) / len(x)
+                losses[store.clock] = float(np.mean((data[store.clock] @ (value - truth)) ** 2))
+                if rank == 0 and store.clock in plan:
+                    with cluster.lock:
+                        cluster.cluster.scale(workers=plan[store.clock])
+                    for other in range(1, plan[store.clock]):
+                        if other not in threads or not threads[other].is_alive():
+                            threads[other] = threading.Thread(target=work, args=(other,))
+                            threads[other].start()
+                store.wait(store.push([gradient], [0.05], weight=float(len(x))))
+                if plan:
+                    time.sleep(0.1)  # long enough for the change to be agreed on before the run is over
+            seen.add(len(store.members))
+            store.close()
+
+        seen: set[int] = set()
+        threads = {0: threading.Thread(target=work, args=(0,))}
+        threads[0].start()
+        threads[0].join(100)
+        for thread in list(threads.values()):
+            thread.join(30)
+            assert not thread.is_alive()
+    counts.append(seen)
+    return losses[:steps]
+
+
+counts: list[set[int]] = []
+
+
+@pytest.mark.slow
+def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
+    alone = curve({})
+    changing = curve({3: 4, 15: 2}, 24)
+    np.testing.assert_allclose(changing, alone, rtol=2e-4)
+    assert alone[-1] < alone[0] / 10
+    assert counts[-1] - {1}, "nobody has joined"

@@ -1,0 +1,148 @@
+"""Networks train on parameter servers: the same script in every role, mixed mode, tables, errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import nn
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+
+DENSE = """
+import sys
+import numpy as np
+import mindspore as ms
+from mindspore import nn
+from mindspore.communication import init, get_rank
+ms.set_context(mode=ms.GRAPH_MODE)
+if sys.argv[1] == "mixed":
+    ms.set_auto_parallel_context(parallel_mode="data_parallel", gradients_mean=True)
+if sys.argv[1] != "alone":
+    ms.set_ps_context(enable_ps=True)
+    init()
+ms.set_seed(3)
+net = nn.SequentialCell(nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 1))
+if sys.argv[1] == "mixed":
+    net[0].set_param_ps()
+elif sys.argv[1] != "alone":
+    net.set_param_ps()
+optimizer = nn.Momentum(net.trainable_params(), 0.05, 0.9, weight_decay=0.01)
+network = nn.WithLossCell(net, nn.MSELoss())
+rng = np.random.default_rng(0)
+if sys.argv[1] == "functional":
+    grad = ms.value_and_grad(network, None, net.trainable_params())
+    @ms.jit
+    def step(x, y):
+        loss, grads = grad(x, y)
+        optimizer(grads)
+        return loss
+else:
+    step = nn.TrainOneStepCell(network, optimizer)
+for number in range(6):
+    x = rng.standard_normal((8, 6)).astype(np.float32)
+    if sys.argv[1] != "alone":
+        x = x[4 * get_rank() : 4 * get_rank() + 4]
+    step(ms.Tensor(x), ms.Tensor(x.sum(1, keepdims=True)))
+print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.asnumpy().reshape(-1)))
+"""
+
+
+def weights(tmp_path: Path, mode: str, *flags: str) -> list[np.ndarray]:
+    """Final weights that each worker has printed."""
+    script = tmp_path / "script.py"
+    script.write_text(DENSE, encoding="utf-8")
+    command = [sys.executable, "-m", "sporax", "run", *flags, str(script), mode]
+    environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environ, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [np.array(line.split(), np.float32) for line in re.findall(r"weights (.*)", done.stdout)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["cell", "functional", "mixed"])
+def test_two_workers_end_with_the_weights_of_one_process(tmp_path: Path, mode: str) -> None:
+    (alone,) = weights(tmp_path, "alone")
+    first, second = weights(tmp_path, mode, "--server_num", "2", "--worker_num", "2", "--log_dir", str(tmp_path))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
+
+
+@pytest.fixture
+def _clean(monkeypatch: pytest.MonkeyPatch):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    yield
+    ms.reset_ps_context()
+
+
+@pytest.mark.usefixtures("_clean")
+def test_marking_needs_parameter_servers_and_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Dense(2, 2)
+    with pytest.raises(SporaxRuntimeError, match="'enable_ps' must be True"):
+        net.set_param_ps()
+    ms.set_ps_context(enable_ps=True)
+    with pytest.raises(SporaxRuntimeError, match="'MS_ROLE' must be one of"):
+        net.set_param_ps()
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    with pytest.raises(SporaxRuntimeError, match="'init_in_server' is for embedding tables"):
+        net.set_param_ps(init_in_server=True)
+    with pytest.raises(SporaxTypeError, match="'init_in_server' must be a bool"):
+        net.weight.set_param_ps(1)
+    ms.set_context(mode=ms.PYNATIVE_MODE)
+    with pytest.raises(SporaxRuntimeError, match="must be GRAPH_MODE"):
+        net.weight.set_param_ps()
+
+
+@pytest.mark.usefixtures("_clean")
+def test_an_optimizer_refuses_marked_parameters_outside_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    ms.set_ps_context(enable_ps=True)
+    net = nn.Dense(2, 2)
+    net.set_param_ps()
+    with pytest.raises(SporaxRuntimeError, match="not a worker of a job with parameter servers"):
+        nn.Momentum(net.trainable_params(), 0.1, 0.9)
+
+
+@pytest.mark.usefixtures("_clean")
+def test_init_needs_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MS_ROLE", raising=False)
+    ms.set_ps_context(enable_ps=True)
+    with pytest.raises(SporaxRuntimeError, match="'MS_ROLE' must be one of"):
+        ms.communication.init()
+
+
+@pytest.mark.usefixtures("_clean")
+def test_a_cache_of_rows_needs_servers_and_the_device() -> None:
+    with pytest.warns(UserWarning, match="it is ignored"):
+        layer = nn.EmbeddingLookup(10, 2, vocab_cache_size=4)
+    assert layer.embedding_table.shape == (10, 2)
+    with pytest.raises(SporaxValueError, match="'vocab_cache_size' must be >= 0"):
+        nn.EmbeddingLookup(10, 2, vocab_cache_size=-1)
+    ms.set_ps_context(enable_ps=True)
+    served = nn.EmbeddingLookup(10, 2, target="DEVICE", vocab_cache_size=4)
+    assert served.embedding_table.shape == (4, 2)
+    assert served.embedding_table.is_param_ps
+    with pytest.raises(SporaxValueError, match="must be normal"):
+        nn.EmbeddingLookup(10, 2, ms.common.initializer.TruncatedNormal(), target="DEVICE", vocab_cache_size=4)
+
+
+@pytest.mark.usefixtures("_clean")
+def test_staleness_and_durability_are_checked() -> None:
+    ms.set_ps_context(staleness=-1, durability="disk")
+    assert (ms.get_ps_context("staleness"), ms.get_ps_context("durability")) == (-1, "disk")
+    with pytest.raises(SporaxValueError, match="'staleness' must be -1"):
+        ms.set_ps_context(staleness=-2)
+    with pytest.raises(SporaxRuntimeError, match="'durability' must be one of"):
+        ms.set_ps_context(durability="paper")
+
+
+def test_other_optimizers_are_refused() -> None:
+    optimizer = nn.Lamb([ms.Parameter(ms.Tensor([1.0]), name="w")], 0.1)
+    with pytest.raises(SporaxRuntimeError, match="which offer SGD, Momentum"):
+        optimizer.server_rule()
