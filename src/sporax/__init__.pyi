@@ -89,6 +89,7 @@ from sporax.train.callback._plateau import EarlyStopping as EarlyStopping
 from sporax.train.callback._plateau import LearningRateScheduler as LearningRateScheduler
 from sporax.train.callback._plateau import ReduceLROnPlateau as ReduceLROnPlateau
 from sporax.train.callback._request_exit import OnRequestExit as OnRequestExit
+from sporax.train.callback._resumable import ResumableCheckpoint as ResumableCheckpoint
 from sporax.train.callback._summary_collector import SummaryCollector as SummaryCollector
 from sporax.train.checkpoint.loading import load_distributed_checkpoint as load_distributed_checkpoint
 from sporax.train.checkpoint.loading import load_segmented_checkpoints as load_segmented_checkpoints

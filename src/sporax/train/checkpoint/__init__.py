@@ -9,6 +9,7 @@
 | `transform` | `transform_checkpoints` and its parts |
 | `merging` | `merge_sliced_parameter` |
 | `unified` | `unified_safetensors` |
+| `directory` | checkpoints of slices with a marker, for resuming |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
 """
 
