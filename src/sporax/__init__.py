@@ -56,7 +56,8 @@ _MODULES = {
         merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
         transform_checkpoints unified_safetensors
         Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
-        LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore ResumableCheckpoint SummaryCollector SummaryRecord
+        LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
+        ResumableCheckpoint
         names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
         Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity CosineSimilarity
         ConfusionMatrix ConfusionMatrixMetric ROC auc BleuScore Dice HausdorffDistance MeanSurfaceDistance

@@ -1,8 +1,21 @@
 import pytest
 
 from sporax import context
+from sporax.context import _offload
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.placement_config import OffloadConfig
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"offload_path": "./x"}, {"offload_disk_size": "1GB"}, {"enable_aio": False}, {"enable_pinned_mem": False}],
+)
+def test_settings_without_effect_warn_once(settings, monkeypatch):
+    monkeypatch.setattr(_offload, "_warned", set())
+    (key,) = settings
+    with pytest.warns(UserWarning, match=f"For 'set_offload_context', '{key}' .*has no effect"):
+        context.set_offload_context(settings)
+    context.set_offload_context(settings)  # warnings are errors here
 
 
 def test_defaults_and_changes():

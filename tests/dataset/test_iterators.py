@@ -1,11 +1,13 @@
 """Epochs, seeds, Tensors, workers, and saving an iterator in mid-epoch."""
 
+import contextlib
 import itertools
 import json
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -317,3 +319,58 @@ def test_config_defaults():
     assert ds.config.get_prefetch_size() == 3
     ds.config.set_num_parallel_workers(100)
     assert ds.config.get_num_parallel_workers() == 100
+
+
+ABANDONED = """
+import os
+import signal
+import sys
+
+import numpy as np
+import sporax.dataset as ds
+
+class Pictures:
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, row):
+        return np.full((101, 103), row, np.float32)
+
+def main():
+    data = ds.GeneratorDataset(Pictures(), ["x"], shuffle=False)
+    data = data.map(lambda x: x + 1, num_parallel_workers=2, python_multiprocessing=True)
+    iterator = data.create_tuple_iterator(num_epochs=1, output_numpy=True)
+    row = next(iterator)
+    assert next(iterator)[0][0, 0] == row[0][0, 0] + 1
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    sys.exit(3)  # with an open iterator and a row in hand
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def rows_in_shared_memory():
+    """Objects of the size of the rows of ABANDONED, which no other program is likely to have."""
+    left = []
+    for entry in Path("/dev/shm").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            left += [entry.name] if entry.stat().st_size == 101 * 103 * 4 else []
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the system shows shared memory in no folder")
+@pytest.mark.parametrize(("end", "code"), [("exit", 3), ("kill", -9)])
+def test_processes_leave_no_shared_memory(tmp_path, end, code):
+    script, errors = tmp_path / "script.py", tmp_path / "errors"
+    script.write_text(ABANDONED)
+    with errors.open("w") as file:
+        done = subprocess.run([sys.executable, str(script), end], stderr=file, timeout=200, check=False)
+    assert done.returncode == code, errors.read_text()
+    deadline = time.monotonic() + 60
+    while rows_in_shared_memory() and time.monotonic() < deadline:
+        time.sleep(0.1)  # workers notice the end of their user, then Python's resource tracker that of the workers
+    assert rows_in_shared_memory() == []
+    assert end == "kill" or "leaked" not in errors.read_text()

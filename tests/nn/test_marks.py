@@ -2,7 +2,7 @@ import pytest
 
 import sporax as ms
 from sporax import Tensor, nn, ops
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 
 class Net(nn.Cell):
@@ -73,15 +73,20 @@ def test_comm_fusion_reaches_the_trainable_parameters():
         net.set_comm_fusion("1")
 
 
-def test_data_parallel_and_place_reach_all_below():
+def test_data_parallel_reaches_all_below():
     net = Net()
     assert net.set_data_parallel() is net
     assert net.fc.marks["strategy_gen_mode"] == "data_parallel"
-    net.place("MS_WORKER", 1)
-    assert net.fc.marks["place"] == ("MS_WORKER", 1)
-    assert net.matmul.attrs["place"] == ("MS_WORKER", 1)
+
+
+def test_placing_a_cell_on_a_process_is_refused():
+    net = Net()
+    with pytest.raises(SporaxRuntimeError, match="For 'Net', operators cannot be placed on single processes"):
+        net.place("MS_WORKER", 1)
     with pytest.raises(SporaxValueError, match="'MS_WORKER'"):
         net.place("MS_SERVER", 0)
+    with pytest.raises(SporaxTypeError, match="'rank_id' must be an int"):
+        net.place("MS_WORKER", 1.0)
 
 
 def test_marks_change_no_values():

@@ -28,21 +28,38 @@ def assert_as_on_one_device(places, stages, micro, schedule="1f1b", settings_=No
         np.testing.assert_allclose(second.asnumpy(), first.asnumpy(), rtol=2e-4, atol=2e-6, err_msg=first.name)
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-@pytest.mark.parametrize("micro", [4, 8])
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+SOAK = pytest.mark.soak
+"""The whole matrix of schedules, stages and micro batches takes minutes; representatives run always."""
+
+
+@pytest.mark.parametrize(
+    ("stages", "micro", "schedule"),
+    [
+        (2, 4, "1f1b"),
+        pytest.param(2, 8, "1f1b", marks=SOAK),
+        pytest.param(4, 4, "1f1b", marks=SOAK),
+        pytest.param(4, 8, "1f1b", marks=SOAK),
+        pytest.param(2, 4, "gpipe", marks=SOAK),
+        pytest.param(2, 8, "gpipe", marks=SOAK),
+        (4, 4, "gpipe"),
+        pytest.param(4, 8, "gpipe", marks=SOAK),
+    ],
+)
 def test_tied_embedding_and_dropout(stages, micro, schedule):
     assert_as_on_one_device(straight(stages), stages, micro, schedule)
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-def test_interleaved_segments(stages):
-    assert_as_on_one_device(interleaved(stages, 2), stages, 4, settings_={"interleave": True, "pipeline_segments": 2})
+@pytest.mark.parametrize(
+    ("stages", "micro"), [(2, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 4), (4, 8)])]
+)
+def test_interleaved_segments(stages, micro):
+    more = {"interleave": True, "pipeline_segments": 2}
+    assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
 
 
-@pytest.mark.parametrize("stages", [2, 4])
-def test_zero_bubble_v(stages):
-    assert_as_on_one_device(folded(stages), stages, 8, "zero_bubble_v")
+@pytest.mark.parametrize(("stages", "micro"), [(2, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 8)])])
+def test_zero_bubble_v(stages, micro):
+    assert_as_on_one_device(folded(stages), stages, micro, "zero_bubble_v")
 
 
 def test_clip_by_global_norm_crosses_stages():
@@ -57,10 +74,12 @@ def test_dynamic_loss_scale():
     assert_as_on_one_device(straight(2), 2, 4, make=make, optimizer=nn.SGD)
 
 
+@SOAK
 def test_batch_norm_statistics():
     assert_as_on_one_device(straight(2), 2, 4, norm=True, optimizer=nn.SGD)
 
 
+@SOAK
 def test_recompute():
     assert_as_on_one_device(straight(2, 2), 2, 4, recompute=True)
 
@@ -69,7 +88,7 @@ def test_stages_sharded_inside():
     assert_as_on_one_device(straight(2), 2, 4, sharded=True)
 
 
-@pytest.mark.parametrize("level", ["level1", "level2", "level3"])
+@pytest.mark.parametrize("level", [pytest.param("level1", marks=SOAK), "level2", pytest.param("level3", marks=SOAK)])
 def test_optimizer_parallel(level):
     more = {
         "enable_parallel_optimizer": True,
@@ -78,11 +97,19 @@ def test_optimizer_parallel(level):
     assert_as_on_one_device(straight(2), 2, 4, settings_=more)
 
 
-@pytest.mark.parametrize("search", ["recursive_programming", "dynamic_programming", "sharding_propagation"])
+@pytest.mark.parametrize(
+    "search",
+    [
+        "recursive_programming",
+        pytest.param("dynamic_programming", marks=SOAK),
+        pytest.param("sharding_propagation", marks=SOAK),
+    ],
+)
 def test_automatic_strategies_inside_stages(search):
     assert_as_on_one_device(straight(2), 2, 4, settings_={"mode": "auto_parallel", "search_mode": search})
 
 
+@SOAK
 def test_one_device_per_stage():
     assert_as_on_one_device(straight(2), 2, 4, settings_={"devices": 2})
 
@@ -96,6 +123,7 @@ def test_a_schedule_of_ones_own():
     assert_as_on_one_device(straight(2), 2, 4, settings_={"pipeline_schedule": own})
 
 
+@SOAK
 def test_zero_bubble_h1():
     own = generate("zero_bubble_h1", 2, 4)
     assert_as_on_one_device(straight(2, 2), 2, 4, settings_={"pipeline_schedule": own})

@@ -186,3 +186,17 @@ def test_the_functional_form_works_in_pynative_mode():
 def test_the_functional_form_takes_cells_only():
     with pytest.raises(TypeError, match="For 'recompute', 'block' must be a Cell, but got function"):
         ms.recompute(lambda x: x, Tensor([1.0]))
+
+
+def test_the_plan_says_what_recomputation_saves_and_costs():
+    """One row per marked Cell; a block's two products run twice."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, full_batch=True)
+    net = Net()
+    for block in net.blocks:
+        block.recompute()
+    step = nn.TrainOneStepCell(net, nn.Momentum(net.trainable_params(), 0.1, 0.9)).set_train()
+    x = Tensor(np.ones((BATCH, WIDTH), np.float32))
+    notes = [each for each in step.program.plan(x).plan.notes if each.startswith("recompute")]
+    assert len(notes) == LAYERS and "blocks.0" in notes[0]
+    assert float(notes[0].split(", ")[-1].split()[0]) >= 2 * 2 * BATCH * WIDTH * 4 * WIDTH

@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -132,3 +134,42 @@ def test_wrong_variables_are_named(name: str, value: str) -> None:
     with pytest.raises(SporaxValueError, match=name):
         PsEnvironment.read({name: value})
     assert PsEnvironment.read({"MS_SERVER_NUM": "2"}).options.durability == "replica"
+
+
+@pytest.mark.slow
+def test_a_worker_without_the_token_of_the_job_is_told_so() -> None:
+    token = "0123456789abcdef"
+    with background(1, 1, None, MS_PS_STALENESS="-1", SPORAX_TOKEN=token) as cluster:
+        for keys in (None, security.keys_of_token("fedcba9876543210")):
+            with pytest.raises(SporaxRuntimeError, match="refuses the connection"):
+                Store(cluster.cluster.address, keys=keys, timeout=20.0)
+        store = Store(cluster.cluster.address, keys=security.keys_of_token(token), timeout=30.0)
+        store.close()
+
+
+@pytest.mark.slow
+def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os\n"
+        "from sporax.ps import security\n"
+        "from sporax.ps.environment import PsEnvironment\n"
+        "from sporax.ps.store import Store\n"
+        "place = PsEnvironment.read()\n"
+        "keys = security.keys_for(place.host)\n"
+        "assert keys is not None\n"
+        "store = Store(place.scheduler, keys=keys, timeout=30.0)\n"
+        "directory = os.environ['SPORAX_JOB_DIRECTORY']\n"
+        "assert os.stat(directory).st_mode & 0o777 == 0o700\n"
+        "assert store.link.view.servers[0].ipc.startswith(directory)\n"
+        "store.close()\n"
+        "print('worked')\n",
+        encoding="utf-8",
+    )
+    folder = tmp_path / "t"
+    folder.mkdir()
+    command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", str(script)]
+    environ = {**os.environ, "TMPDIR": str(folder)}
+    ran = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    assert "worked" in ran.stdout, ran
+    assert list(folder.iterdir()) == []

@@ -233,3 +233,15 @@ def test_members_change_at_one_clock_for_all_slots() -> None:
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_crashes_on_a_bad_network_many_seeds(seed: int) -> None:
     test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash(seed, "replica" if seed % 2 else "process")
+
+
+def test_a_server_that_stays_away_is_lost_after_its_time() -> None:
+    options = Options(0, "process", 4, 1.0, 0.2, lost_seconds=20.0)
+    simulation = Simulation(1, servers=2, workers=1, options=options, faults=Faults())
+    simulation.initialise()
+    simulation.servers[1].paused = True
+    simulation.run(15.0)
+    assert not simulation.failures
+    simulation.run(15.0)
+    assert "away for more than 20 s" in simulation.failures[0]
+    assert "No checkpoint was taken" in simulation.failures[0]

@@ -1,6 +1,7 @@
 """Hostile files are refused by name: in one line, with what is wrong and where, in time and memory bounded by their size."""
 
 import gzip
+import io
 import json
 import random
 import resource
@@ -15,6 +16,7 @@ import sporax as ms
 from sporax import Tensor
 from sporax.dataset.vision._decode import decode
 from sporax.ir.errors import SporaxError
+from sporax.planner.operators.strategy_files import strategy_from_json
 from sporax.planner.solver.command import main as solve
 
 FLOATS = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -296,6 +298,16 @@ def test_choices_are_refused_in_one_line(tmp_path, capsys, choices):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "strategy",
+    ["[[Infinity, 1], [1, 1]]", "[[NaN, 1]]", "[[1.5, 1]]", "[[true, 1]]", "[[1e400, 1]]", "[1]", "null", '"22"'],
+)
+def test_strategies_are_refused_in_one_line(strategy):
+    with pytest.raises(SporaxError, match=r"For 'strategy\.json', an operator must have") as refused:
+        strategy_from_json({"parallel_strategy": json.loads(strategy)}, "strategy.json")
+    assert "\n" not in str(refused.value)
+
+
 # ----------------------------------------------------------------------------------------------------------------- images
 
 
@@ -326,6 +338,15 @@ def test_images_are_refused_by_file(case):
         decode(IMAGES[case], "photos/cat.png")
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 1000
+
+
+def test_an_image_without_a_file_is_refused_by_row():
+    sound = io.BytesIO()
+    pytest.importorskip("PIL.Image").new("RGB", (2, 2)).save(sound, "PNG")
+    contents = [np.frombuffer(sound.getvalue(), np.uint8), np.frombuffer(IMAGES["60000 x 60000"], np.uint8)]
+    data = ms.dataset.GeneratorDataset(contents, ["image"], shuffle=False).map(ms.dataset.vision.Decode(), "image")
+    with pytest.raises(SporaxError, match=r"For 'Decode', the image of \d+ bytes of row 1 claims more pixels"):
+        list(data.create_tuple_iterator(num_epochs=1))
 
 
 def test_a_sound_file_is_read_whatever_was_refused_before(tmp_path):

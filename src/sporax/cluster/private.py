@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -56,14 +56,20 @@ def remove(directory: Path) -> None:
 
 def remove_stale(folder: Path) -> None:
     """Remove what killed launchers of this user have left in a folder."""
-    for directory in folder.glob(f"{_PREFIX}*"):
+    for directory in job_directories(folder):
         with suppress(OSError, ValueError):
-            facts = directory.lstat()
-            if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-                continue
             process, _, started = (directory / _OWNER).read_text().partition(" ")
             if _start_of(int(process)) != started:  # gone, or another process has its number now
                 remove(directory)
+
+
+def job_directories(folder: Path | None = None) -> Iterator[Path]:
+    """This user's directories of jobs, of those that run and of those that were killed."""
+    for directory in (folder or Path(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            facts = directory.lstat()
+            if stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid():
+                yield directory
 
 
 def shared_directory(environ: Mapping[str, str]) -> Path:

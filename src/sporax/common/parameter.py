@@ -20,7 +20,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import joint, parameter_server, state
+from sporax.runtime import joint, parameter_server, server_connection, state
 from sporax.runtime.host import copied
 
 _unnamed = itertools.count(1)
@@ -95,7 +95,7 @@ class Parameter(Tensor):
         self._comm_fusion = 1
         self.on_host = False
         self.is_param_ps = self.init_in_server = self.cache_enable = False
-        self.server_rows: parameter_server.RowCache | None = None
+        self.server_rows: server_connection.RowCache | None = None
 
     def _take_values(self, source: Any) -> None:
         self._initializer = None

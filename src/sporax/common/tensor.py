@@ -125,6 +125,10 @@ class Tensor:
             self.raw = self._initializer.make(sharding, arrange)
             self._initializer = None
 
+    def forget_initializer(self) -> None:
+        """Make no values: another process has them."""
+        self._initializer = None
+
     @property
     def unmade(self) -> jax.ShapeDtypeStruct | None:
         """Shape and dtype of a lazy Tensor whose values are still to be made, else None."""

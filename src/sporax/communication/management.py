@@ -98,7 +98,7 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxRuntimeError: no such group, or this rank is not a member.
     """
     members = _find("get_rank", group)
-    if (session := parameter_server.session()) is not None and distributed.world() is None:
+    if (session := parameter_server.connection()) is not None and distributed.world() is None:
         return session.store.rank
     return _from_environ("RANK_ID", 0) if _before_init(members) else members.position()
 
@@ -110,7 +110,7 @@ def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
     members = _find("get_group_size", group)
-    if parameter_server.session() is not None and distributed.world() is None:
+    if parameter_server.connection() is not None and distributed.world() is None:
         return _from_environ("MS_WORKER_NUM", 1)
     return _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
 

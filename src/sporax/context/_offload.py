@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from typing import Any
 
 from sporax.context._settings import Check, Settings, kind, number, one_of, read, stored
@@ -30,6 +31,10 @@ def set_offload_context(offload_config: dict[str, Any]) -> None:
     if not isinstance(offload_config, dict):
         raise SporaxTypeError(f"For '{_SET}', the argument must be a dict, but got {type(offload_config).__name__}.")
     _settings.set(offload_config)
+    for key in offload_config:
+        if key in _WITHOUT_EFFECT and key not in _warned and getattr(_settings.current, key) is not True:
+            _warned.add(key)
+            warnings.warn(f"For '{_SET}', '{key}' {_WITHOUT_EFFECT[key]}", UserWarning, stacklevel=2)
 
 
 def get_offload_context() -> dict[str, Any]:
@@ -62,6 +67,16 @@ def gigabytes(function: str, key: str, value: Any) -> str:
         )
     return str(value)
 
+
+_FILES = "is kept and has no effect: values are offloaded to host memory, never to files."
+_WITHOUT_EFFECT = {
+    **dict.fromkeys(("offload_path", "offload_disk_size", "enable_aio", "aio_block_size", "aio_queue_depth"), _FILES),
+    "host_mem_block_size": "is kept and has no effect: the backend allocates host memory in blocks of its own size.",
+    "enable_pinned_mem": "False is kept and has no effect: host memory is always pinned.",
+}
+"""What is said once of settings that change nothing. Flags that are on ask for what happens, or for how files are read."""
+
+_warned: set[str] = set()
 
 _PLACES = ("offload_param", "offload_checkpoint")
 _SIZES = ("offload_cpu_size", "offload_disk_size", "host_mem_block_size", "aio_block_size")

@@ -70,11 +70,11 @@ class PerBatchMap:
                 f"For 'batch', 'per_batch_map' must return a tuple of {len(self.outputs)} columns "
                 f"{list(self.outputs)}, but got {got}."
             )
-        made = {
+        results = {
             name: collate(name, [as_array(item) for item in result])[None]
             for name, result in zip(self.outputs, results, strict=True)
         }
-        return {name: made[name] if name in made else collate(name, block[name])[None] for name in self.columns}
+        return {name: results[name] if name in results else collate(name, block[name])[None] for name in self.columns}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

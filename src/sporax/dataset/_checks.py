@@ -10,7 +10,7 @@ import numbers
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -59,7 +59,8 @@ def check_number(
     """A real number within [low, high], or (low, high] with `open_low`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise type_error(where, name, "a number", value)
-    if not low <= value <= high or (open_low and value == low):
+    real = cast(Any, value)  # the type checker does not order a Real and a float
+    if not low <= real <= high or (open_low and real == low):
         left = "(" if open_low else "["
         raise SporaxValueError(
             f"For '{where}', the argument '{name}' must be in {left}{low}, {high}], but got {value}."

@@ -221,7 +221,7 @@ class Dataset:
         return Dataset(Rewritten(self._node, rewrite, self._node.columns))
 
     def shuffle(self, buffer_size: int) -> Dataset:
-        """Shuffle through a buffer of `buffer_size` >= 2 rows, anew each epoch."""
+        """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""
         return Dataset(
             Shuffle(self._node, _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX))
         )
@@ -436,8 +436,8 @@ class Dataset:
             return [list(row[name].shape) for name in self._node.columns]
         shapes: list[list[int | None]] = []
         for row in self._rows_once():
-            found = [list(row[name].shape) for name in self._node.columns]
-            shapes = common_shapes(shapes, found) if shapes else found
+            row_shapes = [list(row[name].shape) for name in self._node.columns]
+            shapes = common_shapes(shapes, row_shapes) if shapes else row_shapes
         return shapes
 
     def output_types(self) -> list[np.dtype[Any]]:
@@ -498,7 +498,7 @@ class Dataset:
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:
         """`count` rows of a split, in one order for all epochs."""
         if self.is_shuffled():
-            warnings.warn("For 'split', the dataset is shuffled anew each epoch, so its parts will share rows.")
+            warnings.warn("For 'split', the dataset is shuffled again each epoch, so its parts will share rows.")
         size = max(10000, self.get_dataset_size())
         return Dataset(Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count))
 

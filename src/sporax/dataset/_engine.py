@@ -22,6 +22,7 @@ from sporax.dataset._nodes import Batch, Map, Node, Source
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Row, row_of
 from sporax.dataset._tables import ENDLESS, Repeated, Table
+from sporax.dataset._workers import close_at_exit, end_with_user, without_names
 from sporax.ir.errors import SporaxError, SporaxValueError
 
 
@@ -104,7 +105,7 @@ class _EpochBuilder:
         return stream
 
 
-class _GrainTable(grain.MapDataset[Row]):
+class _GrainTable(grain.MapDataset[Row]):  # type: ignore[misc]  # grain has no types
     """A table as grain sees it: one element per row."""
 
     def __init__(self, table: Table, start: int) -> None:
@@ -152,7 +153,8 @@ class _TableReader:
             options = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
             per_worker = max(1, workers.ahead // workers.processes)
             shared = grain.multiprocessing.MultiprocessingOptions(workers.processes, per_worker)
-            return iter(source.to_iter_dataset(options).mp_prefetch(shared))
+            close_at_exit(self)
+            return iter(source.to_iter_dataset(options).mp_prefetch(shared, end_with_user))
         return iter(source.to_iter_dataset(grain.ReadOptions(workers.threads, ahead)))
 
     def next_row(self) -> Row | None:
@@ -165,7 +167,7 @@ class _TableReader:
         row = _next(self._rows)
         self._position += 1
         self._row += 1
-        return row
+        return without_names(row) if self._workers.processes else row
 
     def seek(self, epoch: int, row: int) -> None:
         """See EpochReader."""
@@ -180,7 +182,7 @@ class _TableReader:
             self._rows = None
 
 
-class _GrainFlow(grain.IterDataset[Row]):
+class _GrainFlow(grain.IterDataset[Row]):  # type: ignore[misc]  # grain has no types
     """One epoch of a flow as grain sees it, from row number `start` on."""
 
     def __init__(self, stream: Stream, start: int) -> None:
@@ -192,7 +194,7 @@ class _GrainFlow(grain.IterDataset[Row]):
         return _GrainFlowIterator(self._stream, self._start)
 
 
-class _GrainFlowIterator(grain.DatasetIterator[Row]):
+class _GrainFlowIterator(grain.DatasetIterator[Row]):  # type: ignore[misc]  # grain has no types
     """Reads a flow; its state is the number of rows given."""
 
     def __init__(self, stream: Stream, start: int) -> None:

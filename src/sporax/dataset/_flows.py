@@ -85,7 +85,7 @@ def shuffled(rows: Iterator[Row], buffer_size: int, rng: np.random.Generator) ->
         place = int(rng.integers(len(buffer)))
         yield buffer[place]
         buffer[place] = row
-    rng.shuffle(buffer)  # type: ignore[arg-type]
+    rng.shuffle(buffer)
     yield from buffer
 
 

@@ -213,8 +213,8 @@ class Map(Node):
                 f"For 'map', the operations returned {len(columns)} columns, but 'output_columns' names "
                 f"{len(self.outputs)}: {list(self.outputs)}."
             )
-        made = dict(zip(self.outputs, columns, strict=True))
-        return {name: made[name] if name in made else block[name] for name in self.columns}
+        results = dict(zip(self.outputs, columns, strict=True))
+        return {name: results[name] if name in results else block[name] for name in self.columns}
 
     def _count(self) -> int:
         return self.parent.num_rows()
@@ -350,7 +350,7 @@ class Limit(Node):
 
 
 class Select(Node):
-    """Columns chosen, put in order and named anew; `names` maps the old name to the new one."""
+    """Columns chosen, put in order and renamed; `names` maps the old name to the new one."""
 
     def __init__(self, parent: Node, names: dict[str, str]) -> None:
         super().__init__(tuple(names.values()), [parent])

@@ -108,13 +108,13 @@ def selected(parent: Node, columns: Sequence[str]) -> Select:
 
 def for_all_ranks(node: Node) -> Node:
     """The pipeline as this process reads it, which may have to read for all ranks. The present settings count."""
-    picked = next((each for each in node.walk() if isinstance(each, OnePatch)), None)
+    picked = next((below for below in node.walk() if isinstance(below, OnePatch)), None)
     if picked is None:
         return node
     from sporax.parallel import _inputs as inputs  # here: it brings networks along, which pipelines do not need
 
-    found = [inputs.cuts_of_whole_input(number) for number in range(len(node.columns))]
-    cuts = [each if each and math.prod(each) == len(picked.patches) else None for each in found]
+    input_cuts = [inputs.cuts_of_whole_input(number) for number in range(len(node.columns))]
+    cuts = [cut if cut and math.prod(cut) == len(picked.patches) else None for cut in input_cuts]
     return AllPatches(node, cuts, len(picked.patches)) if any(cuts) else node
 
 

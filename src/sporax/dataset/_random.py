@@ -67,13 +67,13 @@ class RowKey:
         return np.random.Generator(np.random.Philox(key=self.words, counter=(0, 0, row, 0)))
 
     def generators(self, rows: Iterable[int]) -> Iterator[np.random.Generator]:
-        """The generators of several rows, in turn: one object, set anew, because making one costs more than its use.
+        """The generators of several rows, in turn: one object, set again, because making one costs more than its use.
 
         Each is good until the next one is asked for.
         """
         bits = np.random.Philox(key=self.words)
         counter = np.zeros(4, np.uint64)
-        state = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
+        state: Any = {**bits.state, "state": {**bits.state["state"], "counter": counter}}
         generator = np.random.Generator(bits)
         for row in rows:
             counter[2] = row
@@ -107,7 +107,7 @@ class CallStream:
         self._seed: int | None = None
 
     def next(self) -> np.random.Generator:
-        """The generator of the next call; starts anew when the seed was changed."""
+        """The generator of the next call; starts again when the seed was changed."""
         seed = config.get_seed()
         if seed != self._seed:
             self._seed, self._calls = seed, 0

@@ -33,14 +33,14 @@ def split_counts(sizes: object, total: int) -> list[int]:
     return counts
 
 
-def common_shapes(known: list[list[int | None]], found: list[list[int]]) -> list[list[int | None]]:
+def common_shapes(shapes: list[list[int | None]], row_shapes: list[list[int]]) -> list[list[int | None]]:
     """Shapes with None where two rows differ."""
-    for shape, other in zip(known, found, strict=True):
+    for shape, other in zip(shapes, row_shapes, strict=True):
         if len(shape) != len(other):
             raise SporaxRuntimeError(
                 f"For 'output_shapes', rows must have the same number of dimensions, but got {shape} and {other}."
             )
     return [
         [a if a == b else None for a, b in zip(shape, other, strict=True)]
-        for shape, other in zip(known, found, strict=True)
+        for shape, other in zip(shapes, row_shapes, strict=True)
     ]

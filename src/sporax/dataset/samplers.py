@@ -107,7 +107,7 @@ class SequentialSampler(BuiltinSampler):
 
 
 class RandomSampler(BuiltinSampler):
-    """Rows in random order, drawn anew each pass.
+    """Rows in random order, drawn again for each pass.
 
     Args:
         replacement: draw each row independently, so that rows may come twice.
@@ -132,7 +132,7 @@ class DistributedSampler(BuiltinSampler):
 
     Of n rows, rank r reads (r + j * num_shards) mod n for j < ceil(n / num_shards): every rank reads equally many, the
     last ones wrapping to the beginning. With an `offset` o >= 0 there is no wrap: row i goes to rank
-    (i + o) mod num_shards, so shares may differ by one. All ranks shuffle with one permutation, drawn anew each pass.
+    (i + o) mod num_shards, so shares may differ by one. All ranks shuffle with one permutation, drawn again for each pass.
 
     Args:
         num_shards: number of ranks.
@@ -206,7 +206,7 @@ class SubsetSampler(BuiltinSampler):
 
 
 class SubsetRandomSampler(SubsetSampler):
-    """The given rows in random order, drawn anew each pass. Arguments and errors: see SubsetSampler."""
+    """The given rows in random order, drawn again for each pass. Arguments and errors: see SubsetSampler."""
 
     def is_shuffled(self) -> bool:
         """Whether the order is random: yes."""
@@ -343,7 +343,7 @@ class Sampler(BuiltinSampler):
 
 
 class IterSampler(Sampler):
-    """The row numbers an iterable yields, asked anew each pass.
+    """The row numbers an iterable yields, asked again for each pass.
 
     Args:
         sampler: iterable of row numbers.
@@ -387,16 +387,16 @@ class FixedOrder(BuiltinSampler):
 
 
 def _row_numbers(where: str, items: Iterator[int], num_rows: int, limit: int | None) -> Order:
-    found: list[int] = []
+    rows: list[int] = []
     for item in items:
-        if limit is not None and len(found) >= limit:
+        if limit is not None and len(rows) >= limit:
             break
         if not isinstance(item, numbers.Integral):
             raise SporaxTypeError(f"For '{where}', a sampler must yield int, but got {item!r}.")
         if not 0 <= item < num_rows:
             raise SporaxRuntimeError(f"For '{where}', row numbers must be in [0, {num_rows - 1}], but got {item}.")
-        found.append(int(item))
-    return np.array(found, np.int64)
+        rows.append(int(item))
+    return np.array(rows, np.int64)
 
 
 def select_sampler(

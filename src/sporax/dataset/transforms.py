@@ -266,8 +266,8 @@ class Unique(Transform):
         """See Operation."""
         if len(values) != 1:
             raise SporaxRuntimeError(f"For 'Unique', exactly one input column is accepted, but got {len(values)}.")
-        found, places, counts = np.unique(values[0], return_inverse=True, return_counts=True)
-        return found, places.reshape(-1).astype(np.int32), counts.astype(np.int32)
+        uniques, places, counts = np.unique(values[0], return_inverse=True, return_counts=True)
+        return uniques, places.reshape(-1).astype(np.int32), counts.astype(np.int32)
 
 
 class Compose(Transform):
@@ -288,10 +288,10 @@ class Compose(Transform):
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
-        found = list(columns)
+        values = list(columns)
         for number, operation in enumerate(self.operations):
-            found = operation.on_block(found, rows, key.sub(number))
-        return found
+            values = operation.on_block(values, rows, key.sub(number))
+        return values
 
 
 class RandomApply(Transform):

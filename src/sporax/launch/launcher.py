@@ -35,7 +35,7 @@ def launch(options: LaunchOptions) -> int:
     for plan in job.ranks:
         cores.memory_prefix(plan.share)  # now, before anything has started
     _make_log_directory(options.log_dir)
-    secrets = make_secrets(job, os.environ)
+    secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
     try:
         listener = ports.listen(*job.scheduler_address) if job.serves else None
     except BaseException:

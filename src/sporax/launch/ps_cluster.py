@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -19,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from sporax.cluster import private
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch.rank import rank_command
 from sporax.launch.target import Target
@@ -256,6 +256,7 @@ class BackgroundCluster:
     """A `LocalCluster` that a thread looks after, as a context manager (tests, benchmarks, examples)."""
 
     cluster: LocalCluster
+    own_directory: Path | None = None
     _thread: threading.Thread | None = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -277,6 +278,8 @@ class BackgroundCluster:
         assert self._thread is not None
         self._thread.join(10)
         self.cluster.close()
+        if self.own_directory is not None:
+            private.remove(self.own_directory)
         if self.cluster.failure:
             raise SporaxRuntimeError(f"For 'sporax.ps', the job must run, but {self.cluster.failure}.")
 
@@ -301,13 +304,15 @@ def background(servers: int, workers: int, directory: Path | None = None, **vari
 
     Args:
         servers, workers: numbers the scheduler expects.
-        directory: of journal and logs; a new temporary one by default.
+        directory: of journal and logs; by default a private one that is removed at the end.
         variables: of the environment, e.g. ``MS_PS_STALENESS="-1"``.
     """
     environ = {**os.environ, "MS_SCHED_HOST": "127.0.0.1", "MS_SCHED_PORT": str(free_port()), **variables}
     environ["MS_WORKER_NUM"] = str(workers)
-    directory = directory or Path(tempfile.mkdtemp(prefix="sporax-ps-"))
+    own = private.make_job_directory() if directory is None else None
+    directory = directory or own or Path()
+    environ |= {private.DIRECTORY_VARIABLE: str(own)} if own is not None else {}
     cluster = LocalCluster(
         environ, directory, servers=servers, log_dir=directory / "output", keys=keys_for("127.0.0.1", environ)
     )
-    return BackgroundCluster(cluster)
+    return BackgroundCluster(cluster, own)

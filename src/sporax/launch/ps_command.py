@@ -1,4 +1,4 @@
-"""`sporax ps status | scale | keys`: look at a running job, change its size, make its keys."""
+"""`sporax ps status | scale | checkpoint | keys`: look at a running job, change its size, save it, make its keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from sporax.cluster.token import TOKEN_FILE_VARIABLE
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.launch.secrets import token_file_of
 from sporax.ps.asker import Asker
-from sporax.ps.messages import GetStatus, Scale, StatusIs, Wanted
+from sporax.ps.messages import Checkpoint, CheckpointIs, GetStatus, Scale, StatusIs, Wanted
 from sporax.ps.metrics import exposition
-from sporax.ps.security import keys_for, write_keys
+from sporax.ps.security import Keys, keys_for, write_keys
 
 _ANSWER_SECONDS = 5.0
 _SERVER_COLUMNS = ("index", "live", "primary", "backup", "synced", "clock", "lag", "records", "bytes", "log_bytes")
@@ -22,7 +24,7 @@ _WORKER_COLUMNS = ("rank", "live", "ended", "incarnation", "clock")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the sub-commands and their flags."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{status,scale,keys}")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="{status,scale,checkpoint,keys}")
     status = actions.add_parser("status", help="show servers, workers, slots, clocks, bytes and logs of a job")
     status.add_argument("--live", action="store_true", help="show it again every second until Ctrl-C")
     status.add_argument("--json", action="store_true", help="as JSON")
@@ -30,9 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scale = actions.add_parser("scale", help="change the number of workers or servers of a running job")
     scale.add_argument("--workers", type=int, default=-1, help="wanted workers (default: as many as now)")
     scale.add_argument("--servers", type=int, default=-1, help="wanted servers (default: as many as now)")
+    checkpoint = actions.add_parser(
+        "checkpoint", help="write all servers' slots to MS_PS_CHECKPOINT_PATH of the job, now"
+    )
     keys = actions.add_parser("keys", help="make the keys of a job, for connections between machines")
     keys.add_argument("directory", help="where to write them; copy it to every machine, name it in MS_PS_KEYS")
-    for action in (status, scale):
+    for action in (status, scale, checkpoint):
         action.add_argument("--scheduler", default="", help="HOST:PORT of the scheduler (default: from MS_SCHED_*)")
 
 
@@ -47,9 +52,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"wrote {arguments.directory}/keys.json; set MS_PS_KEYS={arguments.directory} on every machine")
         return 0
     address = arguments.scheduler or _address_in_environment()
-    asker = Asker(address, keys_for(address.rsplit(":", 1)[0]))
+    asker = Asker(address, _keys(address))
     try:
-        return _scale(asker, arguments, address) if arguments.action == "scale" else _status(asker, arguments, address)
+        action = {"scale": _scale, "status": _status, "checkpoint": _checkpoint}[arguments.action]
+        return action(asker, arguments, address)
     finally:
         asker.close()
 
@@ -61,6 +67,13 @@ def _address_in_environment() -> str:
             "For 'sporax ps', --scheduler must be given, HOST:PORT as `sporax run` prints it, where MS_SCHED_PORT is not set."
         )
     return f"{os.environ.get('MS_SCHED_HOST') or '127.0.0.1'}:{int(port) + 1}"
+
+
+def _keys(address: str) -> Keys | None:
+    """The keys of a job: those the environment names, else those of this user's job at that address on this machine."""
+    token_file = token_file_of(address)
+    environ = {TOKEN_FILE_VARIABLE: token_file, **os.environ} if token_file else os.environ
+    return keys_for(address.rsplit(":", 1)[0], environ)
 
 
 def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
@@ -75,6 +88,19 @@ def _scale(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
     if wanted is None:
         raise _silent(address)
     print(f"the job will have {wanted.workers} workers and {wanted.servers} servers")
+    return 0
+
+
+def _checkpoint(asker: Asker, arguments: argparse.Namespace, address: str) -> int:
+    answer = asker.ask(Checkpoint(True), CheckpointIs, _ANSWER_SECONDS)
+    while answer is not None and answer.running:
+        time.sleep(0.1)
+        answer = asker.ask(Checkpoint(False), CheckpointIs, _ANSWER_SECONDS)
+    if answer is None:
+        raise _silent(address)
+    if answer.error:
+        raise SporaxRuntimeError(f"For 'sporax ps checkpoint', all slots must be written, but {answer.error}.")
+    print(f"wrote {answer.folder}; set MS_PS_RESTORE={answer.folder} to continue from it")
     return 0
 
 

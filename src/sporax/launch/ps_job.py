@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from sporax.cluster import private
 from sporax.ir.errors import SporaxValueError
 from sporax.launch.logs import LogTail, last_lines
 from sporax.launch.options import LaunchOptions
 from sporax.launch.ps_cluster import LocalCluster, free_port
+from sporax.launch.secrets import JobSecrets, make_secrets, note_scheduler
 from sporax.ps.rendezvous import serve_ranks
 from sporax.ps.security import keys_for
 
@@ -37,29 +38,38 @@ def run_job(options: LaunchOptions, environ: Mapping[str, str] = os.environ) -> 
             "processes yourself: MS_ROLE=MS_SCHED, MS_PSERVER or MS_WORKER, with MS_SCHED_HOST and MS_SCHED_PORT."
         )
     workers = options.worker_num or 1
-    log_dir = Path(options.log_dir or ".")
-    host = options.master_addr
+    secrets = make_secrets(options.token_file, True, environ)
     variables = {
         **environ,
-        "MS_SCHED_HOST": host,
+        **secrets.variables,
+        "MS_SCHED_HOST": options.master_addr,
         "MS_SCHED_PORT": str(options.master_port or free_port()),
         "MS_WORKER_NUM": str(workers),
         "MS_SERVER_NUM": str(options.server_num),
         **({"MS_PS_STALENESS": str(options.staleness)} if options.staleness is not None else {}),
         **({"MS_PS_DURABILITY": options.durability} if options.durability else {}),
     }
+    try:
+        return _run(options, variables, secrets)
+    finally:
+        private.remove(secrets.directory)
+
+
+def _run(options: LaunchOptions, variables: Mapping[str, str], secrets: JobSecrets) -> int:
+    """Run the job with the variables of all its processes."""
+    workers, log_dir = options.worker_num or 1, Path(options.log_dir or ".")
     serve_ranks(variables)
-    directory = Path(environ.get("MS_RECOVERY_PATH", "") or tempfile.mkdtemp(prefix="sporax-ps-"))
     cluster = LocalCluster(
         variables,
-        directory,
+        Path(variables.get("MS_RECOVERY_PATH", "") or secrets.directory),
         servers=options.server_num,
         workers=workers,
         worker=options.target,
         log_dir=log_dir,
         max_restarts=options.max_restarts,
-        keys=keys_for(host, variables),
+        keys=keys_for(options.master_addr, variables),
     )
+    note_scheduler(secrets, cluster.address)
     print(
         f"sporax run: {options.server_num} servers and {workers} workers of `{options.target}`, scheduler at "
         f"{cluster.address}, logs in {log_dir}",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from sporax.cluster import private
 from sporax.cluster.private import DIRECTORY_VARIABLE
 from sporax.cluster.token import TOKEN_FILE_VARIABLE, new_token, read_token, token_from_environ, write_token
-from sporax.launch.job import Job
+
+_SCHEDULER = "parameter-server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +35,34 @@ class JobSecrets:
         return variables
 
 
-def make_secrets(job: Job, environ: Mapping[str, str]) -> JobSecrets:
+def make_secrets(token_file: str | None, is_one_node: bool, environ: Mapping[str, str]) -> JobSecrets:
     """Draw the token of a job, or take the one that the user gives, and put it where its ranks find it.
 
     Raises:
         SporaxValueError: the user's token file cannot be used.
         SporaxRuntimeError: there is no place for a private directory.
     """
-    if job.token_file is not None:
-        token = read_token(job.token_file, "--token-file")
+    if token_file is not None:
+        token = read_token(token_file, "--token-file")
     else:
         token = token_from_environ(environ)
-    if not token and job.is_one_node:
+    if not token and is_one_node:
         token = new_token()
     directory = private.make_job_directory()
     if token:
         write_token(str(directory / "token"), token)
     return JobSecrets(directory, token)
+
+
+def note_scheduler(secrets: JobSecrets, address: str) -> None:
+    """Leave the address of a job's parameter server, so that `sporax ps` finds the token of this user's job by it."""
+    (secrets.directory / _SCHEDULER).write_text(address, encoding="utf-8")
+
+
+def token_file_of(address: str) -> str:
+    """The token file of this user's job on this machine whose parameter server listens at an address; "" for none."""
+    for directory in private.job_directories():
+        with suppress(OSError):
+            if (directory / _SCHEDULER).read_text(encoding="utf-8") == address:
+                return str(directory / "token")
+    return ""

@@ -24,6 +24,7 @@ from sporax.lowering.ingest import Equation, Ingested
 from sporax.lowering.local_norms import LocalNorms
 from sporax.lowering.local_task import DevicePosition, Task
 from sporax.lowering.marks import mark_p
+from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.redistribute import apply_redistribution
 from sporax.lowering.regather import late_copy
 from sporax.planner.communication.transfers import Schedule, Transfer, TransferGroup, schedule
@@ -126,7 +127,8 @@ class _Runner:
             return _CONTROL[str(equation.primitive.name)](self, equation, planned, operands)
         operation = self.step.graph.operators[number].operation
         task = Task(equation.primitive, operation, rule_for(operation), planned.assignment, self.plan.mesh)
-        return local_equations.run(task, DevicePosition(self.axis_names), operands)
+        with place_of_work(equation.on_host):
+            return local_equations.run(task, DevicePosition(self.axis_names), operands)
 
     def _body(self, body: Ingested, plan: Plan) -> Callable[..., list[Array]]:
         return rank_program(body, plan, self.axis_names, self.norms)

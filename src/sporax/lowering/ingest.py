@@ -19,6 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local_equations import describe
+from sporax.lowering.memory.host import runs_on_host
 from sporax.lowering.memory.tags import without_tags
 from sporax.planner.rules import Behaviour, entry_for
 
@@ -39,12 +40,14 @@ class Equation:
         params: its parameters.
         literals: values of scalar constants, by position among the operands.
         bodies: of control flow.
+        on_host: whether the host computes it.
     """
 
     primitive: Primitive
     params: Mapping[str, Any]
     literals: Mapping[int, Any] = field(default_factory=dict)
     bodies: tuple[Ingested, ...] = ()
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +173,13 @@ class _Reader:
         operands = tuple(LITERAL if isinstance(atom, Literal) else atom for atom in atoms)
         results = tuple(self.tensor(var) for var in eqn.outvars)
         env.update(zip(eqn.outvars, results, strict=True))
-        path, backward = _path(stack)
+        path, backward = path_of(stack)
         graphs = tuple(body.graph for body in bodies)
         stage, segment = (_last(kind, stack) for kind in (STAGE, SEGMENT))
         self.operators.append(
             Operator(operation, operands, results, path, backward, graphs, stage=stage, segment=segment)
         )
-        self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies)))
+        self.equations.append(Equation(eqn.primitive, eqn.params, literals, tuple(bodies), runs_on_host(eqn)))
 
     def _control_flow(self, eqn: JaxprEqn, env: _Env, stack: str) -> None:
         bodies: list[Ingested] = []
@@ -221,7 +224,7 @@ class _Reader:
         results = tuple(range(len(self.tensors), len(self.tensors) + len(specs)))
         self.tensors.extend(specs)
         primitive = jax.lax.optimization_barrier_p
-        path, backward = _path(stack)
+        path, backward = path_of(stack)
         operation, stage = Operation(str(primitive.name), specs, specs), _last(STAGE, stack)
         self.operators.append(
             Operator(operation, operands, results, path, backward, stage=stage, segment=_last(SEGMENT, stack))
@@ -266,11 +269,11 @@ def _typed(var: Any, atom: int | Literal) -> Any:
 _WRAPPED = re.compile(r"(\w+)\(([^()]*)\)")
 
 
-def _path(stack: str) -> tuple[str, bool]:
+def path_of(stack: str) -> tuple[str, bool]:
     """A name stack as a path of the user's program, and whether it belongs to a derivative.
 
     Example:
-        >>> _path("Step/transpose(jvp(network))/fc1")
+        >>> path_of("Step/transpose(jvp(network))/fc1")
         ('Step.network.fc1', True)
     """
     backward = "transpose(" in stack

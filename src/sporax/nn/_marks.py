@@ -8,7 +8,7 @@ from sporax import context
 from sporax.common.recompute import checked_settings
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn._tree import AnyCell, CellTree
-from sporax.ops._core.primitive import Primitive, strategy_form
+from sporax.ops._core.primitive import refuse_place, strategy_form
 from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
 
@@ -126,16 +126,12 @@ class PlacementMarks(CellTree[AnyCell]):
         return self
 
     def place(self, role: str, rank_id: int) -> None:
-        """Run all operators of this Cell in one process of the cluster.
+        """Refused, as `Primitive.place` is.
 
         Raises:
-            SporaxTypeError, SporaxValueError: as `Primitive.place`.
+            SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
         """
-        for _, cell in self.cells_and_names():
-            cell._mark("place", (role, rank_id))
-            for value in vars(cell).values():
-                if isinstance(value, Primitive):
-                    value.place(role, rank_id)
+        refuse_place(type(self).__name__, role, rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
         """Let parameter servers keep and update the trainable Parameters. Call it before the optimizer is made.

@@ -18,7 +18,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.runtime import parameter_server
+from sporax.runtime import parameter_server, server_connection
 
 _SLICE_MODES = ("field_slice", "table_row_slice", "table_column_slice", "batch_slice")
 
@@ -82,7 +82,7 @@ class EmbeddingLookup(Cell):
         self.embedding_table.unique = sparse
         if context.ps_snapshot().enable_ps:
             first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
-            self.embedding_table.server_rows = parameter_server.RowCache(
+            self.embedding_table.server_rows = server_connection.RowCache(
                 "embedding_table", embedding_size, rows, seed=get_seed() or 0, **first_rows
             )
             self.embedding_table.is_param_ps = self.embedding_table.cache_enable = self.vocab_cache_size > 0
@@ -121,8 +121,8 @@ class EmbeddingLookup(Cell):
 
     def _served(self, indices: Tensor) -> Tensor:
         """Rows of a table that servers keep; an id outside the table gives zeros."""
-        session = parameter_server.session()
-        if session is None or self.embedding_table.server_rows is None or self.embedding_table.server_rows.key < 0:
+        servers = parameter_server.connection()
+        if servers is None or self.embedding_table.server_rows is None or self.embedding_table.server_rows.key < 0:
             raise SporaxRuntimeError(
                 "For 'EmbeddingLookup', a table on parameter servers must belong to an optimizer before it is looked up: "
                 "call init(), then make the optimizer with its parameter."
@@ -130,7 +130,7 @@ class EmbeddingLookup(Cell):
         ids = indices.array
         inside = (ids >= 0) & (ids < self.vocab_size)
         rows = parameter_server.lookup_in_program(
-            session, self.embedding_table.server_rows, self.embedding_table.array, jnp.where(inside, ids, 0)
+            servers, self.embedding_table.server_rows, self.embedding_table.array, jnp.where(inside, ids, 0)
         )
         return wrap(jnp.where(inside[..., None], rows, 0))
 
@@ -143,13 +143,13 @@ class EmbeddingLookup(Cell):
         Raises:
             SporaxRuntimeError: the table is not on parameter servers.
         """
-        session = parameter_server.session()
-        if session is None or not self._is_served or self.embedding_table.server_rows is None:
+        servers = parameter_server.connection()
+        if servers is None or not self._is_served or self.embedding_table.server_rows is None:
             raise SporaxRuntimeError(
                 "For 'EmbeddingLookup.prefetch', the table must be on parameter servers, but is not."
             )
         ids = np.asarray(indices.asnumpy() if isinstance(indices, Tensor) else indices, np.int64)
-        self.embedding_table.server_rows.prefetch(session, np.clip(ids, 0, self.vocab_size - 1))
+        self.embedding_table.server_rows.prefetch(servers, np.clip(ids, 0, self.vocab_size - 1))
 
     def extend_repr(self) -> str:
         """Sizes and place."""

@@ -18,8 +18,8 @@ from sporax.ir.layout import HasLayout
 from sporax.ir.layout import Layout as LayoutValue
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.report.placement_picture import picture
-from sporax.planner.report.summary import Summary
-from sporax.planner.report.summary_text import Section, heading, sections
+from sporax.planner.report.summary import Summary, heading, sections
+from sporax.planner.report.tables import Section
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.planned import PlannedStep
 from sporax.runtime.program import Program

@@ -18,6 +18,9 @@ MS_PS_DURABILITY       memory, process, disk or replica (default: replica with t
 MS_PS_SLOTS            virtual slots (default 16)
 MS_PS_LEASE            seconds a silent server keeps its slots (default 10)
 MS_PS_SNAPSHOT_BYTES   log size after which snapshots are taken
+MS_PS_CHECKPOINT_PATH  where global checkpoints go (`sporax ps checkpoint`); the same folder on all machines
+MS_PS_CHECKPOINT_SECONDS  pause between checkpoints, 0 (default) for only when asked
+MS_PS_RESTORE          folder of a checkpoint that the job continues from
 MS_PS_METRICS_PORT     port of the Prometheus page
 MS_PS_KEYS             directory of keys, see `security`
 =====================  =====================================================================================
@@ -107,6 +110,10 @@ class PsEnvironment:
                 num_slots=_whole(environ, "MS_PS_SLOTS", 16),
                 lease_seconds=lease,
                 heartbeat_seconds=min(0.5, lease / 5),
+                lost_seconds=_number(environ, "MS_NODE_TIMEOUT", 600.0),
+                checkpoint_path=environ.get("MS_PS_CHECKPOINT_PATH", ""),
+                checkpoint_seconds=_number(environ, "MS_PS_CHECKPOINT_SECONDS", 0.0),
+                restore=environ.get("MS_PS_RESTORE", ""),
                 snapshot_bytes=_whole(environ, "MS_PS_SNAPSHOT_BYTES", 256 << 20),
             ),
         )

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import struct
+import time
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from sporax.ir.errors import SporaxRuntimeError
@@ -23,7 +26,7 @@ from sporax.ps.wire import Frame, WireError, decode, encode
 _RECORD = struct.Struct("<4sIIQ")  # magic, CRC of the lengths and the first frame, number of frames, bytes of all
 _MAGIC = b"SPXL"
 _LENGTH = struct.Struct("<Q")
-_MAX_RECORD = 16 << 30
+_KEPT_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
 
 
 def pack(message: Message, frames: Sequence[Frame]) -> list[Frame]:
@@ -156,6 +159,12 @@ class SlotLog:
         self._close()
         self._lock.close()
 
+    def delete(self) -> None:
+        """Remove the directory of a log that is closed; that of the job too, when this was its last log."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        with suppress(OSError):
+            self.directory.parent.rmdir()
+
     def _files(self) -> list[Path]:
         return sorted(self.directory.glob("log-????????"))
 
@@ -167,6 +176,17 @@ class SlotLog:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def remove_old_jobs(directory: Path, job: str) -> None:
+    """Remove what other jobs have left: no process uses their logs, and none has for `_KEPT_SECONDS`."""
+    for lock in directory.glob("*/server-*/lock"):
+        with suppress(OSError), open(lock, "rb") as file:
+            if lock.parents[1].name == job or time.time() - lock.parents[1].stat().st_mtime < _KEPT_SECONDS:
+                continue
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent)
+            lock.parents[1].rmdir()
 
 
 def write_all(file: int, parts: Sequence[Frame]) -> int:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from sporax.ir.errors import SporaxError
+from sporax.cluster.private import shared_directory
+from sporax.ir.errors import SporaxError, SporaxRuntimeError
+from sporax.ps.checkpoint import read_manifest
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.security import keys_for
 
@@ -43,16 +44,36 @@ def run_scheduler(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     if place.recovery_path:
         Path(place.recovery_path).mkdir(parents=True, exist_ok=True)
         journal = Path(place.recovery_path) / f"scheduler-{place.port}.journal"
+    if place.options.restore:
+        _check_restore(place)
     keys = keys_for(place.host, environ)
     address = f"{'*' if keys is not None else place.host}:{place.port}"
     Scheduler(address, place.options, place.worker_num, place.server_num, journal, keys).run()
+
+
+def _check_restore(place: PsEnvironment) -> None:
+    """Raise unless the checkpoint fits the job.
+
+    Raises:
+        SporaxRuntimeError: another number of slots, or another kind of staleness.
+    """
+    manifest = read_manifest(place.options.restore)
+    for name, there, here in (
+        ("MS_PS_SLOTS", manifest["num_slots"], place.options.num_slots),
+        ("synchronous mode (MS_PS_STALENESS=0)", manifest["staleness"] == 0, place.options.staleness == 0),
+    ):
+        if there != here:
+            raise SporaxRuntimeError(
+                f"For 'sporax.ps', {name} must be what the checkpoint '{place.options.restore}' was taken with, {there}, but "
+                f"got {here}."
+            )
 
 
 def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     """Be a server."""
     from sporax.ps.server import Server
 
-    directory = Path(place.recovery_path or tempfile.gettempdir()) / "sporax-ps"
+    directory = Path(place.recovery_path or shared_directory(environ)) / "sporax-ps"
     server = Server(
         place.scheduler,
         directory,

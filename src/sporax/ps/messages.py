@@ -130,6 +130,10 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
         lease_seconds: how long a primary may serve after its last heartbeat was answered.
         heartbeat_seconds: pause between heartbeats.
         snapshot_bytes: log size after which snapshots are taken and the log is truncated.
+        lost_seconds: after so long without the only server that has a slot, the slot is lost.
+        checkpoint_path: where global checkpoints go, "" for nowhere.
+        checkpoint_seconds: pause between them, 0 for only when asked.
+        restore: folder of a checkpoint that first values come from, "" for none.
     """
 
     staleness: int = 0
@@ -138,6 +142,10 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     lease_seconds: float = 10.0
     heartbeat_seconds: float = 0.5
     snapshot_bytes: int = 256 << 20
+    lost_seconds: float = 600.0
+    checkpoint_path: str = ""
+    checkpoint_seconds: float = 0.0
+    restore: str = ""
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):
@@ -460,14 +468,49 @@ class GetWanted(Message, frozen=True, array_like=True, tag=61):
 
 
 class Stop(Message, frozen=True, array_like=True, tag=62):
-    """The job is over, or this process is no longer needed."""
+    """The job is over, or this process is no longer needed; `done`: what a server keeps is not needed either."""
 
     reason: str
+    done: bool = False
+
+
+class TakeCheckpoint(Message, frozen=True, array_like=True, tag=63):
+    """Write the slots that you lead below `path`, at a clock (-1: now)."""
+
+    number: int
+    clock: int
+    path: str
+
+
+class CheckpointPart(Message, frozen=True, array_like=True, tag=64):
+    """A slot is written (or was past the clock, or could not be written)."""
+
+    number: int
+    slot: int
+    clock: int
+    checksum: int = 0
+    num_bytes: int = 0
+    is_late: bool = False
+    error: str = ""
+
+
+class Checkpoint(Message, frozen=True, array_like=True, tag=65):
+    """A command asks for a global checkpoint (`begin`), or how far it is."""
+
+    begin: bool
+
+
+class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
+    """Whether a checkpoint is being written, the last complete one, and what went wrong since."""
+
+    running: bool
+    folder: str
+    error: str
 
 
 AnyMessage = (
     Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
     | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
     | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
-    | Initialised | GetWanted | Stop
+    | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs
 )  # fmt: skip

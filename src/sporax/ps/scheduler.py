@@ -7,13 +7,15 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ps.messages import Options, Stop
-from sporax.ps.scheduler_state import Action, End, Journal, Keep, SchedulerState
+from sporax.ps.checkpoint import write_manifest
+from sporax.ps.messages import CheckpointPart, Options, Stop
+from sporax.ps.scheduler_state import Action, End, Journal, Keep, Manifest, ManifestWritten, SchedulerState
 from sporax.ps.security import Keys
 from sporax.ps.server_state import Received, Reply, Tick
 from sporax.ps.transport import Transport, receive, send
@@ -97,13 +99,15 @@ class Scheduler:
             match action:
                 case Reply(to, message):
                     send(self._router, message, to=to)
+                case Manifest(path, number, facts, parts):
+                    self._do(self.state.handle(_written(path, number, facts, parts), time.monotonic()))
                 case End():
                     self._ended = self._ended or action
 
     def _say_goodbye(self, reason: str) -> None:
         for peer in [*self.state.servers.values(), *self.state.workers.values()]:
             if peer.sender:
-                send(self._router, Stop(reason), to=peer.sender)
+                send(self._router, Stop(reason, done=not self.state.journal.error), to=peer.sender)
 
     def _read(self) -> Journal | None:
         if self._journal_path is None or not self._journal_path.exists():
@@ -120,3 +124,10 @@ class Scheduler:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self._journal_path)
+
+
+def _written(path: str, number: int, facts: dict[str, Any], parts: list[CheckpointPart]) -> ManifestWritten:
+    try:
+        return ManifestWritten(write_manifest(path, number, facts, parts))
+    except OSError as error:
+        return ManifestWritten("", f"the manifest cannot be written: {error}")

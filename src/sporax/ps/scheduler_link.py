@@ -28,7 +28,7 @@ from sporax.ps.messages import (
     Welcome,
 )
 from sporax.ps.security import Keys
-from sporax.ps.transport import Transport, receive, send
+from sporax.ps.transport import REFUSED, Transport, receive, send
 from sporax.ps.wire import WireError, decode
 
 _REGISTER_SECONDS = 0.5
@@ -117,10 +117,15 @@ class SchedulerLink:
     def _run(self) -> None:
         transport = Transport(self._keys)
         scheduler = transport.connect(f"tcp://{self._address}", b"worker-" + uuid.uuid4().bytes)
+        handshakes = transport.watch(scheduler)
         next_beat = 0.0
         try:
             while not self._closing:
                 scheduler.poll(_POLL_SECONDS * 1000)
+                if self.welcome is None and handshakes.is_refused():
+                    self.stopped = REFUSED
+                    self._joined.set()
+                    return
                 while (parts := receive(scheduler)) is not None:
                     self._take(parts)
                 while not self._outgoing.empty():

@@ -16,7 +16,11 @@ from typing import Any
 import msgspec
 
 from sporax.ps import placement
+from sporax.ps.checkpoint_state import CheckpointRound, first_clock
 from sporax.ps.messages import (
+    Checkpoint,
+    CheckpointIs,
+    CheckpointPart,
     Exited,
     GetStatus,
     GetView,
@@ -66,6 +70,8 @@ class Journal(msgspec.Struct):
         lease_size, lease_total: samples per lease and in all.
         leases_done: ranges of lease numbers.
         error: why the job cannot go on.
+        checkpoint: folder of the last complete checkpoint.
+        checkpoints: number of the last attempt.
     """
 
     job: str
@@ -84,6 +90,26 @@ class Journal(msgspec.Struct):
     lease_total: int = 0
     leases_done: list[tuple[int, int]] = []
     error: str = ""
+    checkpoint: str = ""
+    checkpoints: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Write the manifest of a checkpoint, then tell by a `ManifestWritten`."""
+
+    path: str
+    number: int
+    facts: dict[str, Any]
+    parts: list[CheckpointPart]
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """A checkpoint is complete, or could not be made so."""
+
+    folder: str
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +124,7 @@ class End:
     reason: str
 
 
-Action = Reply | Keep | End
+Action = Reply | Keep | Manifest | End
 
 
 @dataclass(slots=True)
@@ -143,6 +169,9 @@ class SchedulerState:
         self._leases: dict[int, tuple[int, int]] = {}
         self._lease_queue: list[int] = []
         self._lease_next = 0
+        self._round: CheckpointRound | None = None
+        self._checkpoint_error = ""
+        self._checkpoint_at = now + options.checkpoint_seconds
         self._now = now
         self._actions: list[Action] = []
 
@@ -153,12 +182,14 @@ class SchedulerState:
         servers = [journal.servers[index] for index in sorted(self.servers) if index in journal.servers]
         return View(journal.epoch, servers, journal.slots, journal.members, self.hold)
 
-    def handle(self, event: Received | Tick, now: float) -> list[Action]:
+    def handle(self, event: Received | ManifestWritten | Tick, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
         self._now = now
         self._actions = []
         if isinstance(event, Tick):
             self._tick()
+        elif isinstance(event, ManifestWritten):
+            self._manifest_written(event)
         else:
             handler = _HANDLERS.get(type(event.message))
             if handler is not None:
@@ -187,7 +218,7 @@ class SchedulerState:
             incarnation = self._starting[index].incarnation  # it asks again because our answer was lost
         elif present is not None and present.sender == sender:
             incarnation = journal.servers[index].incarnation
-            self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self.options))
+            self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self._options_now()))
             return
         else:
             incarnation = self._incarnations.get(index, 0) + 1
@@ -197,7 +228,11 @@ class SchedulerState:
         self._incarnations[index] = incarnation
         self._starting[index] = ServerAddress(index, incarnation, message.host, message.tcp, message.ipc)
         self._starting_nodes[index] = message.node
-        self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self.options))
+        self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self._options_now()))
+
+    def _options_now(self) -> Options:
+        """What a server is told: once the servers have values, nothing is loaded from a checkpoint any more."""
+        return msgspec.structs.replace(self.options, restore="") if self.journal.initialised else self.options
 
     def _is_gone(self, index: int) -> bool:
         return index not in self._starting and (index not in self.servers or not self.servers[index].live)
@@ -219,11 +254,7 @@ class SchedulerState:
             if journal.initialised and holders.primary == index and message.inventory.get(slot, 0) == 0
         ]
         if lost:
-            self._fail(
-                f"For 'sporax.ps', slots {lost} must be on server {index}, but it has come back without them: all copies "
-                f"of acknowledged updates are lost (durability '{self.options.durability}'). Start again from the last "
-                "complete checkpoint."
-            )
+            self._fail_lost(lost, f"be on server {index}, but it has come back without them")
         if not journal.slots and len(self._live()) >= journal.server_num:
             journal.slots = placement.first_map(self.options.num_slots, self._live(), self._with_backup)
             journal.members = [Members(0, list(range(journal.worker_num)))]
@@ -248,7 +279,7 @@ class SchedulerState:
                 del self._leases[lease]
                 self._lease_queue.append(lease)
         self._actions.append(Keep())
-        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self.options))
+        self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self._options_now()))
         if journal.slots:
             self._reply(sender, ViewIs(self.view))
             self._begin_change()
@@ -294,6 +325,19 @@ class SchedulerState:
         if not self.finished and journal.workers and ended and enough:
             self.finished = True
             self._actions.append(End("all workers have finished"))
+
+    def _fail_lost(self, slots: list[int], what: str) -> None:
+        """End the job: no copy of some slots is left."""
+        folder = self.journal.checkpoint
+        advice = (
+            f"Start again from the last complete checkpoint: MS_PS_RESTORE={folder}."
+            if folder
+            else "No checkpoint was taken (MS_PS_CHECKPOINT_PATH): start from the beginning."
+        )
+        self._fail(
+            f"For 'sporax.ps', slots {slots} must {what}: all copies of acknowledged updates are lost (durability "
+            f"'{self.options.durability}'). {advice}"
+        )
 
     def _fail(self, reason: str) -> None:
         self.journal.error = reason
@@ -353,7 +397,7 @@ class SchedulerState:
             del journal.server_nodes[index], journal.servers[index]
             self._actions.append(Keep())
             if peer is not None and peer.sender:
-                self._reply(peer.sender, Stop("the job needs fewer servers"))
+                self._reply(peer.sender, Stop("the job needs fewer servers", done=True))
 
     def _get_view(self, sender: bytes, message: GetView) -> None:
         self._reply(sender, ViewIs(self.view))
@@ -486,6 +530,78 @@ class SchedulerState:
                 peer.live = False
         if self.hold is None:
             self._begin_change()
+        self._look_for_lost_slots()
+        self._go_on_with_checkpoint()
+
+    def _look_for_lost_slots(self) -> None:
+        """A slot waits for the one server that has it, but not for ever."""
+        journal = self.journal
+        gone = {
+            index
+            for index, peer in self.servers.items()
+            if not peer.live and self._now - peer.seen > self.options.lost_seconds
+        }
+        lost = [slot for slot, holders in enumerate(journal.slots) if holders.primary in gone]
+        if lost and journal.initialised and not journal.error:
+            servers = sorted({journal.slots[slot].primary for slot in lost})
+            self._fail_lost(
+                lost, f"be on servers {servers}, but these were away for more than {self.options.lost_seconds:.0f} s"
+            )
+
+    # ----------------------------------------------------------------------------------------------------- checkpoints
+
+    def _checkpoint(self, sender: bytes, message: Checkpoint) -> None:
+        if message.begin:
+            self._begin_checkpoint()
+        self._reply(sender, CheckpointIs(self._round is not None, self.journal.checkpoint, self._checkpoint_error))
+
+    def _begin_checkpoint(self) -> None:
+        journal = self.journal
+        if self._round is not None:
+            return
+        self._checkpoint_error = ""
+        if not self.options.checkpoint_path:
+            self._checkpoint_error = "MS_PS_CHECKPOINT_PATH must name a folder when the job starts, but it was not set"
+        elif not journal.initialised:
+            self._checkpoint_error = "the servers have no values yet"
+        else:
+            clocks = [clock for index in self._live() for clock in self.servers[index].clocks.values()]
+            clock = first_clock(self.options.staleness, clocks)
+            self._round = CheckpointRound(journal.checkpoints + 1, clock, len(journal.slots))
+
+    def _checkpoint_part(self, sender: bytes, message: CheckpointPart) -> None:
+        if self._round is None:
+            return
+        self._round.take(message)
+        if self._round.error:
+            self._checkpoint_error, self._round = self._round.error, None
+        elif self._round.is_complete:
+            options = self.options
+            facts = {"job": self.journal.job, "num_slots": options.num_slots, "staleness": options.staleness}
+            number, parts = self._round.number, self._round.sorted_parts()
+            self._actions.append(Manifest(options.checkpoint_path, number, facts, parts))
+
+    def _manifest_written(self, event: ManifestWritten) -> None:
+        self._checkpoint_error, self._round = event.error, None
+        self.journal.checkpoint = event.folder or self.journal.checkpoint
+        self._actions.append(Keep())
+
+    def _go_on_with_checkpoint(self) -> None:
+        """Ask the leaders that have not answered, or begin the next checkpoint when its time has come."""
+        options, journal = self.options, self.journal
+        if options.checkpoint_seconds > 0 and options.checkpoint_path and self._now >= self._checkpoint_at:
+            self._checkpoint_at = self._now + options.checkpoint_seconds
+            self._begin_checkpoint()
+        question = self._round.question(options.checkpoint_path, self._now) if self._round is not None else None
+        if question is None:
+            return
+        if journal.checkpoints != question.number:
+            journal.checkpoints = question.number
+            self._actions.append(Keep())
+        for index in {holders.primary for holders in journal.slots}:
+            peer = self.servers.get(index)
+            if peer is not None and peer.live and peer.sender:
+                self._reply(peer.sender, question)
 
     # ------------------------------------------------------------------------------------------------- samples, status
 
@@ -532,6 +648,7 @@ class SchedulerState:
             "durability": self.options.durability,
             "members": journal.members[-1].ranks if journal.members else [],
             "note": journal.error or self.note,
+            "checkpoint": journal.checkpoint,
             "servers": [
                 {
                     "index": index,
@@ -603,4 +720,6 @@ _HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {
     Initialised: SchedulerState._initialised,
     LeaseSamples: SchedulerState._lease_samples,
     SamplesDone: SchedulerState._samples_done,
+    Checkpoint: SchedulerState._checkpoint,
+    CheckpointPart: SchedulerState._checkpoint_part,
 }

@@ -2,11 +2,14 @@
 
 One key pair for what listens (scheduler, servers) and one for what connects; a listener accepts the one connecting key
 alone. `sporax ps keys DIR` writes both; `MS_PS_KEYS=DIR` (or `enable_ssl` with its configuration file) makes a process
-use them. Off loopback a process refuses to start without keys unless ``MS_PS_INSECURE=1`` says so.
+use them. Without them both pairs follow from the job's token (`sporax.cluster.token`), which `sporax run` gives every
+process of its job. Off loopback a process refuses to start without either unless ``MS_PS_INSECURE=1`` says so.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import json
 import os
@@ -16,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sporax.cluster.token import token_from_environ
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 _NAMES = ("server_public", "server_secret", "client_public", "client_secret")
@@ -79,8 +83,21 @@ def read_keys(directory: Path) -> Keys:
         ) from None
 
 
+def keys_of_token(token: str) -> Keys:
+    """The keys that follow from a job's token: whoever knows it has them, and nobody else."""
+    import zmq
+    from zmq.utils import z85
+
+    def secret(name: str) -> bytes:
+        return bytes(z85.encode(hmac.new(token.encode(), f"sporax.ps {name}".encode(), hashlib.sha256).digest()))
+
+    server, client = secret("server"), secret("client")
+    public = [zmq.curve_public(key).decode() for key in (server, client)]
+    return Keys(public[0], server.decode(), public[1], client.decode())
+
+
 def keys_for(host: str, environ: Mapping[str, str] = os.environ) -> Keys | None:
-    """The keys a process must use, None on loopback without keys.
+    """The keys a process must use: of MS_PS_KEYS, else of the job's token; None on loopback without either.
 
     Raises:
         SporaxRuntimeError: other machines can be reached and there are no keys.
@@ -88,12 +105,14 @@ def keys_for(host: str, environ: Mapping[str, str] = os.environ) -> Keys | None:
     directory = environ.get("MS_PS_KEYS", "")
     if directory:
         return read_keys(Path(directory))
+    if token := token_from_environ(environ):
+        return keys_of_token(token)
     if is_loopback(host) or environ.get("MS_PS_INSECURE") == "1":
         return None
     raise SporaxRuntimeError(
         f"For 'sporax.ps', connections beyond this machine must be encrypted, but the scheduler is at '{host}' and "
         "MS_PS_KEYS names no directory with keys. Make them with `sporax ps keys DIR`, copy DIR to all machines and set "
-        "MS_PS_KEYS=DIR; or set MS_PS_INSECURE=1 in a network you trust."
+        "MS_PS_KEYS=DIR; or give all processes one token (SPORAX_TOKEN_FILE); or set MS_PS_INSECURE=1 in a network you trust."
     )
 
 

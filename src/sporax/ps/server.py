@@ -7,6 +7,7 @@ import resource
 import socket
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,29 @@ from typing import Any
 import zmq
 
 from sporax.ir.errors import SporaxError, SporaxRuntimeError
-from sporax.ps.log import SlotLog
-from sporax.ps.messages import HeartbeatReply, Ready, Record, Register, Stop, ViewIs, Welcome
+from sporax.ps.checkpoint import read_slot, write_slot
+from sporax.ps.log import SlotLog, remove_old_jobs
+from sporax.ps.messages import (
+    CheckpointPart,
+    HeartbeatReply,
+    Ready,
+    Record,
+    Register,
+    Stop,
+    TakeCheckpoint,
+    ViewIs,
+    Welcome,
+)
 from sporax.ps.metrics import MetricsPage
-from sporax.ps.security import Keys
+from sporax.ps.security import Keys, is_loopback
 from sporax.ps.server_state import (
     Action,
+    CheckpointSlot,
     DropSlot,
     Event,
     Halt,
+    Loaded,
+    LoadSlot,
     Received,
     Reply,
     ServerState,
@@ -35,12 +50,12 @@ from sporax.ps.server_state import (
     server_identity,
 )
 from sporax.ps.slot import SlotState
-from sporax.ps.transport import Transport, address_of, ipc_path, receive, send
+from sporax.ps.transport import REFUSED, LocalSocket, Transport, address_of, receive, send
 from sporax.ps.wire import Frame, WireError, decode
 
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
-_FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop)
+_FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
 
 
@@ -76,19 +91,21 @@ class Server:
         self._directory = directory
         self._index = index
         self._silent_seconds = silent_seconds
-        ipc = ipc_path() if keys is None else ""
-        self._router = self._transport.listen(["tcp://*:*" if keys is not None else f"tcp://{host}:*"])
+        self._local = LocalSocket()
+        ipc = [f"ipc://{self._local.path}"] if self._local.path else []
+        self._router = self._transport.listen(
+            [*ipc, "tcp://*:*" if keys is not None and not is_loopback(host) else f"tcp://{host}:*"]
+        )
         self._port = int(self._router.last_endpoint.decode().rsplit(":", 1)[1])
-        self._ipc = ipc
-        if ipc:
-            self._router.bind(f"ipc://{ipc}")
         self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
         self._peers: dict[tuple[int, int], Any] = {}
         self._log: SlotLog | None = None
         self._to_store: list[Stored] = []
         self._to_write: list[int] = []
         self._writing = False
+        self._checkpoints: deque[CheckpointSlot] = deque()
         self._halted = ""
+        self._is_done = False
         self._heard = time.monotonic()
         self._bytes_in = self._bytes_out = 0
         self._metrics = MetricsPage(metrics_port, self._gauges) if metrics_port else None
@@ -109,22 +126,25 @@ class Server:
         finally:
             if self._log is not None:
                 self._log.close()
+                if self._is_done:
+                    self._log.delete()
             if self._metrics is not None:
                 self._metrics.close()
             self._transport.close()
-            if self._ipc:
-                Path(self._ipc).unlink(missing_ok=True)
-                Path(self._ipc).parent.rmdir()
+            self._local.remove()
         return self._halted
 
     def _join(self, stop: Callable[[], bool]) -> None:
         """Get a number, read back what the log has, and tell the scheduler."""
         hostname = socket.gethostname()
-        register = Register("server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._ipc)
+        register = Register("server", self._node, self._index, hostname, f"{self._host}:{self._port}", self._local.path)
         welcome: Welcome | None = None
+        handshakes = self._transport.watch(self._scheduler)
         while welcome is None:
             if stop() or self._is_silent():
                 return
+            if handshakes.is_refused():
+                raise SporaxRuntimeError(f"For 'sporax.ps', the scheduler must accept this server, but {REFUSED}.")
             send(self._scheduler, register)
             self._scheduler.poll(_REGISTER_SECONDS * 1000)
             while (parts := receive(self._scheduler)) is not None:
@@ -138,6 +158,7 @@ class Server:
         options = welcome.options
         states: dict[int, SlotState] = {}
         if options.durability != "memory":
+            remove_old_jobs(self._directory, welcome.job)
             directory = self._directory / welcome.job / f"server-{welcome.index}"
             self._log = SlotLog(directory, sync=options.durability == "disk")
             states = self._log.recover(options.staleness)
@@ -165,7 +186,7 @@ class Server:
         poller.register(self._scheduler, zmq.POLLIN)
         next_tick = next_beat = 0.0
         while not self._halted and not stop():
-            poller.poll(0 if self._to_write else int(_TICK_SECONDS * 1000))
+            poller.poll(0 if self._to_write or self._checkpoints else int(_TICK_SECONDS * 1000))
             self._take_batch()
             self._commit()
             now = time.monotonic()
@@ -179,6 +200,7 @@ class Server:
                     send(self._scheduler, self._ready)
                 send(self._scheduler, self.state.heartbeat(now, self._gauges()))
             self._write_snapshots()
+            self._write_checkpoint()
 
     def _take_batch(self) -> None:
         """Take what has come, up to a limit."""
@@ -210,11 +232,11 @@ class Server:
         assert self.state is not None
         queue = list(self.state.handle(event, time.monotonic()))
         while queue:
-            stored = self._do(queue.pop(0))
-            if stored is not None:
-                queue += self.state.handle(stored, time.monotonic())
+            follows = self._do(queue.pop(0))
+            if follows is not None:
+                queue += self.state.handle(follows, time.monotonic())
 
-    def _do(self, action: Action) -> Stored | None:
+    def _do(self, action: Action) -> Stored | Loaded | None:
         """Carry out one action; gives the event that follows at once, if one does."""
         match action:
             case Reply(to, message, frames):
@@ -230,11 +252,18 @@ class Server:
                 assert self._log is not None
                 assert self.state is not None
                 self._log.write_slot(self.state.states[slot])
+            case CheckpointSlot():
+                self._checkpoints.append(action)
+            case LoadSlot(folder, slot):
+                try:
+                    return Loaded(slot, *read_slot(folder, slot))
+                except SporaxRuntimeError as error:
+                    return Loaded(slot, None, [], error.message)
             case DropSlot(slot):
                 if self._log is not None:
                     self._log.drop_slot(slot)
-            case Halt(reason, again):
-                self._halted, self.ends_for_another = reason, again
+            case Halt(reason, again, done):
+                self._halted, self.ends_for_another, self._is_done = reason, again, done
         return None
 
     def _store(self, record: Record, frames: tuple[Frame, ...]) -> Stored | None:
@@ -281,6 +310,19 @@ class Server:
         elif log.num_bytes > state.options.snapshot_bytes:
             log.begin_file()
             self._to_write, self._writing = list(state.states), True
+
+    def _write_checkpoint(self) -> None:
+        """Write one slot of a global checkpoint, between messages."""
+        if not self._checkpoints or self.state is None:
+            return
+        task = self._checkpoints.popleft()
+        try:
+            part = write_slot(task.path, task.number, task.image, task.frames)
+        except OSError as error:
+            reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
+            part = CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
+        self.state.written(part)
+        send(self._scheduler, part)
 
     def _gauges(self) -> dict[str, float]:
         """Numbers for the status table and for Prometheus."""

@@ -23,6 +23,7 @@ import msgspec
 from sporax.ps.messages import (
     Accepted,
     Acked,
+    CheckpointPart,
     Entry,
     GetView,
     Heartbeat,
@@ -46,6 +47,7 @@ from sporax.ps.messages import (
     SlotSynced,
     Source,
     Stop,
+    TakeCheckpoint,
     VariableSpec,
     View,
     ViewIs,
@@ -78,9 +80,6 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class Tick:
     """Some time has passed."""
-
-
-Event = Received | Stored | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +123,34 @@ class StoreSlot:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointSlot:
+    """Write a slot's part of a global checkpoint, when there is time, and tell the scheduler."""
+
+    path: str
+    number: int
+    image: SlotImage
+    frames: list[Frame]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSlot:
+    """Read a slot from a checkpoint; a `Loaded` event follows."""
+
+    folder: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A slot of a checkpoint, or why it cannot be had."""
+
+    slot: int
+    image: SlotImage | None
+    frames: list[Frame]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DropSlot:
     """Forget the stored state of a slot."""
 
@@ -132,13 +159,15 @@ class DropSlot:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """End this process; `again`: a new one shall take its place."""
+    """End this process; `again`: a new one shall take its place; `done`: what it keeps is not needed any more."""
 
     reason: str
     again: bool = False
+    done: bool = False
 
 
-Action = Reply | ToServer | ToScheduler | Store | StoreSlot | DropSlot | Halt
+Event = Received | Stored | Loaded | Tick
+Action = Reply | ToServer | ToScheduler | Store | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
 
 
 @dataclass(slots=True)
@@ -232,6 +261,9 @@ class ServerState:
         self.is_known = False
         self.counts: Counter[str] = Counter()
         self._wanting: dict[int, bytes] = {}
+        self._checkpoint: TakeCheckpoint | None = None
+        self._in_checkpoint: dict[int, CheckpointPart | None] = {}
+        self._load_errors: dict[int, str] = {}
         self._now = 0.0
         self._actions: list[Action] = []
 
@@ -248,6 +280,8 @@ class ServerState:
                     handler(self, sender, message, frames)
             case Stored(slot, lsn):
                 self._stored(slot, lsn)
+            case Loaded():
+                self._loaded(event)
             case Tick():
                 self._tick()
         return self._actions
@@ -270,6 +304,13 @@ class ServerState:
         if lead is None:
             return
         state = self.states[message.slot]
+        if self.options.restore and state.lsn == 0 and not lead.flights:
+            if message.slot in self._load_errors:
+                self._reply(sender, Refused(message.request, message.slot, self._load_errors[message.slot]))
+            else:
+                self._actions.append(LoadSlot(self.options.restore, message.slot))
+                self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
+            return
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
         wanted = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
         for spec in message.variables:
@@ -479,6 +520,7 @@ class ServerState:
             state.apply(flight.record, list(flight.frames))
             applied = True
             self.counts["records"] += 1
+            self._write_at_clock(slot)
             for sender, request in flight.waiting:
                 self._reply(sender, Acked(request, slot, state.clock))
         if applied:
@@ -492,6 +534,54 @@ class ServerState:
         ranks = state.ranks_at(state.clock)
         for rank in [rank for rank in lead.pending if rank not in ranks]:
             del lead.pending[rank]
+
+    # ----------------------------------------------------------------------------------------------------- checkpoints
+
+    def _take_checkpoint(self, sender: bytes, message: TakeCheckpoint, frames: tuple[Frame, ...]) -> None:
+        if self._checkpoint is None or self._checkpoint.number != message.number:
+            self._checkpoint, self._in_checkpoint = message, {}
+        for slot in self.leads:
+            part = self._in_checkpoint.get(slot)
+            if part is not None:
+                self._actions.append(ToScheduler(part))
+            else:
+                self._write_at_clock(slot)
+
+    def _write_at_clock(self, slot: int) -> None:
+        """Let a slot be written if it is at the clock of the checkpoint."""
+        wanted, state = self._checkpoint, self.states[slot]
+        if wanted is None or slot in self._in_checkpoint or state.lsn == 0:
+            return
+        if wanted.clock in (-1, state.clock):
+            self._in_checkpoint[slot] = None
+            self._actions.append(CheckpointSlot(wanted.path, wanted.number, *state.image()))
+        elif state.clock > wanted.clock:
+            self._in_checkpoint[slot] = CheckpointPart(wanted.number, slot, state.clock, is_late=True)
+            self._actions.append(ToScheduler(CheckpointPart(wanted.number, slot, state.clock, is_late=True)))
+
+    def written(self, part: CheckpointPart) -> None:
+        """Note that a slot was written, for a scheduler that asks again."""
+        if self._checkpoint is not None and self._checkpoint.number == part.number:
+            self._in_checkpoint[part.slot] = part
+
+    def _loaded(self, event: Loaded) -> None:
+        """Begin with the state of a checkpoint; pushes and members are those of this job."""
+        lead, state = self.leads.get(event.slot), self.states.get(event.slot)
+        if lead is None or state is None or state.lsn > 0:
+            return
+        if event.image is None:
+            self._load_errors[event.slot] = event.error
+            return
+        state = SlotState.from_image(event.image, event.frames, self.options.staleness)
+        state.last, state.clocks = {}, {}
+        state.members = self.view.members if self.view is not None else []
+        state.epoch = self.view.epoch if self.view is not None else 0
+        self.states[event.slot] = state
+        if self.stores:
+            self._actions.append(StoreSlot(event.slot))
+        if lead.image_sent:
+            self._send_image(event.slot, lead)
+        self._answer_pulls(event.slot)
 
     # -------------------------------------------------------------------------------------------------- other servers
 
@@ -674,7 +764,7 @@ class ServerState:
             self._ask_image(slot)
 
     def _stop(self, sender: bytes, message: Stop, frames: tuple[Frame, ...]) -> None:
-        self._actions.append(Halt(message.reason))
+        self._actions.append(Halt(message.reason, done=message.done))
 
     def _tick(self) -> None:
         """Send again what was not answered."""
@@ -758,4 +848,5 @@ _HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, .
     ViewIs: ServerState._view_is,
     HeartbeatReply: ServerState._heartbeat_reply,
     Stop: ServerState._stop,
+    TakeCheckpoint: ServerState._take_checkpoint,
 }

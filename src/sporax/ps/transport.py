@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sporax.cluster import private
 from sporax.ir.errors import SporaxImportError
 from sporax.ps.messages import Message, ServerAddress
 from sporax.ps.security import Keys, authenticated
@@ -19,12 +20,20 @@ from sporax.ps.wire import Frame, encode
 
 try:
     import zmq
+    from zmq.utils.monitor import recv_monitor_message
 except ImportError as error:  # pragma: no cover (the tests' environment has it)
     raise SporaxImportError(
         "For 'sporax.ps', the package 'pyzmq' must be there. Install it with `pip install 'sporax[ps]'`."
     ) from error
 
+_NOT_ACCEPTED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+REFUSED = (
+    "it refuses the connection: it has been started with other keys, or one of the two has none. All processes of a job need "
+    "the same MS_PS_KEYS or the same token (SPORAX_TOKEN_FILE)"
+)
+_CLOSED_HANDSHAKES = 5
 _LINGER_MS = 200
+_LONGEST_PATH = 100
 _BUFFER_BYTES = 4 << 20
 
 
@@ -40,18 +49,25 @@ class Transport:
         self._keys = keys
         self._authenticator: Any = None
         self._sockets: list[Any] = []
+        self._watched: list[Any] = []
 
     def listen(self, addresses: Sequence[str]) -> Any:
-        """A ROUTER bound to addresses such as ``tcp://*:8118``."""
+        """A ROUTER bound to addresses such as ``tcp://*:8118``; the last endpoint is that of the last TCP address."""
         router = self._socket(zmq.ROUTER)
         router.router_handover = True
         router.router_mandatory = True
+        # A listener takes over the options of the moment: local sockets come first, and stay unencrypted. The directory
+        # that they are in lets this user alone in.
+        for address in addresses:
+            if address.startswith("ipc:"):
+                router.bind(address)
         if self._keys is not None:
             if self._authenticator is None:
                 self._authenticator = authenticated(self.context, self._keys)
             self._keys.listen(router)
         for address in addresses:
-            router.bind(address)
+            if not address.startswith("ipc:"):
+                router.bind(address)
         return router
 
     def connect(self, address: str, identity: bytes) -> Any:
@@ -60,13 +76,22 @@ class Transport:
         dealer.identity = identity
         dealer.reconnect_ivl = 20
         dealer.reconnect_ivl_max = 500
-        if self._keys is not None:
+        if self._keys is not None and not address.startswith("ipc:"):
             self._keys.connect(dealer)
         dealer.connect(address)
         return dealer
 
+    def watch(self, dealer: Any) -> HandshakeWatch:
+        """Watch whether the listener accepts a dealer."""
+        monitor = dealer.get_monitor_socket(_NOT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+        self._sockets.append(monitor)
+        self._watched.append(dealer)
+        return HandshakeWatch(monitor)
+
     def close(self) -> None:
         """Close all sockets; what was sent last gets a moment to leave."""
+        for dealer in self._watched:
+            dealer.disable_monitor()
         for each in self._sockets:
             each.close(_LINGER_MS)
         if self._authenticator is not None:
@@ -84,6 +109,23 @@ class Transport:
         made.linger = _LINGER_MS
         self._sockets.append(made)
         return made
+
+
+class HandshakeWatch:
+    """Whether a listener has refused a dealer's handshakes: the two have different keys, or one of them has none."""
+
+    def __init__(self, monitor: Any) -> None:
+        self._monitor = monitor
+        self._closed = 0
+
+    def is_refused(self) -> bool:
+        """Look at what has happened since the last call."""
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event & _NOT_ACCEPTED:
+                return True
+            self._closed += 1  # a wrong key looks like this, and so does a scheduler that is killed in a handshake
+        return self._closed >= _CLOSED_HANDSHAKES
 
 
 def send(zmq_socket: Any, message: Message, frames: Sequence[Frame] = (), to: bytes | None = None) -> bool:
@@ -114,6 +156,24 @@ def address_of(server: ServerAddress) -> str:
     return f"tcp://{server.tcp}"
 
 
-def ipc_path() -> str:
-    """A new path for a local socket, short enough for the operating system."""
-    return str(Path(tempfile.mkdtemp(prefix="sporax-ps-")) / "s")
+class LocalSocket:
+    """A path for a socket between processes of this machine, in a directory that only this user can enter.
+
+    That is the job's own directory where a launcher has made one; else a new one, which goes with the socket, or after a kill
+    with the next start.
+    """
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        given = environ.get(private.DIRECTORY_VARIABLE, "")
+        self._own = None if given else private.make_job_directory()
+        self.path = str((self._own or private.shared_directory(environ)) / f"ps-{uuid.uuid4().hex[:8]}")
+        if len(self.path) > _LONGEST_PATH:  # the operating system's limit; others then use TCP
+            self.remove()
+            self.path = ""
+
+    def remove(self) -> None:
+        """Take the socket away."""
+        if self._own is not None:
+            private.remove(self._own)
+        elif self.path:
+            Path(self.path).unlink(missing_ok=True)

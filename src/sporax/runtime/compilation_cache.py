@@ -6,6 +6,7 @@ compiled for one processor may not run on another. Nothing is kept in dry runs a
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import platform
@@ -16,15 +17,11 @@ import jax
 from sporax.cluster.environment import NO_CACHE
 
 _LEAST_SECONDS = 0.3  # reading a file takes about a tenth of that
-_done = False
 
 
+@functools.cache  # once per process: later changes of JAX's settings are the user's
 def turn_on() -> None:
     """Use the cache from now on, unless the environment or the user's own settings of JAX say otherwise."""
-    global _done
-    if _done:
-        return
-    _done = True
     chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX makes its settings' attributes itself
     if os.environ.get(NO_CACHE, "") not in ("", "0") or chosen is not None:
         return

@@ -107,7 +107,8 @@ def whole_shape(shape: tuple[int, ...], position: int, config: ParallelConfig) -
     Raises:
         SporaxRuntimeError: a strategy that does not fit the input.
     """
-    strategy, feeders = config.dataset_strategy, distributed.num_feeders()
+    strategy = config.dataset_strategy
+    feeders = max(1, distributed.num_feeders() // config.pipeline_stages)  # of one stage
     if feeders == 1 or not shape or strategy == "full_batch":
         return shape
     if strategy == "data_parallel":

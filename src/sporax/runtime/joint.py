@@ -80,7 +80,17 @@ def to_local(array: jax.Array) -> jax.Array:
 
 
 def whole(array: jax.Array) -> jax.Array:
-    """An array that is cut over several processes, whole on every device; all these processes must ask for it."""
+    """An array that is cut over several processes, whole on every device; all these processes must ask for it.
+
+    Raises:
+        SporaxRuntimeError: it lies on devices of other processes alone.
+    """
+    if not array.sharding.addressable_devices:
+        ranks = sorted({device.process_index for device in array.sharding.device_set})
+        raise SporaxRuntimeError(
+            f"For 'asnumpy', an array of shape {array.shape} belongs to a pipeline stage of rank {ranks}, and rank "
+            f"{jax.process_index()} holds no part of it: read it there, or save a checkpoint, which has all stages."
+        )
     if array.is_fully_addressable or array.is_fully_replicated:
         return array
     sharding = NamedSharding(array.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]
@@ -123,6 +133,12 @@ def zero(devices: Devices) -> jax.Array:
         _turn.zero = to_joint(jnp.zeros((), jnp.int32), devices)
     _turn.devices = devices
     return _turn.zero
+
+
+def finish() -> None:
+    """Wait for the end of the last joint program, before programs that `zero` does not keep in order."""
+    if _turn.zero is not None:
+        jax.block_until_ready(_turn.zero)
 
 
 def by_rank(function: Callable[..., Any], devices: Devices) -> Callable[..., Any]:

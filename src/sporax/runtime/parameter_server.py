@@ -1,9 +1,8 @@
-"""This process in a job with parameter servers: its role, its connection, and the exchange inside compiled steps.
+"""This process in a job with parameter servers: its role, and the exchange inside compiled steps.
 
 A worker's step is one compiled program. Where its optimizer would move a parameter that servers keep, the program calls
-the host instead (`jax.experimental.io_callback`): gradients go out, values come back. In synchronous mode the exchange
-waits for the values of the next clock. With staleness it takes the values that were asked for one step before and leaves
-its own push and pull on their way, so that both overlap with the device's next step.
+the host instead (`jax.experimental.io_callback`): gradients go out, values come back through the `ServerConnection` of the
+session.
 """
 
 from __future__ import annotations
@@ -11,281 +10,27 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement_config import PsConfig
 from sporax.runtime import distributed
+from sporax.runtime.server_connection import Part, RowCache, ServerConnection
+from sporax.runtime.session import SESSION
 
 if TYPE_CHECKING:
-    from sporax.ps.messages import OptimizerSpec
-    from sporax.ps.store import Store, Ticket
+    from sporax.ps.store import Store
 
 ROLES = ("MS_SCHED", "MS_PSERVER", "MS_SERVER", "MS_WORKER")
-Floats = npt.NDArray[np.float32]
-FIRST_TABLE_KEY = 32
-"""Keys of a part from here on are tables'; before it, dense groups'."""
 
 
-class RowCache:
-    """Rows of a served table that a worker keeps: places in the device's cache, and who they belong to.
-
-    Args:
-        name: of the table, the same in all workers.
-        width: values per row.
-        capacity: rows of the device's cache.
-        first_rows: ``seed``, ``sigma`` and ``distribution`` of `sporax.ps.messages.VariableSpec`.
-    """
-
-    def __init__(self, name: str, width: int, capacity: int, **first_rows: Any) -> None:
-        self.name = name
-        self.width = width
-        self.capacity = capacity
-        self.first_rows = first_rows
-        self.key = -1
-        self.hits = self.misses = 0
-        self._place_of: dict[int, int] = {}
-        self._ids = np.empty(0, np.int64)
-        self._clocks = np.empty(0, np.int64)
-        self._rows = np.empty((0, width), np.float32)
-        self._used = np.empty(0, np.int64)
-        self._step = 0
-        self._ahead: tuple[npt.NDArray[np.int64], int, Any] | None = None
-        self._in_step: set[int] = set()
-
-    def places(self, session: Session, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], Floats]:
-        """Places of ids in the cache and their rows; fetches what is missing or too old.
-
-        Raises:
-            SporaxRuntimeError: a step looks up more different ids than the cache has rows.
-        """
-        self._allocate()
-        self._take_prefetched(session)
-        flat = ids.reshape(-1)
-        unique, inverse = np.unique(flat, return_inverse=True)
-        places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
-        store = session.store
-        staleness = store.options.staleness
-        age = store.clock - self._clocks[places]
-        usable = (places >= 0) & (age <= (1 if staleness < 0 else staleness))
-        self.hits += int(usable.sum())
-        self.misses += int((~usable).sum())
-        self._make_room(unique, places)
-        wanted = unique[~usable]
-        if len(wanted):
-            _, rows = session.fetch({self.key: wanted})
-            self._rows[places[~usable]] = rows[self.key]
-            self._clocks[places[~usable]] = store.clock
-        self._step += 1
-        self._used[places] = self._step
-        self._in_step.update(int(place) for place in places)
-        return places[inverse].astype(np.int32).reshape(ids.shape), self._rows[places[inverse]].reshape(
-            *ids.shape, self.width
-        )
-
-    def _allocate(self) -> None:
-        """Take the memory at the first lookup: tables that are served as a whole need none."""
-        if not len(self._ids):
-            self._ids = np.full(self.capacity, -1, np.int64)
-            self._clocks = np.full(self.capacity, -1, np.int64)
-            self._rows = np.zeros((self.capacity, self.width), np.float32)
-            self._used = np.zeros(self.capacity, np.int64)
-
-    def prefetch(self, session: Session, ids: npt.NDArray[np.int64]) -> None:
-        """Ask for rows that the next lookup will need; it takes them from there."""
-        with session.lock:
-            self._allocate()
-            self._take_prefetched(session)
-            unique = np.unique(ids.reshape(-1))
-            self._ahead = (unique, session.store.clock, session.store.start_pull({self.key: unique}, dense=False))
-
-    def _take_prefetched(self, session: Session) -> None:
-        """Keep the rows that were asked for ahead."""
-        if self._ahead is None:
-            return
-        (unique, clock, plan), self._ahead = self._ahead, None
-        _, rows = session.store.finish_pull(plan)
-        places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
-        self._make_room(unique, places)
-        self._rows[places] = rows[self.key]
-        self._clocks[places] = clock
-
-    def _make_room(self, unique: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
-        """Give every id a place, the least recently used ones first; places of this step stay."""
-        missing = np.flatnonzero(places < 0)
-        if not len(missing):
-            return
-        taken = self._in_step | {int(place) for place in places if place >= 0}
-        order = [int(place) for place in np.argsort(self._used, kind="stable") if int(place) not in taken]
-        if len(order) < len(missing):
-            raise SporaxRuntimeError(
-                f"For 'EmbeddingLookup', 'vocab_cache_size' of '{self.name}' must be at least the number of different ids "
-                f"of a step, but got {self.capacity} rows and {len(taken) + len(missing)} ids."
-            )
-        for position, place in zip(missing, order, strict=False):
-            self._place_of.pop(int(self._ids[place]), None)
-            self._ids[place] = unique[position]
-            self._place_of[int(unique[position])] = place
-            places[position] = place
-
-    def take_gradient(self, gradient: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Ids and gradients of the rows that this step has looked up; their copies are out of date now."""
-        places = np.array(sorted(self._in_step), np.int64)
-        self._in_step.clear()
-        return self._ids[places], np.ascontiguousarray(gradient[places])
-
-
-@dataclass(slots=True)
-class Part:
-    """The served parameters of one optimizer.
-
-    Attributes:
-        number: of the part in the store.
-        shapes: of the dense parameters.
-        tables: caches of its tables.
-    """
-
-    number: int
-    shapes: list[tuple[int, ...]]
-    tables: list[RowCache]
-    tickets: list[Ticket] = field(default_factory=list)
-    pull: Any = None
-    values: list[Floats] = field(default_factory=list)
-
-
-class Session:
-    """A worker's place in the job."""
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.parts: list[Part] = []
-        self.lock = threading.RLock()
-        self._closed = False
-
-    def attach(
-        self,
-        names: Sequence[str],
-        values: Sequence[Floats],
-        groups: Sequence[int],
-        optimizers: Sequence[OptimizerSpec],
-        tables: Sequence[tuple[RowCache, OptimizerSpec]],
-    ) -> Part:
-        """Declare the served parameters of one optimizer; rank 0's values become everyone's.
-
-        Args:
-            names, values, groups: of the dense parameters: name, first value, number of the optimizer.
-            optimizers: by group.
-            tables: with their optimizers.
-        """
-        from sporax.ps.messages import VariableSpec
-        from sporax.ps.store import KEYS_PER_PART, Dense
-
-        number = len(self.parts)
-        specs: list[VariableSpec] = []
-        for position, (table, optimizer) in enumerate(tables):
-            table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
-            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizer, **table.first_rows))
-        dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
-        self.store.declare(dense, optimizers, specs)
-        self.store.initialise(values if self.store.rank == 0 else None, part=number)
-        part = Part(number, [value.shape for value in values], [table for table, _ in tables])
-        self.parts.append(part)
-        return part
-
-    def values(self, part: Part) -> list[Floats]:
-        """The dense parameters of a part at this worker's clock."""
-        with self.lock:
-            flat, _ = self.store.pull(part=part.number)
-            self._check_retired()
-            return self._shaped(part, flat)
-
-    def fetch(self, rows: Mapping[int, npt.NDArray[np.int64]]) -> Any:
-        """Rows of tables at this worker's clock."""
-        with self.lock:
-            return self.store.pull(rows, dense=False)
-
-    def exchange(self, part: Part, rates: Floats, gradients: Sequence[Floats]) -> list[Floats]:
-        """Push one step's gradients and give the values for the next one.
-
-        Args:
-            part: whose step it is.
-            rates: learning rate of each group.
-            gradients: of the dense parameters, then of the tables' caches.
-        """
-        with self.lock:
-            if self._is_done_already(part):
-                return self.values(part)
-            count = len(part.shapes)
-            rows = {}
-            for table, gradient in zip(part.tables, gradients[count:], strict=True):
-                ids, values = table.take_gradient(gradient)
-                rows[table.key] = (ids, values, float(rates[-1]))
-            ticket = self.store.push(list(gradients[:count]), [float(rate) for rate in rates], rows, part=part.number)
-            if self.store.options.staleness == 0 or not part.values:
-                flat, _ = self.store.pull(part=part.number)
-                self.store.wait(ticket)
-                part.values = self._shaped(part, flat)
-            else:
-                part.values = self._earlier_values(part, ticket)
-            self._check_retired()
-            return part.values
-
-    def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
-        """Values asked for a step ago; this step's push and pull stay on their way."""
-        values = part.values
-        if part.pull is not None:
-            values = self._shaped(part, self.store.finish_pull(part.pull)[0])
-        for earlier in part.tickets:
-            self.store.wait(earlier)
-        part.tickets = [ticket]
-        part.pull = self.store.start_pull(part=part.number)
-        return values
-
-    def _is_done_already(self, part: Part) -> bool:
-        """Whether this step of this part was made by a process that this one continues.
-
-        With several optimizers the steps of a clock go round: clock c is a step of part c modulo their number.
-        """
-        turn = self.store.clock % len(self.parts)
-        return self.store.options.staleness == 0 and part.number < turn and self.store.link.incarnation > 1
-
-    def _shaped(self, part: Part, flat: Sequence[Floats]) -> list[Floats]:
-        return [value.reshape(shape) for value, shape in zip(flat, part.shapes, strict=True)]
-
-    def _check_retired(self) -> None:
-        """End this process well if the job goes on without it."""
-        if self.store.is_retired:
-            print(f"sporax: rank {self.store.rank} leaves the job, which needs fewer workers", flush=True)
-            self.close()
-            sys.stdout.flush()
-            os._exit(0)  # the device waits inside a program, which nothing else ends
-
-    def close(self) -> None:
-        """Finish what is on its way and leave the job."""
-        if self._closed:
-            return
-        self._closed = True
-        failed = getattr(sys, "last_type", None) is not None
-        if not failed:
-            for part in self.parts:
-                for ticket in part.tickets:
-                    self.store.wait(ticket)
-        self.store.close(finished=not failed)
-
-
-_session: Session | None = None
-
-
-def session() -> Session | None:
+def connection() -> ServerConnection | None:
     """This worker's place in a job with parameter servers; None in other jobs and before `start`."""
-    return _session
+    return SESSION.servers
 
 
 def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ranks: bool) -> tuple[int, int]:
@@ -302,7 +47,6 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     Raises:
         SporaxRuntimeError: no role, settings that differ from the job's, or no scheduler.
     """
-    global _session
     from sporax.ps import main as ps_main
     from sporax.ps.environment import PsEnvironment
     from sporax.ps.security import keys_for
@@ -321,8 +65,8 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
         serve_ranks(environ)
     if role != "MS_WORKER":
         sys.exit(ps_main.main("scheduler" if role == "MS_SCHED" else "server", environ))
-    if _session is not None:
-        return _session.store.rank, _workers(environ)
+    if SESSION.servers is not None:
+        return SESSION.servers.store.rank, _workers(environ)
     place = PsEnvironment.read(environ)
     rank = int(environ.get("RANK_ID") or -1)
     if with_ranks and place.worker_num > 1:
@@ -330,13 +74,13 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     timeout = place.receive_timeout
     store = Store(place.scheduler, node=place.node, rank=rank, keys=keys_for(place.host, environ), timeout=timeout)
     _check_agrees(config, store)
-    _session = Session(store)
-    atexit.register(_session.close)
+    SESSION.servers = ServerConnection(store)
+    atexit.register(SESSION.servers.close)
     return store.rank, _workers(environ)
 
 
 def _workers(environ: Mapping[str, str]) -> int:
-    return max(int(environ.get("MS_WORKER_NUM") or 1), (_session.store.rank + 1) if _session else 1)
+    return max(int(environ.get("MS_WORKER_NUM") or 1), (SESSION.servers.store.rank + 1) if SESSION.servers else 1)
 
 
 def with_config(config: PsConfig, environ: Mapping[str, str]) -> dict[str, str]:
@@ -375,9 +119,9 @@ def _check_agrees(config: PsConfig, store: Store) -> None:
 
 
 def exchange_in_program(
-    session: Session, part: Part, rates: jax.Array, gradients: Sequence[jax.Array]
+    servers: ServerConnection, part: Part, rates: jax.Array, gradients: Sequence[jax.Array]
 ) -> list[jax.Array]:
-    """`Session.exchange` as part of a compiled program; gives the new dense values, and a number that grows.
+    """`ServerConnection.exchange` as part of a compiled program; gives the new dense values, and a number that grows.
 
     The calls of one process keep the order of the program where it runs alone; over several processes XLA cannot keep
     that order, so there one optimizer with served parameters is the limit.
@@ -388,18 +132,18 @@ def exchange_in_program(
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in part.shapes]
 
     def call(rates: Any, *gradients: Any) -> tuple[Any, ...]:
-        values = session.exchange(part, np.asarray(rates), [np.asarray(gradient) for gradient in gradients])
-        return (*values, np.float32(session.store.clock % 65536))
+        values = servers.exchange(part, np.asarray(rates), [np.asarray(gradient) for gradient in gradients])
+        return (*values, np.float32(servers.store.clock % 65536))
 
     results = io_callback(call, (*shapes, jax.ShapeDtypeStruct((), np.float32)), rates, *gradients, ordered=alone)
     return list(results)
 
 
-def lookup_in_program(session: Session, cache: RowCache, table: jax.Array, ids: jax.Array) -> jax.Array:
+def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Array, ids: jax.Array) -> jax.Array:
     """Rows of a served table; the gradient goes to the rows' places in the cache.
 
     Args:
-        session: this worker's.
+        servers: this worker's connection.
         cache: of the table.
         table: the cache's parameter, shape (capacity, width); it takes part so that lookups wait for the last update.
         ids: integers of any shape.
@@ -410,8 +154,8 @@ def lookup_in_program(session: Session, cache: RowCache, table: jax.Array, ids: 
     )
 
     def call(ids: Any, _: Any) -> Any:
-        with session.lock:
-            return cache.places(session, np.asarray(ids).astype(np.int64))
+        with servers.lock:
+            return cache.places(servers, np.asarray(ids).astype(np.int64))
 
     @jax.custom_vjp
     def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:

@@ -18,16 +18,20 @@ from jax.extend.core import ClosedJaxpr
 from jax.sharding import NamedSharding
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
-from sporax.ir.placement import Placement
+from sporax.ir.placement import Placement, num_parts
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
+from sporax.lowering.memory.host import on_host_of, with_host_arguments
+from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite_for_plan
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
@@ -71,6 +75,7 @@ class Argument:
         cuttable: whether optimizer parallelism may cut it.
         given: whether it was made of values, not by an initializer.
         trainable: whether it is a Parameter that gradients may be asked of.
+        on_host: whether it lies in host memory between steps.
     """
 
     role: Role
@@ -79,6 +84,7 @@ class Argument:
     cuttable: bool = True
     given: bool = False
     trainable: bool = False
+    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -255,7 +261,10 @@ def _of_variable(variable: Any) -> Argument:
     cuttable = getattr(variable, "parallel_optimizer", True)
     given = not getattr(variable, "by_initializer", True)
     trainable = bool(getattr(variable, "requires_grad", False))
-    return Argument(role, variable.name, variable.raw if unmade is None else unmade, cuttable, given, trainable)
+    on_host = bool(getattr(variable, "on_host", False))
+    return Argument(
+        role, variable.name, variable.raw if unmade is None else unmade, cuttable, given, trainable, on_host
+    )
 
 
 def plan_step(
@@ -299,13 +308,17 @@ def _planned_step(
         return with_strategies(read, strategy_files.loaded(read.graph, settings.parallel))
 
     def first_plan(program: ClosedJaxpr) -> tuple[OperatorGraph, Plan]:
-        first, _ = in_blocks(ingested(program))
-        return first.graph, make_plan(first.graph, arguments, mesh, settings)[0]
+        whole = ingested(program)
+        axes = arranged_for(whole.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
+        first, _ = in_blocks(whole)
+        return first.graph, make_plan(first.graph, arguments, axes, settings)[0]
 
+    again: tuple[Recomputed, ...] = ()
     if tags:
-        jaxpr = rewrite_for_plan(jaxpr, tags, first_plan, roles)
+        jaxpr, again = rewrite_for_plan(jaxpr, tags, first_plan, roles)
     step = ingested(jaxpr)
     if settings.parallel.pipeline_stages > 1:
+        _refuse_host(step, arguments)
         return _pipelined_step(step, arguments, num_updated, settings)
     mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
     inputs = step.graph.inputs[len(step.constants) :]
@@ -315,15 +328,20 @@ def _planned_step(
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
         step = regather_weights(step)
     plan, search = make_plan(step.graph, arguments, mesh, settings)
-    plan = replace(plan, notes=(*plan.notes, *_said_of(tables, step.graph)))
     first = len(step.constants)
+    notes = (*plan.notes, *_said_of(tables, step.graph), *recomputation_notes(again))
+    plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
     options = _UNMERGED if jax.default_backend() == "cpu" and not plan.fusion_is_free else {}
     options = merged_options(options, compiler_options(tags))
-    jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
-    shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     kept = {number - first: how for number, how in blocked.items()}
+    shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
+    away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
+    _refuse_uneven_host([arguments[number].name for number in away if number in kept])
+    shardings = tuple(on_host_of(each) if number in away else each for number, each in enumerate(shardings))
+    mapped = with_host_arguments(mapped, away, num_updated)
+    jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     # Without the arrays, which would keep the first values of all variables alive.
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
@@ -332,12 +350,47 @@ def _planned_step(
     return planned
 
 
+def _said_of_host(
+    arguments: Sequence[Argument], places: Sequence[Placement], mesh: DeviceMatrix, num_updated: int
+) -> list[str]:
+    """For each variable in host memory what travels per step."""
+    sizes = {
+        argument.name: argument.array.size * argument.array.dtype.itemsize // num_parts(mesh, tuple(place.used))
+        for argument, place in zip(arguments, places, strict=True)
+        if argument.on_host
+    }
+    return transfer_notes(sizes, [argument.name for argument in arguments[:num_updated]])
+
+
+def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
+    """Refuse host operators and variables that lie on the host in steps of several pipeline stages."""
+    for argument in arguments:
+        if argument.on_host:
+            raise SporaxNotImplementedError(
+                f"For '{argument.name}', a target of 'CPU' (of its optimizer or lookup) is not offered with 'pipeline_stages' "
+                "above 1, where all Parameters and state lie on the devices."
+            )
+    for operator, equation in zip(step.graph.operators, step.equations, strict=True):
+        if equation.on_host:
+            raise SporaxNotImplementedError(
+                f"For '{operator.path}', set_device('CPU') is not offered with 'pipeline_stages' above 1, where all operators "
+                "run on the devices."
+            )
+
+
+def _refuse_uneven_host(names: Sequence[str]) -> None:
+    if names:
+        raise SporaxNotImplementedError(
+            f"For '{names[0]}', a target of 'CPU' is not offered for a table in uneven parts, which lies on devices in blocks."
+        )
+
+
 def _pipelined_step(
     step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
 ) -> PipelinedStep:
     """The same for several pipeline stages."""
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
-    pipeline = plan_pipeline(step, whole, settings, profile_of(settings))
+    pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process)
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 

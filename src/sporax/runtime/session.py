@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the first brings the searches along, which most processes n
 
     from sporax.planner.report.questions import Planned
     from sporax.runtime.dry_run_report import DryRun
+    from sporax.runtime.server_connection import ServerConnection
 
 PlanListener = Callable[["Planned"], None]
 
@@ -54,6 +55,7 @@ class Session:
         groups: ranks of the groups that the user has created, by name.
         dry_run: the rank that this process only imitates; None in a real job.
         imitating: what is traced now computes one rank's part, without the others.
+        servers: this worker's connection to parameter servers; None in other jobs.
         version: grows whenever configuration changes that a trace may depend on.
         job: number of ranks and own rank, as the parallel context sees them.
         seed: the global seed; None when it was never set.
@@ -70,6 +72,7 @@ class Session:
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     dry_run: DryRun | None = None
     imitating: bool = False
+    servers: ServerConnection | None = None
     version: int = 0
     job: tuple[int, int] = (1, 0)
     seed: int | None = None

@@ -191,6 +191,6 @@ def _read(key: str, path: str) -> dict[str, Cuts]:
         entries = found.get(STRATEGIES, {}).items()
     except FileNotFoundError:
         raise SporaxValueError(f"For '{key}', the file must exist, but got '{path}'.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SporaxValueError(f"For '{key}', '{path}' must be a strategy file, but got: {error}.") from None
     return {name: strategy_from_json(entry, path) for name, entry in entries}

@@ -154,6 +154,8 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
     if isinstance(value, np.ndarray):
         return value
     array = value.array
+    if integrated and _ranks.lies_on_some(array):
+        return _ranks.of_stage(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
     if array.is_fully_addressable:

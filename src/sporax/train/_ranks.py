@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from sporax.cluster.environment import RankEnvironment
 from sporax.ir.errors import SporaxRuntimeError
@@ -29,6 +30,27 @@ def mean_over_ranks(value: float) -> float:
 def any_rank(flag: bool) -> bool:
     """Whether the flag is set on any rank. All ranks must call it."""
     return bool(np.any(_gathered(flag))) if jax.process_count() > 1 else flag
+
+
+def lies_on_some(array: jax.Array) -> bool:
+    """Whether an array belongs to a pipeline stage that other processes take no part in."""
+    if jax.process_count() == 1 or not isinstance(array.sharding, NamedSharding):
+        return False
+    return len({device.process_index for device in array.sharding.device_set}) < jax.process_count()
+
+
+def of_stage(array: jax.Array) -> np.ndarray[Any, Any]:
+    """All values of an array of a pipeline stage. All ranks must call it, also those that have no part of it."""
+    holders = {device.process_index for device in array.sharding.device_set}
+    if jax.process_index() not in holders:
+        own = np.zeros(array.shape, array.dtype)
+    elif array.is_fully_replicated:
+        own = np.asarray(array.addressable_data(0))
+    else:
+        own = np.asarray(array) if array.is_fully_addressable else whole(array)
+    everyone = groups.find(None)
+    (values,) = collectives.run(collectives.Broadcast(everyone, min(holders)), jnp.asarray(own))
+    return np.asarray(values)
 
 
 def whole(array: jax.Array) -> np.ndarray[Any, Any]:

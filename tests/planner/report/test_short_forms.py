@@ -4,7 +4,8 @@ import jax.numpy as jnp
 import pytest
 
 import sporax
-from sporax.planner.report.summary_text import _cut_left, page_width, plain_text
+from sporax.planner.report.summary import plain_text
+from sporax.planner.report.tables import _cut_left, page_width
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,8 @@ from sporax.planner.communication.transfers import collective_bytes, schedule
 from sporax.planner.cost.repetition import late_operators
 from sporax.planner.operators import groups as groups_module
 from sporax.planner.report.axis_names import joined_axes
-from sporax.planner.report.summary_text import plain_text, size_text, time_text
+from sporax.planner.report.summary import plain_text
+from sporax.planner.report.tables import size_text, time_text
 
 KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
 COLLECTIVE = re.compile(r" = (.*?) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")

@@ -12,7 +12,7 @@ from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, cost_of, link_costs
 from sporax.planner.report.diff import diff
 from sporax.planner.report.explain import explain
-from sporax.planner.report.summary import summarize
+from sporax.planner.report.summarize import summarize
 from sporax.planner.search import SearchOptions, ilp, whole_plan
 
 MESH = DeviceMatrix((2, 4), ("dp", "mp"))

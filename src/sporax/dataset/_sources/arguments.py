@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from sporax.dataset import _checks
@@ -57,6 +58,16 @@ def quoted(choices: tuple[str, ...]) -> str:
 def flag(name: str, default: bool, doc: str) -> Argument:
     """True or False."""
     return Argument(name, bool, doc, default, _checks.check_bool)
+
+
+def text(name: str, default: str, doc: str) -> Argument:
+    """Any string."""
+    return Argument(name, str, doc, default, _checks.check_str)
+
+
+def integer(name: str, default: int, doc: str, low: int = -_checks.INT32_MAX) -> Argument:
+    """A whole number of 32 bits, at least `low`."""
+    return Argument(name, int, doc, default, functools.partial(_checks.check_int, low=low, high=_checks.INT32_MAX))
 
 
 def optional(name: str, annotation: Any, doc: str, check: Check) -> Argument:
@@ -118,7 +129,7 @@ SHARD_ID = Argument("shard_id", int | None, "this rank.", None)
 CACHE = Argument("cache", None, "must be None.", None)
 DECRYPT = Argument("decrypt", None, "must be None.", None)
 
-#: Without decoding, with it, and with it where MindSpore knows no cache.
+#: Without `decode`, with it, and with it where MindSpore's constructor has no `cache`.
 SAMPLED = (NUM_SAMPLES, WORKERS, SHUFFLE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)
 SAMPLED_IMAGES = (NUM_SAMPLES, WORKERS, SHUFFLE, DECODE, SAMPLER, NUM_SHARDS, SHARD_ID, CACHE)
 SAMPLED_UNCACHED = (NUM_SAMPLES, ONE_WORKER, SHUFFLE, DECODE, SAMPLER, NUM_SHARDS, SHARD_ID)
@@ -134,7 +145,7 @@ NEIGHBORING_SHARDS = Argument(
     "num_shards", int | None, "number of ranks that share the rows; each reads neighboring rows.", None
 )
 
-#: The arguments of text files; the second with the number of workers further back.
+#: The arguments of text files; a few constructors have the number of workers further back.
 SAMPLED_FILES = (NUM_SAMPLES, WORKERS, TEXT_SHUFFLE, NEIGHBORING_SHARDS, SHARD_ID, CACHE)
 SAMPLED_FILES_LATER = (NUM_SAMPLES, TEXT_SHUFFLE, NEIGHBORING_SHARDS, SHARD_ID, WORKERS, CACHE)
 

@@ -66,12 +66,12 @@ class Cifar100Dataset(
 
 def _cifar_columns(where: str, folder: Path, stems: tuple[str, ...], labels: Sequence[str]) -> Mapping[str, Stored]:
     """Records of label bytes and three 32 x 32 planes."""
-    found = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
-    if not found:
+    paths = sorted(path for path in folder.glob("*.bin") if path.name.startswith(stems))
+    if not paths:
         raise SporaxRuntimeError(
             f"For '{where}', the folder {str(folder)!r} must hold files {'*.bin, '.join(stems)}*.bin, but there are none."
         )
-    records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in found])
+    records = np.concatenate([_whole_records(where, path, len(labels) + 3072) for path in paths])
     planes = records[:, len(labels) :].reshape(-1, 3, 32, 32)
     columns: dict[str, Any] = {"image": np.ascontiguousarray(planes.transpose(0, 2, 3, 1))}
     return columns | {name: records[:, i].astype(np.uint32) for i, name in enumerate(labels)}
@@ -320,18 +320,14 @@ def _image_size(where: str, name: str, value: object) -> list[int]:
     return [_checks.check_int(where, name, size, 1, _checks.INT32_MAX) for size in value]
 
 
-def _count(name: str, default: int, doc: str, low: int = 1) -> Argument:
-    return Argument(name, int, doc, default, functools.partial(_checks.check_int, low=low, high=_checks.INT32_MAX))
-
-
 class FakeImageDataset(
     FormatDataset,
     format=Format(
         (
-            _count("num_images", 1000, "how many."),
+            arguments.integer("num_images", 1000, "how many.", low=1),
             Argument("image_size", Sequence[int], "(height, width, channels).", (224, 224, 3), _image_size),
-            _count("num_classes", 10, "labels are below this number."),
-            _count("base_seed", 0, "another seed gives other images.", low=0),
+            arguments.integer("num_classes", 10, "labels are below this number.", low=1),
+            arguments.integer("base_seed", 0, "another seed gives other images.", low=0),
             *arguments.SAMPLED,
         ),
         columns=("image", "label"),

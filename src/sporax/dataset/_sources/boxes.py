@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from sporax.dataset import _checks
 from sporax.dataset._rows import Array
 from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Stored, images
-from sporax.dataset._sources.format import Argument, Format, FormatDataset
+from sporax.dataset._sources.format import Format, FormatDataset
 from sporax.dataset._sources.reading import existing, files_in, lines, parse_lines, read_json, read_text, reading
 from sporax.ir.errors import SporaxValueError
 
@@ -227,10 +226,8 @@ class VOCDataset(
         (
             arguments.folder("folder that holds all this."),
             arguments.choice("task", "Segmentation", "Detection", default="Segmentation"),
-            Argument(
-                *("usage", str),
-                'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.',
-                *("train", _checks.check_str),
+            arguments.text(
+                "usage", "train", 'name of the list, such as "train", in ImageSets/Segmentation or ImageSets/Main.'
             ),
             arguments.classes(
                 'class -> label ("Detection" only); other things are left out. By default the classes of the list in '

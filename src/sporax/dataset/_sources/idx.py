@@ -7,6 +7,7 @@ import math
 import struct
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049
 INT_TABLE_MAGIC = 3074
 
-_DTYPES = {8: np.dtype(np.uint8), 12: np.dtype(">i4")}
+_DTYPES: dict[int, np.dtype[Any]] = {8: np.dtype(np.uint8), 12: np.dtype(">i4")}
 
 
 def read_bytes(where: str, path: Path) -> bytes:
@@ -51,10 +52,10 @@ def read_idx(where: str, path: Path, magic: int) -> Array:
         raise SporaxRuntimeError(
             f"For '{where}', the file {str(path)!r} must begin with {header} header bytes, but has {len(content)}."
         )
-    found, *shape = struct.unpack(f">{1 + dims}I", content[:header])
-    if found != magic:
+    first, *shape = struct.unpack(f">{1 + dims}I", content[:header])
+    if first != magic:
         raise SporaxRuntimeError(
-            f"For '{where}', the magic number of {str(path)!r} at offset 0 must be {magic}, but got {found}."
+            f"For '{where}', the magic number of {str(path)!r} at offset 0 must be {magic}, but got {first}."
         )
     have = len(content) - header
     if have < math.prod(shape) * dtype.itemsize:

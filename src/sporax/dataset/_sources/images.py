@@ -18,9 +18,9 @@ from sporax.ir.errors import SporaxRuntimeError
 Labelled = Iterable[tuple[Path, int]]
 
 
-def labelled_images(where: str, found: Labelled, decoded: bool, dtype: Any = np.uint32) -> Mapping[str, Stored]:
+def labelled_images(where: str, labelled: Labelled, decoded: bool, dtype: Any = np.uint32) -> Mapping[str, Stored]:
     """The columns `image` and `label` of (file, class) pairs."""
-    pairs = list(found)
+    pairs = list(labelled)
     return {
         "image": images(where, [path for path, _ in pairs], decoded),
         "label": np.array([label for _, label in pairs], dtype),
@@ -43,7 +43,7 @@ def _classes(folder: Path, given: dict[str, int] | None) -> dict[str, int]:
 def _class_folders(
     where: str, folder: Path, endings: tuple[str, ...] | None, given: dict[str, int] | None, decoded: bool
 ) -> Mapping[str, Stored]:
-    found: list[tuple[Path, int]] = []
+    pairs: list[tuple[Path, int]] = []
     for name, label in sorted(_classes(folder, given).items()):
         place = folder / name
         inside = (
@@ -55,12 +55,12 @@ def _class_folders(
                 f"For '{where}', class folders must hold files only, but {str(inner)!r} is a folder; pass 'extensions' to "
                 "choose files."
             )
-        found += [(path, label) for path in inside]
-    if not found:
+        pairs += [(path, label) for path in inside]
+    if not pairs:
         raise SporaxRuntimeError(
             f"For '{where}', the folder {str(folder)!r} must hold one folder of images per class, but no files were found."
         )
-    return labelled_images(where, found, decoded, np.int32)
+    return labelled_images(where, pairs, decoded, np.int32)
 
 
 class ImageFolderDataset(
@@ -132,12 +132,12 @@ class SUN397Dataset(
 
 def _rendered_sst2(where: str, folder: Path, part: str, decoded: bool) -> Mapping[str, Stored]:
     parts = ("test", "train", "valid") if part == "all" else ("valid" if part == "val" else part,)
-    found = [
+    pairs = [
         pair
         for name in parts
         for pair in images_by_folder(where, [folder / name / kind for kind in ("negative", "positive")])
     ]
-    return labelled_images(where, found, decoded)
+    return labelled_images(where, pairs, decoded)
 
 
 class RenderedSST2Dataset(
@@ -191,14 +191,14 @@ def _lsun_folders(where: str, folder: Path, part: str, wanted: tuple[str, ...] |
     if part == "test":
         return [folder / "test"]
     endings = {"train": ("_train",), "valid": ("_val",)}.get(part, ("_train", "_val"))
-    found = [path for path in folders_in(where, folder) if path.name.endswith(endings)]
+    folders = [path for path in folders_in(where, folder) if path.name.endswith(endings)]
     if wanted is None:
-        return found
+        return folders
     names = {f"{name}{ending}" for name in wanted for ending in endings}
-    missing = sorted(names - {path.name for path in found})
+    missing = sorted(names - {path.name for path in folders})
     if missing:
         raise SporaxRuntimeError(f"For '{where}', {str(folder)!r} must hold the folder {missing[0]!r}, but does not.")
-    return [path for path in found if path.name in names]
+    return [path for path in folders if path.name in names]
 
 
 def _lsun(where: str, folder: Path, part: str, wanted: tuple[str, ...] | None, decoded: bool) -> Mapping[str, Stored]:

@@ -59,7 +59,7 @@ class NumpySlicesDataset(MappableDataset):
         column_names: names; by default the dict's keys, or column_0, column_1, ….
         num_samples: at most this many rows.
         num_parallel_workers: threads that prepare rows.
-        shuffle: shuffle each epoch anew; the default.
+        shuffle: shuffle each epoch in another order; the default.
         sampler: a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
@@ -241,9 +241,9 @@ class _RowForm:
         return row
 
 
-def _same_dtype(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _same_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     """Equal; strings have a length each, which does not count."""
-    return found == wanted or found.kind == wanted.kind == "U"
+    return dtype == wanted or dtype.kind == wanted.kind == "U"
 
 
 def _is_value(item: Any) -> bool:

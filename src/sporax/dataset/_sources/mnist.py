@@ -59,9 +59,9 @@ def _emnist(where: str, folder: Path, name: str, part: str) -> Mapping[str, Stor
 
 
 def _find(folder: Path, prefix: str, kind: str) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if prefix in path.name and kind in path.name and path.is_file())
+    paths = sorted(path for path in folder.iterdir() if prefix in path.name and kind in path.name and path.is_file())
     # A file that is there both plain and compressed counts once.
-    return [path for path in found if path.suffix != ".gz" or path.with_suffix("") not in found]
+    return [path for path in paths if path.suffix != ".gz" or path.with_suffix("") not in paths]
 
 
 def _one_file(where: str, folder: Path, name: str) -> Path:

@@ -13,7 +13,7 @@ from sporax.dataset import _checks
 from sporax.dataset._rows import Array
 from sporax.dataset._sources import arguments
 from sporax.dataset._sources.columns import Files, Stored, Texts, images
-from sporax.dataset._sources.format import Argument, Format, FormatDataset
+from sporax.dataset._sources.format import Format, FormatDataset
 from sporax.dataset._sources.reading import existing, files_in, folders_in, parse_lines, read_mat, reading
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
@@ -50,10 +50,10 @@ class DIV2KDataset(
             arguments.folder("folder that holds DIV2K_{train, valid}_HR and DIV2K_{train, valid}_LR_…."),
             arguments.choice("usage", "train", "valid", "all", default="train"),
             arguments.choice("downgrade", *_SCALES, default="bicubic"),
-            Argument(
-                *("scale", int),
+            arguments.integer(
+                "scale",
+                2,
                 '2, 3, 4 or 8; 8 with "bicubic" only, and 4 alone with "mild", "difficult" and "wild".',
-                *(2, _checks.check_int),
             ),
             *arguments.replaced(arguments.SAMPLED_IMAGES, arguments.DECODE_OR_NONE),
         ),
@@ -117,11 +117,11 @@ class CityscapesDataset(
     format=Format(
         (
             arguments.folder("folder that holds all this."),
-            Argument(
-                *("usage", str),
+            arguments.text(
+                "usage",
+                "train",
                 '"train", "test", "val" or "all" where `quality_mode` is "fine"; "train", "train_extra", "val" or "all" '
                 'where it is "coarse".',
-                *("train", _checks.check_str),
             ),
             arguments.choice("quality_mode", *_CITY_PARTS, default="fine"),
             arguments.choice("task", *_CITY_TASKS, default="instance"),

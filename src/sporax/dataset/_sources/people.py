@@ -78,8 +78,8 @@ def _lfw_people(where: str, folder: Path, place: Path, lists: Sequence[Path], de
         raise SporaxRuntimeError(
             f"For '{where}', every person must be in lfw-names.txt, but {unknown!r} of {str(lists[0])!r} is not."
         )
-    found = [(_face(place, name, i), numbers[name]) for name, count in rows for i in range(1, count + 1)]
-    return labelled_images(where, found, decoded)
+    faces = [(_face(place, name, i), numbers[name]) for name, count in rows for i in range(1, count + 1)]
+    return labelled_images(where, faces, decoded)
 
 
 def _person(line: str) -> tuple[str, int] | None:
@@ -197,8 +197,8 @@ _ANNOTATED_AS = {
 
 
 def _categories(folder: Path) -> list[Path]:
-    found = folders_in("Caltech101Dataset", folder / "101_ObjectCategories")
-    return [path for path in found if path.name != "BACKGROUND_Google"]
+    folders = folders_in("Caltech101Dataset", folder / "101_ObjectCategories")
+    return [path for path in folders if path.name != "BACKGROUND_Google"]
 
 
 def _caltech_names(where: str, folder: Path, target: str, decoded: bool) -> tuple[str, ...]:

@@ -52,26 +52,26 @@ def read_text(where: str, path: Path) -> str:
 def lines(where: str, path: Path) -> Iterator[tuple[int, str]]:
     """The lines of a text file without their ends, numbered from 1."""
     text = read_text(where, path)
-    found = text.split("\n")
-    if found and not found[-1]:
-        del found[-1]
-    return ((number, line.removesuffix("\r")) for number, line in enumerate(found, 1))
+    parts = text.split("\n")
+    if parts and not parts[-1]:
+        del parts[-1]
+    return ((number, line.removesuffix("\r")) for number, line in enumerate(parts, 1))
 
 
 def parse_lines(where: str, path: Path, parse: Callable[[str], T], skip: int = 0) -> list[T]:
     """`parse` of every line that is not empty, behind the first `skip` lines."""
-    found = []
+    values: list[T] = []
     for number, line in lines(where, path):
         if number > skip and line:
             with reading(where, path, f"line {number}"):
-                found.append(parse(line))
-    return found
+                values.append(parse(line))
+    return values
 
 
 def parse_csv(where: str, path: Path, width: int, delimiter: str = ",") -> list[list[str]]:
     """The records of a file of comma-separated values, each of `width` fields."""
     reader = csv.reader(io.StringIO(read_text(where, path), newline=""), delimiter=delimiter)
-    found = []
+    records: list[list[str]] = []
     try:
         for record in reader:
             if record and len(record) != width:
@@ -80,12 +80,12 @@ def parse_csv(where: str, path: Path, width: int, delimiter: str = ",") -> list[
                     f"{reader.line_num} of {str(path)!r} has {len(record)}."
                 )
             if record:
-                found.append(record)
+                records.append(record)
     except csv.Error as error:
         raise SporaxRuntimeError(
             f"For '{where}', the file {str(path)!r} is broken at line {reader.line_num}: {error}"
         ) from error
-    return found
+    return records
 
 
 def read_json(where: str, path: Path) -> Any:
@@ -123,8 +123,8 @@ def existing(where: str, path: Path) -> Path:
 
 def files_in(where: str, folder: Path, *endings: str) -> list[Path]:
     """The files of a folder that end so (any, without endings), by name."""
-    found = sorted(path for path in existing(where, folder).iterdir() if path.is_file())
-    return [path for path in found if not endings or path.name.lower().endswith(endings)]
+    paths = sorted(path for path in existing(where, folder).iterdir() if path.is_file())
+    return [path for path in paths if not endings or path.name.lower().endswith(endings)]
 
 
 def folders_in(where: str, folder: Path) -> list[Path]:

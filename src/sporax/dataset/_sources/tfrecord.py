@@ -71,17 +71,18 @@ def find_records(where: str, path: Path, compression: str) -> list[memoryview]:
     Raises:
         SporaxRuntimeError: it cannot be read, or a record is cut off; the message names record and offset.
     """
-    view, found, start = _content(where, path, compression), [], 0
+    view, start = _content(where, path, compression), 0
+    records: list[memoryview] = []
     while start < len(view):
         fault = _fault(view, start)
         if fault:
             raise SporaxRuntimeError(
-                f"For '{where}', {str(path)!r} is no whole TFRecord file: record {len(found)} at offset {start} {fault}."
+                f"For '{where}', {str(path)!r} is no whole TFRecord file: record {len(records)} at offset {start} {fault}."
             )
         (length,) = struct.unpack_from("<Q", view, start)
-        found.append(view[start : start + length + 16])
+        records.append(view[start : start + length + 16])
         start += length + 16
-    return found
+    return records
 
 
 def _content(where: str, path: Path, compression: str) -> memoryview:

@@ -75,7 +75,7 @@ class BasicTokenizer(Tokenizer):
             folded = "".join(
                 part if self._preserve and _RESERVED.fullmatch(part) else part.casefold() for part in parts
             )
-            text = "".join(each for each in unicodedata.normalize("NFD", folded) if unicodedata.category(each) != "Mn")
+            text = "".join(char for char in unicodedata.normalize("NFD", folded) if unicodedata.category(char) != "Mn")
         elif self._form is not NormalizeForm.NONE:
             text = unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]
         instead = "" if self._lower else " "
@@ -133,12 +133,12 @@ class BertTokenizer(BasicTokenizer):
         self._suffix = suffix_indicator
 
     def _tokenized(self, text: str) -> Values:
-        found = [piece for span in self._spans(text) for piece in self._cut(text, span)] or [("", (0, 0))]
-        pieces = np.array([piece for piece, _ in found], np.str_)
+        located = [piece for span in self._spans(text) for piece in self._cut(text, span)] or [("", (0, 0))]
+        pieces = np.array([piece for piece, _ in located], np.str_)
         if not self._with_offsets:
             return (pieces,)
         byte = np.cumsum([0] + [len(character.encode()) for character in text])
-        starts, stops = (byte[[span[end] for _, span in found]].astype(np.uint32) for end in (0, 1))
+        starts, stops = (byte[[span[end] for _, span in located]].astype(np.uint32) for end in (0, 1))
         return pieces, starts, stops
 
     def _cut(self, text: str, span: Span) -> list[tuple[str, Span]]:

@@ -96,8 +96,8 @@ class CharNGram(Vectors):
         names = [
             f"{n}gram-{''.join(marks[start : start + n])}" for n in (2, 3, 4) for start in range(len(marks) - n + 1)
         ]
-        found = [self._table[name] for name in names if name in self._table]
-        return np.mean(found, 0, dtype=np.float32) if found else None
+        vectors = [self._table[name] for name in names if name in self._table]
+        return np.asarray(np.mean(vectors, 0, dtype=np.float32)) if vectors else None
 
 
 class ToVectors(OneToOne):
@@ -116,7 +116,7 @@ class ToVectors(OneToOne):
             raise type_error("ToVectors", "vectors", "a Vectors", vectors)
         if unk_init is not None and not isinstance(unk_init, (list, tuple)):
             raise type_error("ToVectors", "unk_init", "a list of numbers", unk_init)
-        numbers = [check_number("ToVectors", "unk_init", each) for each in unk_init or [0.0] * vectors.dim]
+        numbers = [check_number("ToVectors", "unk_init", number) for number in unk_init or [0.0] * vectors.dim]
         if len(numbers) != vectors.dim:
             raise SporaxValueError(
                 f"For 'ToVectors', 'unk_init' must have {vectors.dim} numbers like the vectors, but got {len(numbers)}."
@@ -129,14 +129,14 @@ class ToVectors(OneToOne):
             raise SporaxRuntimeError(
                 f"For 'ToVectors', the input must be a str or (n,) of them, but got {value.dtype} of shape {value.shape}."
             )
-        found = [self._of(word) for word in value.reshape(-1).tolist()]
-        return np.array(found, np.float32).reshape(*value.shape, self._vectors.dim)
+        vectors = [self._of(word) for word in value.reshape(-1).tolist()]
+        return np.array(vectors, np.float32).reshape(*value.shape, self._vectors.dim)
 
     def _of(self, word: str) -> Array:
-        found = self._vectors.find(word)
-        if found is None and self._lower:
-            found = self._vectors.find(word.lower())
-        return self._unknown if found is None else found
+        vector = self._vectors.find(word)
+        if vector is None and self._lower:
+            vector = self._vectors.find(word.lower())
+        return self._unknown if vector is None else vector
 
 
 def to_bytes(array: Any, encoding: str = "utf8") -> Array:

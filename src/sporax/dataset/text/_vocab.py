@@ -170,10 +170,10 @@ class Lookup(OneToOne):
     def _one(self, value: Array) -> Array:
         if value.dtype.kind != "U":
             raise SporaxRuntimeError(f"For 'Lookup', the input must be str, but got {value.dtype}.")
-        found = [self._ids.get(word, self._unknown) for word in value.reshape(-1).tolist()]
-        if None in found:
-            word = value.reshape(-1)[found.index(None)]
+        ids = [self._ids.get(word, self._unknown) for word in value.reshape(-1).tolist()]
+        if None in ids:
+            word = value.reshape(-1)[ids.index(None)]
             raise SporaxRuntimeError(
                 f"For 'Lookup', the word {str(word)!r} is not in the vocabulary; add it or pass 'unknown_token'."
             )
-        return np.array(found, self._dtype).reshape(value.shape)
+        return np.array(ids, self._dtype).reshape(value.shape)

@@ -56,9 +56,9 @@ def _cropped(boxes: Array, top: int, left: int, height: int, width: int) -> Arra
     seen = (high > low).all(1)
     if not seen.any():
         return np.zeros((1, boxes.shape[1]), np.float32)
-    found = boxes[seen]
-    found[:, :2], found[:, 2:4] = low[seen], (high - low)[seen]
-    return found
+    kept = boxes[seen]
+    kept[:, :2], kept[:, 2:4] = low[seen], (high - low)[seen]
+    return kept
 
 
 def _scaled(boxes: Array, before: tuple[int, int], after: tuple[int, int]) -> Array:

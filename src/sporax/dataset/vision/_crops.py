@@ -178,5 +178,5 @@ def _offset(offset: Any) -> tuple[int, int]:
     pair = offset if isinstance(offset, (list, tuple)) else (offset, offset)
     if isinstance(offset, bool) or len(pair) not in (1, 2):
         raise type_error("PadToSize", "offset", "an int or (top, left)", offset)
-    top, left = (check_int("PadToSize", "offset", each, 0, INT32_MAX) for each in (pair[0], pair[-1]))
+    top, left = (check_int("PadToSize", "offset", offset, 0, INT32_MAX) for offset in (pair[0], pair[-1]))
     return top, left

@@ -3,40 +3,45 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sporax.dataset._checks import check_bool
 from sporax.dataset._operations import OneToOne
-from sporax.dataset._rows import Array
+from sporax.dataset._random import RowKey
+from sporax.dataset._rows import Array, Column
+from sporax.dataset._tables import Indices
 from sporax.dataset.vision._images import check_image
 from sporax.dataset.vision._pillow import pillow
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 
 
-def decode(content: bytes, where: str) -> Array:
+def decode(content: bytes, where: str, row: int | None = None) -> Array:
     """RGB pixels (H, W, 3) uint8 of an image file's bytes.
 
     Args:
         content: the file.
         where: name of the API or file, for messages.
+        row: number of the row in its source, for messages, where no file is known.
 
     Raises:
         SporaxImportError: Pillow is not installed.
         SporaxRuntimeError: not an image.
     """
     image_module = pillow(where)
+    subject = f"{len(content)} bytes" if row is None else f"{len(content)} bytes of row {row}"
     try:
         with image_module.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))
     except image_module.DecompressionBombError as error:
         raise SporaxRuntimeError(
-            f"For '{where}', the image of {len(content)} bytes claims more pixels than are decoded: {error}"
+            f"For '{where}', the image of {subject} claims more pixels than are decoded: {error}"
         ) from error
     except (OSError, SyntaxError, ValueError, MemoryError, OverflowError) as error:
         reason = str(error).split("<_io.")[0].strip()  # Pillow shows the object it reads from
-        raise SporaxRuntimeError(f"For '{where}', the {len(content)} bytes are not an image: {reason}.") from error
+        raise SporaxRuntimeError(f"For '{where}', the {subject} are not an image: {reason}.") from error
 
 
 class Decode(OneToOne):
@@ -54,12 +59,22 @@ class Decode(OneToOne):
         if check_bool("Decode", "to_pil", to_pil):
             raise SporaxNotImplementedError("For 'Decode', 'to_pil' must be False: all transforms here work on arrays.")
 
+    def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+        """See Operation."""
+        if len(columns) != 1:
+            return super().on_block(columns, rows, key)
+        return [[self._pixels(value, int(row)) for value, row in zip(columns[0], rows, strict=True)]]
+
     def _one(self, value: Array) -> Array:
+        return self._pixels(value)
+
+    @staticmethod
+    def _pixels(value: Array, row: int | None = None) -> Array:
         if value.ndim != 1 or value.dtype != np.uint8:
             raise SporaxRuntimeError(
                 f"For 'Decode', the input must be a 1-D uint8 array, but got {value.shape} {value.dtype}."
             )
-        return decode(value.tobytes(), "Decode")
+        return decode(value.tobytes(), "Decode", row)
 
 
 class ToPIL(OneToOne):

@@ -35,7 +35,7 @@ class Erase(OneToOne):
         values = value if isinstance(value, (list, tuple)) else [value]
         if len(values) not in (1, 3):
             raise type_error("Erase", "value", "a number or three", value)
-        self._value = [check_number("Erase", "value", each, 0, 255) for each in values]
+        self._value = [check_number("Erase", "value", number, 0, 255) for number in values]
         _warn_inplace("Erase", inplace)
 
     def _one(self, value: Array) -> Array:
@@ -108,7 +108,7 @@ class RandomErasing(RandomTransform):
         values = value if isinstance(value, (list, tuple)) else [value]
         if value != "random" and len(values) not in (1, 3):
             raise type_error(where, "value", "a number, three, or 'random'", value)
-        self._value = None if value == "random" else [check_number(where, "value", each, 0, 255) for each in values]
+        self._value = None if value == "random" else [check_number(where, "value", number, 0, 255) for number in values]
         _warn_inplace(where, inplace)
         self._max_attempts = check_int(where, "max_attempts", max_attempts, 1, INT32_MAX)
 

@@ -104,7 +104,7 @@ def _pair(name: str, value: Any) -> Sequence[Any]:
     values = value if isinstance(value, (list, tuple)) else (value, value)
     if len(values) != 2:
         raise SporaxTypeError(f"For 'GaussianBlur', '{name}' must be one number or two, but got {value!r}.")
-    if any(isinstance(each, bool) for each in values):
+    if any(isinstance(value, bool) for value in values):
         raise type_error("GaussianBlur", name, "a number", value)
     return values
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def padded(value: Array, padding: Padding, fill: tuple[int, ...], mode: Border) 
     axis = height_axis(value)
     around[axis], around[axis + 1] = (top, bottom), (left, right)
     if mode is not Border.CONSTANT:
-        return np.pad(value, around, mode=mode.value)
+        return np.pad(value, around, mode=cast(Any, mode.value))
     result = np.pad(value, around, constant_values=fill[0])
     if len(fill) == 3 and value.ndim > 2 and value.shape[-1] == 3:
         inside = np.pad(np.ones(sides(value), bool), [(top, bottom), (left, right)])

@@ -59,7 +59,8 @@ class MixUp(Transform):
             )
         share = rng.beta(self._alpha, self._alpha, self._batch_size)
         return tuple(
-            _along(share, each) * each + _along(1 - share, each) * np.roll(each, -1, 0) for each in (images, labels)
+            _along(share, batch) * batch + _along(1 - share, batch) * np.roll(batch, -1, 0)
+            for batch in (images, labels)
         )
 
 
@@ -80,7 +81,7 @@ class MixUpBatch(Transform):
         images, labels = _columns("MixUpBatch", values)
         share = np.float32(rng.beta(self._alpha, self._alpha))
         others = rng.permutation(len(images))
-        mixed, targets = (each * share + each[others] * (1 - share) for each in (images, labels))
+        mixed, targets = (batch * share + batch[others] * (1 - share) for batch in (images, labels))
         return mixed.astype(images.dtype), targets.astype(np.float32)
 
 
@@ -106,7 +107,7 @@ class CutMixBatch(Transform):
         """See Operation."""
         images, labels = _columns("CutMixBatch", values)
         result, targets = images.copy(), labels.astype(np.float32)
-        source, target = (each.transpose(0, 2, 3, 1) if self._planes_first else each for each in (images, result))
+        source, target = (batch.transpose(0, 2, 3, 1) if self._planes_first else batch for batch in (images, result))
         height, width = source.shape[1:3]
         for i, other in enumerate(rng.permutation(len(images))):
             if rng.random() >= self._prob:

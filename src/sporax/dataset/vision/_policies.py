@@ -222,11 +222,11 @@ class RandomSelectSubpolicy(Transform):
     """
 
     def __init__(self, policy: Sequence[Sequence[tuple[Any, float]]]) -> None:
-        if not isinstance(policy, list) or not all(isinstance(each, list) for each in policy):
+        if not isinstance(policy, list) or not all(isinstance(sub_policy, list) for sub_policy in policy):
             raise type_error("RandomSelectSubpolicy", "policy", "a list of lists of (transform, probability)", policy)
         if not policy or not all(policy):
             raise SporaxValueError("For 'RandomSelectSubpolicy', 'policy' and its lists must not be empty.")
-        self._policy = [[_entry(each) for each in sub_policy] for sub_policy in policy]
+        self._policy = [[_entry(operation) for operation in sub_policy] for sub_policy in policy]
         self.operations = tuple(operation for sub_policy in self._policy for operation, _ in sub_policy)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:

@@ -93,7 +93,7 @@ def _resampled(image: Array, size: tuple[int, int], interpolation: Inter) -> Arr
     if interpolation == Inter.LINEAR:
         # Beyond the left and right edge OpenCV takes one pixel whole; beyond top and bottom it blends it with itself.
         outside = columns[:, 0] == columns[:, 1]
-        weights = np.where(outside[:, None], np.float32([1, 0]), weights)
+        weights = np.where(outside[:, None], np.array([1, 0], np.float32), weights)
     return _blend(image, kind(height, size[0]), (columns, weights))
 
 
@@ -176,7 +176,7 @@ def _area_mean(image: Array, size: tuple[int, int]) -> Array:
         # Four pixels each: OpenCV rounds a half up here, and to even elsewhere.
         total = sum(image[..., i::2, j::2, :].astype(np.uint16) for i in (0, 1) for j in (0, 1))
         return ((np.asarray(total) + 2) >> 2).astype(np.uint8)
-    kind = np.float64 if image.dtype == np.float64 else np.float32
+    kind: Any = np.float64 if image.dtype == np.float64 else np.float32
     rows, columns = (_coverage(n, k).astype(kind) for n, k in zip(image.shape[-3:-1], size, strict=True))
     mean = np.einsum("ih,...hwc,jw->...ijc", rows, image.astype(kind), columns, optimize=True)
     return np.clip(np.rint(mean), 0, 255).astype(np.uint8) if image.dtype == np.uint8 else mean.astype(image.dtype)

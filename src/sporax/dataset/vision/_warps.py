@@ -163,12 +163,12 @@ def _projection(start: Array, end: Array) -> Matrix:
     for (x, y), (u, v) in zip(start, end, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
     try:
-        found = np.linalg.solve(np.array(rows, np.float64), end.ravel())
+        solution = np.linalg.solve(np.array(rows, np.float64), end.ravel())
     except np.linalg.LinAlgError as error:
         raise SporaxValueError(
             f"For 'Perspective', no three of four points may lie on a line, but got {start.tolist()}."
         ) from error
-    return np.append(found, 1.0).reshape(3, 3)
+    return np.append(solution, 1.0).reshape(3, 3)
 
 
 class Perspective(OneToOne):
@@ -192,7 +192,7 @@ class Perspective(OneToOne):
         x, y, depth = np.moveaxis(grid @ self._back.T, -1, 0)
         unit = 1 if self._interpolation == Inter.NEAREST else 32
         scale = unit / np.where(depth == 0, np.inf, depth)
-        source = [np.rint(np.clip(each * scale, -(2**31), 2**31 - 1)).astype(np.int64) for each in (x, y)]
+        source = [np.rint(np.clip(place * scale, -(2**31), 2**31 - 1)).astype(np.int64) for place in (x, y)]
         image = value[..., None] if value.ndim == 2 else value
         blank = np.zeros(image.shape[-1], image.dtype)
         pick = look_up if self._interpolation == Inter.NEAREST else blended
@@ -204,7 +204,7 @@ def _points(name: str, points: Any) -> Array:
         raise type_error("Perspective", name, "four points (x, y)", points)
     if any(not isinstance(point, (list, tuple)) or len(point) != 2 for point in points):
         raise type_error("Perspective", name, "four points (x, y)", points)
-    return np.array([[check_number("Perspective", name, each) for each in point] for point in points], np.float64)
+    return np.array([[check_number("Perspective", name, number) for number in point] for point in points], np.float64)
 
 
 class RandomPerspective(RandomTransform):

@@ -7,4 +7,5 @@ The facade leaves *tags* while it traces: scopes in the name stack, and `KeptMar
     recompute        the backward pass computes again what the forward pass need not keep
     repeated_blocks  runs of equal equations become one body in a loop
     rewrite          the passes in their order, as one function
+    notes            what plans say of all this
 """

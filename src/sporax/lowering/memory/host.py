@@ -9,7 +9,8 @@ On backends without a host memory of their own (nothing but one kind of memory) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
 from sporax.lowering.memory.flat import closed_jaxpr
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+_HOST_WORK = "device_host"
 KIND = "pinned_host"
 """Name of the memory in which variables of the host lie between steps."""
 
@@ -39,18 +41,56 @@ def run_on_host(function: Callable[..., Sequence[Any]], *arrays: Any) -> list[An
     The arrays keep their type, that of device memory: XLA brings them to the host where it computes. JAX could type them as
     host memory, but then every constant inside `function` and inside derivatives would have to be typed so as well.
     """
-    with compute_on("device_host"):
+    with place_of_work(on_host=True):
         return list(function(*arrays))
+
+
+def place_of_work(on_host: bool) -> AbstractContextManager[Any]:
+    """Context in which operations are computed by the host, or where the program runs."""
+    return compute_on(_HOST_WORK) if on_host else nullcontext()
+
+
+def runs_on_host(eqn: JaxprEqn) -> bool:
+    """Whether an equation is computed by the host."""
+    return bool(eqn.ctx.compute_type == _HOST_WORK)
 
 
 def stored_on_host(array: jax.Array) -> jax.Array:
     """The array in host memory, where its devices have one."""
-    sharding = array.sharding
-    devices: Any = sharding.device_set
+    sharding: Any = on_host_of(array.sharding)
+    return array if sharding == array.sharding else jax.device_put(array, sharding)
+
+
+def on_host_of(sharding: jax.sharding.Sharding) -> Any:
+    """The same sharding in the host memory of its devices, where they have one."""
+    devices: Any = sharding.addressable_devices
     kinds = {memory.kind for device in devices for memory in device.addressable_memories()}
-    if KIND not in kinds or sharding.memory_kind == KIND:
-        return array
-    return jax.device_put(array, sharding.with_memory_kind(KIND))
+    return sharding.with_memory_kind(KIND) if KIND in kinds else sharding
+
+
+def with_host_arguments(
+    function: Callable[..., Sequence[Any]], away: Mapping[int, jax.sharding.Sharding], num_updated: int
+) -> Callable[..., list[Any]]:
+    """`function` of arguments some of which lie in host memory; those that it updates go back there.
+
+    Args:
+        function: its first results are the new values of its first arguments.
+        away: the sharding in device memory of each argument that lies on the host, by its position.
+        num_updated: how many arguments are updated.
+    """
+    if not away:
+        return function  # type: ignore[return-value]
+
+    def program(*arguments: Any) -> list[Any]:
+        here = [jax.device_put(each, away[n]) if n in away else each for n, each in enumerate(arguments)]
+        results = list(function(*here))
+        for number, sharding in away.items():
+            if number < num_updated:
+                results[number] = jax.device_put(results[number], on_host_of(sharding))
+        return results
+
+    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
+    return program
 
 
 def lies_on_host(array: Any) -> bool:

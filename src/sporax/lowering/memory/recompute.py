@@ -42,7 +42,7 @@ class Recomputed:
     """What one recomputed call saves and costs.
 
     Attributes:
-        stack: name stack of its first equation.
+        stack: name stack of one of its equations.
         released: values that the backward pass would have read and now computes again.
         kept: values that are kept for that.
         again: the equations that run twice.
@@ -250,7 +250,10 @@ class _Rewriter:
         kept = tuple(each for each in entering if each not in inputs)
         self.calls.append(
             Recomputed(
-                stack_of(self.eqns[positions[0]]), tuple(wanted), kept, tuple(self.eqns[each] for each in positions)
+                stack_of(self.eqns[self.producer[wanted[0]]]),
+                tuple(wanted),
+                kept,
+                tuple(self.eqns[each] for each in positions),
             )
         )
 

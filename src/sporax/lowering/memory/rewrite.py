@@ -25,7 +25,7 @@ from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import without_round_trips
 from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.plan_facts import Planner, plan_facts
-from sporax.lowering.memory.recompute import PlanFacts, recompute
+from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops
 
 _DISABLED = "xla_disable_hlo_passes"
@@ -41,7 +41,7 @@ def rewritten(function: Callable[..., Any], tags: Collection[str]) -> Callable[.
             return function(*jax.tree.unflatten(tree, arrays))
 
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
-        results = jaxpr_as_fun(_passed(flat(closed), tags))(*leaves)
+        results = jaxpr_as_fun(_passed(flat(closed), tags)[0])(*leaves)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     program.__name__ = program.__qualname__ = function.__name__
@@ -50,13 +50,18 @@ def rewritten(function: Callable[..., Any], tags: Collection[str]) -> Callable[.
 
 def rewrite_for_plan(
     closed: ClosedJaxpr, tags: Collection[str], plan_of: Planner, roles: list[tuple[Role, str]]
-) -> ClosedJaxpr:
-    """The same program after all passes, to be cut by a plan. `plan_of` and `roles` as `plan_facts` takes them."""
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """The same program after all passes, to be cut by a plan, and what is computed again in it.
+
+    `plan_of` and `roles` as `plan_facts` takes them.
+    """
     program = flat(closed, written_out)
     return _passed(program, tags, plan_facts(program, plan_of, roles))
 
 
-def _passed(program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None = None) -> ClosedJaxpr:
+def _passed(
+    program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None = None
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
     recomputation = recompute(program, facts)
     program = recomputation.program
     if "offload" in tags or "offload kept" in tags:
@@ -70,7 +75,7 @@ def _passed(program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None
         program = without_round_trips(program)
     if "blocks" in tags:
         program = in_loops(program, reuse_limit(os.environ))
-    return program
+    return program, recomputation.calls
 
 
 def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:

@@ -80,6 +80,19 @@ def tag_path(stack: str) -> str:
     return stack[match.end() :].strip("/)")
 
 
+def path_of_tag(stack: str) -> str:
+    """A name stack down to the Cell or operator on which its innermost tag was set.
+
+    Example:
+        >>> path_of_tag("Step/jvp(net)/recompute-12-mo/fc/MatMul")
+        'Step/jvp(net)/recompute-12-mo/fc'
+    """
+    last = list(_TAG.finditer(stack))[-1]
+    head = len(stack) - len(stack[last.end() :].lstrip("/)"))
+    stop = next((place for place in range(head, len(stack)) if stack[place] in "/)"), len(stack))
+    return stack[:stop]
+
+
 def without_tags(parts: list[str]) -> list[str]:
     """The components of a path that are not tags."""
     return [part for part in parts if not _TAG.fullmatch(part) and not part.startswith("offload-")]

@@ -152,8 +152,8 @@ class Optimizer(OptimizerHelpers, Cell):
     def target(self) -> str:
         """Where the update runs: ``"CPU"`` is the host, ``"Ascend"`` and ``"GPU"`` the accelerator.
 
-        Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps of one device update
-        them on the host. Plans keep all of it on the devices.
+        Set to ``"CPU"``, Parameters and state live in host memory between steps, and compiled steps update them on
+        the host; in a step that a plan cuts, every device's host holds and updates its part. Pipeline stages refuse it.
 
         Raises:
             SporaxTypeError: when set: not a string.
@@ -178,7 +178,7 @@ class Optimizer(OptimizerHelpers, Cell):
 
     def _moved(self, gradient: Any, values: Sequence[Any], at: Step) -> Sequence[Any]:
         """What `move` gives, computed where `target` says."""
-        if not self._updates_on_host or not state.compiling() or state.planning():
+        if not self._updates_on_host or not state.compiling():
             return self.move(gradient, *values, at=at)
         state.note_tag("host")
         return run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)

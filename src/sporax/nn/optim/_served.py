@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,46 @@ import numpy as np
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import parameter_server, state
+from sporax.runtime import parameter_server, server_connection, state
 
-if TYPE_CHECKING:
-    from sporax.nn.optim._optimizer import Optimizer
+
+class ParameterSetting(Protocol):
+    """How an optimizer treats one Parameter."""
+
+    @property
+    def rate(self) -> int:
+        """The position of its learning rate."""
+        ...
+
+    @property
+    def decay(self) -> Any:
+        """Weight decay: a number or a schedule."""
+        ...
+
+    @property
+    def centralize(self) -> bool:
+        """Whether the mean is subtracted from the gradient."""
+        ...
+
+
+class ServedOptimizer(Protocol):
+    """What servers need to know of an optimizer."""
+
+    loss_scale: float
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """What it moves."""
+        ...
+
+    @property
+    def settings(self) -> Sequence[ParameterSetting]:
+        """Of each of them."""
+        ...
+
+    def server_rule(self) -> tuple[str, dict[str, float]]:
+        """The rule by which servers move Parameters in its place, with its constants."""
+        ...
 
 
 class ServedParameters:
@@ -22,14 +58,14 @@ class ServedParameters:
 
     Args:
         optimizer: whose rule the servers follow; complete.
-        session: this worker's.
+        servers: this worker's.
 
     Raises:
         SporaxRuntimeError: an optimizer, or a setting of it, that servers do not offer.
     """
 
-    def __init__(self, optimizer: Optimizer, session: parameter_server.Session) -> None:
-        self._session = session
+    def __init__(self, optimizer: ServedOptimizer, servers: server_connection.ServerConnection) -> None:
+        self._servers = servers
         self.dense = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is None]
         self.tables = [i for i, p in enumerate(optimizer.parameters) if p.is_param_ps and _cache_of(p) is not None]
         self.indices = frozenset((*self.dense, *self.tables))
@@ -50,35 +86,35 @@ class ServedParameters:
         ]
         values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
-        self._part = session.attach(names, values, groups, specs, [(cache, spec) for cache, spec in caches if cache])
-        for parameter, value in zip(parameters, session.values(self._part), strict=True):
+        self._part = servers.attach(names, values, groups, specs, [(cache, spec) for cache, spec in caches if cache])
+        for parameter, value in zip(parameters, servers.values(self._part), strict=True):
             state.write(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
 
     def step(self, gradients: Sequence[jax.Array], rates: Sequence[jax.Array]) -> None:
         """Exchange gradients for values, as part of the running program."""
         wanted = [gradients[index].astype(jnp.float32) for index in (*self.dense, *self.tables)]
         by_group = jnp.stack([jnp.asarray(rates[rate], jnp.float32).reshape(()) for rate in self._rates])
-        *values, number = parameter_server.exchange_in_program(self._session, self._part, by_group, wanted)
+        *values, number = parameter_server.exchange_in_program(self._servers, self._part, by_group, wanted)
         for parameter, value in zip(self._parameters, values, strict=True):
             state.write(parameter, value.astype(parameter.dtype.np_dtype))
         for parameter in self._table_parameters:  # the next lookup reads this, so it comes after the exchange
             state.write(parameter, parameter.array.at[0, 0].set(number.astype(parameter.dtype.np_dtype)))
 
 
-def served(optimizer: Optimizer) -> ServedParameters | None:
+def served(optimizer: ServedOptimizer) -> ServedParameters | None:
     """What of an optimizer is done by servers; None without such Parameters."""
     if not any(parameter.is_param_ps for parameter in optimizer.parameters):
         return None
-    session = parameter_server.session()
-    if session is None:
+    servers = parameter_server.connection()
+    if servers is None:
         raise SporaxRuntimeError(
             f"For '{type(optimizer).__name__}', some parameters are marked by 'set_param_ps', but this process is not a "
             "worker of a job with parameter servers: call init() after set_ps_context(enable_ps=True)."
         )
-    return ServedParameters(optimizer, session)
+    return ServedParameters(optimizer, servers)
 
 
-def _cache_of(parameter: Parameter) -> parameter_server.RowCache | None:
+def _cache_of(parameter: Parameter) -> server_connection.RowCache | None:
     """The rows that are looked up on servers; None for a Parameter that is served as a whole."""
     cache = parameter.server_rows if parameter.cache_enable or parameter.init_in_server else None
     if cache is not None:
@@ -86,7 +122,7 @@ def _cache_of(parameter: Parameter) -> parameter_server.RowCache | None:
     return cache
 
 
-def _kind(optimizer: Optimizer, index: int) -> tuple[int, float]:
+def _kind(optimizer: ServedOptimizer, index: int) -> tuple[int, float]:
     """Which learning rate a Parameter has, and its weight decay."""
     name, setting = type(optimizer).__name__, optimizer.settings[index]
     if not isinstance(setting.decay, float):
@@ -96,7 +132,7 @@ def _kind(optimizer: Optimizer, index: int) -> tuple[int, float]:
     return setting.rate, setting.decay
 
 
-def _spec(optimizer: Optimizer, decay: float) -> Any:
+def _spec(optimizer: ServedOptimizer, decay: float) -> Any:
     from sporax.ps.messages import OptimizerSpec
 
     rule, constants = optimizer.server_rule()

@@ -7,7 +7,7 @@ no element equals the maximum and the gradient is 0/0.
 The derivative of the larger of two elements has the same weakness: it may find that neither is the larger one, and be lost.
 
 Method: elements that are equal to the maximum share its gradient, as in MindSpore. Where no element is equal, they share it
-with softmax weights of a low temperature (`_SHARPNESS`), so nearly all of it goes to the element nearest to the maximum. The
+with softmax weights of a low temperature (`SHARPNESS`), so nearly all of it goes to the element nearest to the maximum. The
 temperature is relative to the mean distance from the maximum, so the weights depend neither on the scale of the operand nor
 on its last bits, and their sum never vanishes. Two elements are compared with each
 other and not with the result.
@@ -24,9 +24,9 @@ import jax.numpy as jnp
 Array = jax.Array
 Axes = int | tuple[int, ...] | None
 
-_SHARPNESS = 4096.0
+SHARPNESS = 4096.0
 """Inverse temperature: an element that is further away than the nearest one by 1/100 of the mean distance weighs exp(-41)."""
-_LEAST_WEIGHT = 1e-30
+LEAST_WEIGHT = 1e-30
 """Keeps the sum of the weights positive where all distances are rounding errors, each read in another way."""
 
 
@@ -118,7 +118,7 @@ def _chosen(x: Array, extreme: Array, axis: Axes, upwards: bool) -> Array:
         finite, axis, keepdims=True, dtype=wide
     )
     further = jnp.maximum(distance - jnp.min(distance, axis, keepdims=True), 0)
-    near = jnp.where(finite, jnp.exp(-_SHARPNESS * further / mean) + _LEAST_WEIGHT, 0)
+    near = jnp.where(finite, jnp.exp(-SHARPNESS * further / mean) + LEAST_WEIGHT, 0)
     weights = jnp.where(count > 0, equal, near) / jnp.where(count > 0, count, jnp.sum(near, axis, keepdims=True))
     return jax.lax.stop_gradient(weights).astype(x.dtype)
 

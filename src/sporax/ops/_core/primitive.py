@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import jax
 
 from sporax.common.recompute import offloading
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.lowering.memory.host import place_of_work
 from sporax.lowering.memory.tags import KEEP, new_tag
 from sporax.ops._core.forms import FunctionalForm
 from sporax.ops._core.host import on_host
@@ -89,9 +90,11 @@ class Primitive:
 
     def _run_named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with jax.named_scope(self.instance_name or self.name):
+            by_host = self.attrs.get("primitive_target") == "CPU"
             if state.planning():
-                return between_marks(self.operator, args, kwargs, self._constants, self)
-            if self.attrs.get("primitive_target") == "CPU" and state.compiling():
+                with place_of_work(by_host):
+                    return between_marks(self.operator, args, kwargs, self._constants, self)
+            if by_host and state.compiling():
                 return on_host(self.operator.run, args, kwargs, self._constants)
             return self.operator.run(args, kwargs, self._constants)
 
@@ -173,7 +176,8 @@ class Primitive:
     def set_device(self, device_target: str) -> Primitive:
         """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
 
-        In compiled steps of one device an operator of the host runs there, forward and backward. Plans keep it on the devices.
+        In compiled steps an operator of the host runs there, forward and backward; in a step that a plan cuts, every device's
+        host computes that device's part. Pipeline stages refuse it.
 
         Raises:
             SporaxRuntimeError: another name.
@@ -185,19 +189,32 @@ class Primitive:
         return self.add_prim_attr("primitive_target", device_target)
 
     def place(self, role: str, rank_id: int) -> None:
-        """Mark the process this operator runs on.
+        """Refused: an operator runs in the process that calls it, or by a plan in all of them.
 
         Raises:
             SporaxTypeError: `rank_id` is not an int.
             SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
+            SporaxRuntimeError: everything else.
         """
-        if role != "MS_WORKER":
-            raise SporaxValueError(f"For '{self.name}', 'role' must be 'MS_WORKER', but got {role!r}.")
-        if not isinstance(rank_id, int) or isinstance(rank_id, bool):
-            raise SporaxTypeError(f"For '{self.name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
-        if rank_id < 0:
-            raise SporaxValueError(f"For '{self.name}', 'rank_id' must be >= 0, but got {rank_id}.")
-        self.add_prim_attr("place", (role, rank_id))
+        refuse_place(self.name, role, rank_id)
+
+
+def refuse_place(name: str, role: str, rank_id: int) -> NoReturn:
+    """Say what is wrong with ``place(role, rank_id)`` of an operator or Cell of this name.
+
+    Raises:
+        SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
+    """
+    if role != "MS_WORKER":
+        raise SporaxValueError(f"For '{name}', 'role' must be 'MS_WORKER', but got {role!r}.")
+    if not isinstance(rank_id, int) or isinstance(rank_id, bool):
+        raise SporaxTypeError(f"For '{name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
+    if rank_id < 0:
+        raise SporaxValueError(f"For '{name}', 'rank_id' must be >= 0, but got {rank_id}.")
+    raise SporaxRuntimeError(
+        f"For '{name}', operators cannot be placed on single processes, but got place({role!r}, {rank_id}). Cut "
+        "the network into pipeline stages instead (`pipeline_stage`, set_auto_parallel_context(pipeline_stages=...))."
+    )
 
 
 def strategy_form(name: str, what: str, strategy: Any) -> str:

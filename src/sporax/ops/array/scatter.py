@@ -20,6 +20,7 @@ from sporax.common.tensor import Tensor, wrap, wrap_numpy
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import FUNCTIONS, Array, Operand, operator
+from sporax.ops.array.scatter_extremes import extreme_at
 from sporax.ops.array.sorting import known
 
 Index = tuple[Any, ...]
@@ -28,6 +29,8 @@ Index = tuple[Any, ...]
 def scattered(target: Array, index: Index, updates: Array, how: str) -> Array:
     """`target` with `updates` worked into ``target[index]``; `how` is one of the seven words."""
     place = target.at[index]
+    if how in ("max", "min") and jnp.issubdtype(target.dtype, jnp.floating):
+        return extreme_at(target, index, updates.astype(target.dtype), how == "max")
     if how in ("set", "add", "max", "min"):
         return getattr(place, how)(updates, mode="drop")
     if how == "sub":

@@ -8,6 +8,7 @@ each device.
 
 from __future__ import annotations
 
+import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -155,7 +156,7 @@ def strategy_from_json(entry: Any, where: str) -> Cuts:
         SporaxValueError: it is none.
     """
     try:
-        numbers: Cuts = tuple(tuple(int(cut) for cut in tensor) for tensor in entry["parallel_strategy"])
+        numbers: Cuts = tuple(tuple(_whole(cut) for cut in tensor) for tensor in entry["parallel_strategy"])
         layouts: Sequence[Any] = entry.get("parallel_layouts") or [None] * len(numbers)
         return tuple(
             cut if layout is None else _layout_from_json(layout) for cut, layout in zip(numbers, layouts, strict=True)
@@ -163,8 +164,14 @@ def strategy_from_json(entry: Any, where: str) -> Cuts:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SporaxValueError(
             f"For '{where}', an operator must have an entry like {{'parallel_strategy': [[2, 4], [4, 1]]}}, but got "
-            f"{entry}: {error}."
+            f"{reprlib.repr(entry)}: {error}."
         ) from None
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int:  # JSON also has 1.5, true, and in Python's dialect Infinity
+        raise ValueError(f"{reprlib.repr(number)} is no whole number")
+    return number
 
 
 def _layout_to_json(layout: Layout) -> dict[str, Any]:
@@ -174,6 +181,6 @@ def _layout_to_json(layout: Layout) -> dict[str, Any]:
 
 
 def _layout_from_json(entry: Any) -> Layout:
-    matrix = DeviceMatrix(tuple(entry["device_matrix"]), (), tuple(entry["rank_list"]))
-    dims = tuple(tuple(dim) if isinstance(dim, list) else int(dim) for dim in entry["tensor_map"])
+    matrix = DeviceMatrix(tuple(map(_whole, entry["device_matrix"])), (), tuple(map(_whole, entry["rank_list"])))
+    dims = tuple(tuple(map(_whole, dim)) if isinstance(dim, list) else _whole(dim) for dim in entry["tensor_map"])
     return Layout.from_tensor_map(matrix, dims)

@@ -11,7 +11,7 @@ from sporax.planner.loops.inline import inline_loops
 from sporax.planner.operators.names import common_prefix
 from sporax.planner.report.axis_names import AxisNames, names_of, places
 from sporax.planner.report.folding import folded
-from sporax.planner.report.summary_text import Section, page_width, table_lines
+from sporax.planner.report.tables import Section, page_width, table_lines
 from sporax.planner.search.operator_rules import is_identity, is_light
 
 

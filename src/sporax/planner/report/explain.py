@@ -6,7 +6,7 @@ import itertools
 import math
 import reprlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
@@ -22,110 +22,10 @@ from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import memory_over_time
 from sporax.planner.operators.names import OperatorNames
-from sporax.planner.report.axis_names import AxisNames, names_of
-from sporax.planner.report.explain_text import alternatives_text, difference_text, rule_text
+from sporax.planner.report.axis_names import names_of
+from sporax.planner.report.explanation import Alternative, Explanation, Explanations, OperandTransfer, rule_text
 from sporax.planner.rules import Assignment, Kind, Rule, placements, rule_for
 from sporax.planner.search.search_space import Units, cuts_of, natural_units
-
-
-@dataclass(frozen=True, slots=True)
-class OperandTransfer:
-    """A tensor that is resharded to an operator, or from it to a reader.
-
-    Attributes:
-        what: the variable that it is, or who made it, or, of a result, who reads it; for people.
-        moves: the collectives, as pairs of a kind and the bytes that a rank brings in.
-        seconds: what they take in a step.
-    """
-
-    what: str
-    moves: tuple[tuple[str, int], ...]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """One way to shard an operator, everything else staying as it is.
-
-    Attributes:
-        assignment: the sharding.
-        operands, results: where they lie then.
-        parts: among how many devices the work is shared out.
-        operator_seconds: the operator's own time.
-        fetches: to bring its operands there from where they lie.
-        deliveries: to bring its results to where their readers want them.
-        chosen: whether it is the plan's.
-        lacking_bytes: of memory, where it does not fit while the operator runs; 0 where it does, or where nothing limits it.
-    """
-
-    assignment: Assignment
-    operands: tuple[Placement, ...]
-    results: tuple[Placement, ...]
-    parts: int
-    operator_seconds: float
-    fetches: tuple[OperandTransfer, ...]
-    deliveries: tuple[OperandTransfer, ...]
-    chosen: bool = False
-    lacking_bytes: int = 0
-
-    @property
-    def fetch_seconds(self) -> float:
-        """To bring the operands."""
-        return sum(fetch.seconds for fetch in self.fetches)
-
-    @property
-    def deliver_seconds(self) -> float:
-        """To bring the results."""
-        return sum(delivery.seconds for delivery in self.deliveries)
-
-    @property
-    def seconds(self) -> float:
-        """All three together."""
-        return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
-
-    def why_not(self, chosen: Alternative, unit: str = "s") -> str:
-        """Where it is more expensive or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
-        return difference_text(self, chosen, unit)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The alternatives of one operator, the cheapest first.
-
-    Attributes:
-        operator: its position.
-        title: what it is.
-        rule: its dimensions, as text.
-        alternatives: the plan's own is among them.
-        axes: how the mesh's axes are called.
-        unit: of their costs.
-        notes: what else there is to know: cuts that are not possible, alternatives that are not told.
-    """
-
-    operator: int
-    title: str
-    rule: str
-    alternatives: tuple[Alternative, ...]
-    axes: AxisNames
-    unit: str = "s"
-    notes: tuple[str, ...] = ()
-
-    @property
-    def chosen(self) -> Alternative:
-        """The plan's way."""
-        return next(alternative for alternative in self.alternatives if alternative.chosen)
-
-    def __str__(self) -> str:
-        return alternatives_text([self])
-
-
-class Explanations(tuple[Explanation, ...]):
-    """Several explanations; ``print`` shows them one below the other, those of layers that are sharded equally once."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return alternatives_text(self)
 
 
 def explain(

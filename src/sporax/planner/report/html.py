@@ -15,11 +15,9 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.report.step_graph import Box, boxes_of, folded_boxes
-from sporax.planner.report.summary import summarize
-from sporax.planner.report.summary_text import (
-    Section,
+from sporax.planner.report.summarize import summarize
+from sporax.planner.report.summary import (
     collective_texts,
-    cost_text,
     folded_section,
     heading,
     notes_section,
@@ -28,6 +26,7 @@ from sporax.planner.report.summary_text import (
     totals_section,
 )
 from sporax.planner.report.svg import memory_picture, operators_picture
+from sporax.planner.report.tables import Section, cost_text
 from sporax.planner.search.result import SearchResult
 
 _PAGE = Template(

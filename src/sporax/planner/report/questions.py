@@ -19,11 +19,13 @@ from sporax.ir.graph import OperatorGraph
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import CostModel
 from sporax.planner.report.diff import diff
-from sporax.planner.report.explain import Explanations, check_count, explain
+from sporax.planner.report.explain import check_count, explain
+from sporax.planner.report.explanation import Explanations
 from sporax.planner.report.html import report
 from sporax.planner.report.progress import doing, shown
-from sporax.planner.report.summary import Summary, summarize
-from sporax.planner.report.summary_text import cost_text
+from sporax.planner.report.summarize import summarize
+from sporax.planner.report.summary import Summary
+from sporax.planner.report.tables import cost_text
 from sporax.planner.search.alternatives import SECONDS, alternatives, trade_offs
 from sporax.planner.search.result import SearchResult
 

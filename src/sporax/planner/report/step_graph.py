@@ -18,8 +18,9 @@ from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import unit_of
 from sporax.planner.operators.groups import OperatorGroup, operator_groups
 from sporax.planner.report.folding import alike
-from sporax.planner.report.summary import OperatorRow, Summarizer
-from sporax.planner.report.summary_text import collective_texts, cost_text, size_text
+from sporax.planner.report.summarize import Summarizer
+from sporax.planner.report.summary import OperatorRow, collective_texts
+from sporax.planner.report.tables import cost_text, size_text
 from sporax.planner.search.operator_rules import is_identity
 
 

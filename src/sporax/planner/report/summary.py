@@ -1,32 +1,32 @@
-"""The summary of a plan: shardings, communication, and the memory of each device.
+"""The summary of a plan: a value, and its text tables.
 
-`summarize` turns a graph and its plan into a `Summary`, a value with one row per operator that the user wrote, one row
-per tensor that enters the step, and totals. `sporax.planner.report.summary_text` makes its text. Mesh axes have letters
-(`sporax.planner.report.axis_names`).
+A `Summary` has one row per operator that the user wrote, one row per tensor that enters the step, and totals; `summarize` makes
+it. `sections` gives its tables as strings; `plain_text` lays them out in columns. `sporax.parallel.show_plan` shows the same
+sections in terminals with colours.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import textwrap
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from sporax.ir.device_matrix import DeviceMatrix
-from sporax.ir.graph import OperatorGraph, Role
-from sporax.ir.marks import GradientMark
-from sporax.ir.placement import Placement, num_parts
-from sporax.ir.plan import Plan
-from sporax.planner.communication.transfers import TransferGroup
-from sporax.planner.memory.peak import MemoryUse, Use, memory_of
-from sporax.planner.operators.groups import OperatorGroup, operator_groups
-from sporax.planner.report.axis_names import names_of
-from sporax.planner.report.summary_text import plain_text
-from sporax.planner.search.result import SearchResult
+from sporax.planner.operators.names import common_prefix
+from sporax.planner.report.folding import folded
+from sporax.planner.report.tables import Section, cost_text, page_width, size_text, table_lines, time_text
 
 VERSION = 1
 """Of the JSON form."""
+
+_SHOWN_SHARE = 0.01
+"""Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
+
+_FEW = 6
+"""Layouts that are told of one side of an operator."""
+
+_PHASES = {"forward": "Forward", "backward": "Backward", "update": "Gradients and update"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,150 +188,166 @@ class Summary:
         return json.dumps({"version": VERSION, **dataclasses.asdict(self)}, indent=1)
 
 
-def summarize(graph: OperatorGraph, plan: Plan, search: SearchResult | None = None) -> Summary:
-    """The summary of a plan for `graph`, with what the search that found it says of it."""
-    summary = Summarizer(graph, plan).summary()
-    return summary if search is None else dataclasses.replace(summary, search=_search_row(search))
+def heading(summary: Summary) -> str:
+    """The line above the tables."""
+    axes = ", ".join(f"{name} = {size}" for name, size in summary.axes)
+    if not axes:
+        return "Plan for one device: nothing is sharded"
+    star = "; * marks a strategy that the user gave" if any(row.given for row in summary.operators) else ""
+    return f"Plan for {summary.num_devices} devices; axes {axes}{star}"
 
 
-def _search_row(result: SearchResult) -> SearchRow:
-    return SearchRow(
-        result.method, result.cost_seconds, result.bound_seconds, result.optimal, result.seconds, result.unit
+def sections(summary: Summary) -> tuple[Section, ...]:
+    """The tables in order, without empty ones. Rows of equally sharded layers become one, marked with (4 ×)."""
+    prefix = common_prefix([row.path for row in summary.operators if row.name and row.path and _is_shown(row)])
+    tables = [
+        *(folded_section(_operators(summary, phase, title, prefix)) for phase, title in _PHASES.items()),
+        folded_section(tensors_section(summary)),
+        totals_section(summary),
+        search_section(summary),
+        notes_section(summary),
+    ]
+    return tuple(_without_empty_columns(section) for section in tables if section.rows)
+
+
+def folded_section(section: Section) -> Section:
+    """The table with rows of layers that are sharded equally as one."""
+    rows = folded(section.rows)
+    remark = "" if len(rows) == len(section.rows) else "; (2 ×) stands for two equal rows, with the numbers of one"
+    return replace(section, title=section.title + remark, rows=rows)
+
+
+def plain_text(summary: Summary, width: int | None = None) -> str:
+    """All tables, no line longer than `width`; that of the page by default."""
+    width = page_width() if width is None else width
+    parts = [textwrap.fill(heading(summary), width)]
+    parts += ["\n".join([section.title, *table_lines(section, width)]) for section in sections(summary)]
+    return "\n\n".join(parts)
+
+
+# -------------------------------------------------------------------------------------------------------- the sections
+
+
+def _operators(summary: Summary, phase: str, title: str, prefix: str) -> Section:
+    """One table per phase; only the forward phase has strategies."""
+    forward = phase == "forward"
+    columns = ["operator", "strategy", "inputs → results", "collectives, bytes per rank", "flops"]
+    rows = [_operator_cells(row, prefix) for row in summary.operators if row.phase == phase and _is_shown(row)]
+    if not forward:
+        for row in (columns, *rows):
+            del row[1]
+    within = f", paths within {prefix}" if forward and prefix else ""
+    return Section(title + within, tuple(columns), tuple(map(tuple, rows)), right=(len(columns) - 1,))
+
+
+def _is_shown(row: OperatorRow) -> bool:
+    """Whether a row is worth a line; `Summary.operators` has them all."""
+    has_tensors = any(layout != "[]" for layout in (*row.inputs, *row.results))
+    return bool(row.collectives or (row.name and has_tensors)) or row.flops_share >= _SHOWN_SHARE
+
+
+def _operator_cells(row: OperatorRow, prefix: str) -> list[str]:
+    path = row.path.removeprefix(prefix).lstrip(".")
+    last = path.rpartition(".")[2]
+    name = path if path and (last == row.name or not row.name) else f"{path} {row.name}".strip()
+    strategy = _some([str(entry).replace(" ", "") for entry in row.strategy])
+    arrow = f"{_some(row.inputs)} → {_some(row.results)}".strip() if row.inputs or row.results else ""
+    return [
+        name or ("update" if row.phase == "update" else "between operators"),
+        f"{strategy} *" if strategy and row.given else strategy,
+        arrow,
+        "; ".join(collective_texts(row)),
+        f"{row.flops_share:.1%}",
+    ]
+
+
+def _some(texts: Sequence[str]) -> str:
+    """The first few: loops take and give dozens of tensors."""
+    shown = texts if len(texts) <= _FEW else [*texts[: _FEW - 1], f"… {len(texts) - _FEW + 1} more"]
+    return " ".join(shown)
+
+
+def collective_texts(row: OperatorRow) -> Iterable[str]:
+    """Collectives of one kind among as many ranks, with their bytes in all."""
+    totals: dict[tuple[str, int], tuple[int, int]] = {}
+    for collective in row.collectives:
+        count, num_bytes = totals.get((collective.kind, collective.ranks), (0, 0))
+        totals[collective.kind, collective.ranks] = (
+            count + collective.count,
+            num_bytes + collective.count * collective.num_bytes,
+        )
+    for (kind, ranks), (count, num_bytes) in totals.items():
+        times = f"{count} × " if count > 1 else ""
+        yield f"{times}{kind} over {ranks}, {size_text(num_bytes)}"
+
+
+def tensors_section(summary: Summary, roles: Collection[str] = ("parameter", "data")) -> Section:
+    """Inputs of the step: what is whole and what a device keeps."""
+    shown = [row for row in summary.tensors if row.role in roles]
+    rows = tuple(
+        (
+            row.name,
+            f"{row.dtype} {_shape(row.shape)}",
+            _shape(row.slice_shape),
+            row.layout,
+            row.kept_as if row.kept_as != row.layout else "",
+            size_text(row.num_bytes),
+        )
+        for row in shown
+    )
+    columns = ("parameter or input", "whole", "slice kept", "layout in use", "kept as", "per device")
+    return Section("Parameters and inputs", columns, rows, right=(5,))
+
+
+def totals_section(summary: Summary) -> Section:
+    """What each device holds, and what it communicates."""
+    totals = summary.totals
+    uses = ", ".join(f"{use} {size_text(size)}" for use, size in totals.peak_uses)
+    rows = [
+        ("parameters", f"{size_text(totals.parameter_bytes)} of {size_text(totals.whole_parameter_bytes)}"),
+        ("optimizer state and counters", f"{size_text(totals.state_bytes)} of {size_text(totals.whole_state_bytes)}"),
+        ("data", size_text(totals.data_bytes)),
+        ("predicted peak memory", f"{size_text(totals.peak_bytes)} ({uses})"),
+    ]
+    rows += [
+        (entry.kind, f"{entry.count} per step, {size_text(entry.num_bytes)} per rank in total")
+        for entry in totals.traffic
+    ]
+    return Section("Each device", ("", ""), tuple(rows))
+
+
+def search_section(summary: Summary) -> Section:
+    """How the plan was found; without rows where nothing was searched."""
+    search = summary.search
+    if search is None:
+        return Section("Search", ("", ""), ())
+    bound = "none" if search.bound_seconds is None else cost_text(search.bound_seconds, search.unit)
+    rows = (
+        ("method", search.method),
+        (
+            "predicted time of a step" if search.unit == "s" else "cost of a step",
+            cost_text(search.predicted_seconds, search.unit),
+        ),
+        ("lower bound of all plans", f"{bound} (this plan is optimal)" if search.optimal else bound),
+        ("time of the search", time_text(search.search_seconds)),
+    )
+    return Section("Search", ("", ""), rows)
+
+
+def notes_section(summary: Summary) -> Section:
+    """What one should know."""
+    return Section("Notes", ("",), tuple((note,) for note in summary.notes))
+
+
+def _without_empty_columns(section: Section) -> Section:
+    kept = [column for column in range(len(section.columns)) if any(row[column] for row in section.rows)]
+    return Section(
+        section.title,
+        tuple(section.columns[column] for column in kept),
+        tuple(tuple(row[column] for column in kept) for row in section.rows),
+        tuple(position for position, column in enumerate(kept) if column in section.right),
     )
 
 
-class Summarizer:
-    """Puts a plan in words, with its axes as they are shown.
-
-    Args:
-        graph: the step.
-        plan: its plan.
-    """
-
-    def __init__(self, graph: OperatorGraph, plan: Plan) -> None:
-        self.graph = graph
-        self.plan = plan
-        self.axes = names_of(plan)
-
-    def summary(self) -> Summary:
-        """All of it."""
-        groups = operator_groups(self.graph, self.plan)
-        flops = sum(group.flops for group in groups)
-        rows = self.rows(groups)
-        tensors = self._tensors()
-        return Summary(
-            self.plan.mesh.num_devices,
-            self.axes.sizes,
-            rows,
-            tensors,
-            self._totals(rows, tensors, flops),
-            (*self.plan.notes, *self._loops()),
-        )
-
-    def rows(self, groups: Sequence[OperatorGroup]) -> tuple[OperatorRow, ...]:
-        """What there is to say of groups of operators, one row for each."""
-        flops = sum(group.flops for group in groups)
-        return tuple(self._operator(group, flops) for group in groups)
-
-    def layout(self, placement: Placement) -> str:
-        """A placement in terms of the axes as shown."""
-        return self.axes.layout(placement)
-
-    def _operator(self, group: OperatorGroup, flops: float) -> OperatorRow:
-        return OperatorRow(
-            group.path,
-            group.name,
-            group.phase.value,
-            tuple(argument.parts(self.plan.mesh) for argument in group.inputs),
-            group.given,
-            tuple(map(self.layout, group.inputs)),
-            tuple(map(self.layout, group.results)),
-            _collectives(group.transfers, self.plan.mesh),
-            group.flops,
-            group.flops / flops if flops else 0.0,
-        )
-
-    def _tensors(self) -> tuple[TensorRow, ...]:
-        trained = _trained(self.graph)
-        rows = []
-        for argument, kept in zip(self.graph.inputs, self.plan.inputs, strict=True):
-            if argument.role is Role.CONSTANT:
-                continue
-            spec = self.graph.tensors[argument.tensor]
-            reshardings = self.plan.reshardings.get(argument.tensor)
-            shape = kept.local_shape(spec.shape, self.plan.mesh)
-            is_state = argument.role is Role.PARAMETER and bool(trained) and argument.name not in trained
-            rows.append(
-                TensorRow(
-                    argument.name,
-                    Role.STATE.value if is_state else argument.role.value,
-                    spec.dtype,
-                    spec.shape,
-                    shape,
-                    self.layout(kept if reshardings is None else reshardings.placement),
-                    self.layout(kept),
-                    math.prod(shape) * spec.itemsize,
-                )
-            )
-        return tuple(rows)
-
-    def _totals(self, rows: Sequence[OperatorRow], tensors: Sequence[TensorRow], flops: float) -> Totals:
-        whole = {argument.name: self.graph.tensors[argument.tensor].num_bytes for argument in self.graph.inputs}
-
-        def held(role: str) -> int:
-            return sum(row.num_bytes for row in tensors if row.role == role)
-
-        def uncut(role: str) -> int:
-            return sum(whole[row.name] for row in tensors if row.role == role)
-
-        memory = memory_of(self.graph, self.plan)
-        return Totals(
-            held("parameter"),
-            held("state"),
-            held("data"),
-            uncut("parameter"),
-            uncut("state"),
-            memory.peak_bytes,
-            _uses(memory),
-            flops,
-            _traffic(collective for row in rows for collective in row.collectives),
-        )
-
-    def _loops(self) -> Iterable[str]:
-        names = {operator.name for operator in self.graph.walk()}
-        if "while" in names:
-            yield "loops of unknown length are counted once"
-        if "cond" in names:
-            yield "all branches of a condition are counted"
-
-
-def _uses(memory: MemoryUse) -> tuple[tuple[str, int], ...]:
-    """What the peak is made of. Optimizers keep their state in Parameters, so all variables are one entry."""
-    variables = memory.by_use.get(Use.PARAMETERS, 0) + memory.by_use.get(Use.STATE, 0)
-    others = ((use.value, memory.by_use.get(use, 0)) for use in (Use.DATA, Use.ACTIVATIONS, Use.TRANSIENTS))
-    return tuple(pair for pair in (("variables", variables), *others) if pair[1])
-
-
-def _trained(graph: OperatorGraph) -> frozenset[str]:
-    """Names of the parameters whose gradients are computed."""
-    marks = (operator.mark for operator in graph.walk())
-    return frozenset(name for mark in marks if isinstance(mark, GradientMark) for name in mark.parameters)
-
-
-def _collectives(transfers: Iterable[tuple[TransferGroup, int]], mesh: DeviceMatrix) -> tuple[Collective, ...]:
-    """What a rank takes part in; fused transfers are one collective."""
-    counts: dict[tuple[str, int, int], int] = {}
-    for transfer_group, times in transfers:
-        for moves in zip(*(entry.redistribution.moves for entry in transfer_group), strict=True):
-            if moves[0].collective:
-                key = moves[0].collective, num_parts(mesh, moves[0].axes), sum(move.local_bytes for move in moves)
-                counts[key] = counts.get(key, 0) + times
-    return tuple(Collective(*key, count) for key, count in counts.items())
-
-
-def _traffic(collectives: Iterable[Collective]) -> tuple[Traffic, ...]:
-    totals: dict[str, tuple[int, int]] = {}
-    for collective in collectives:
-        count, num_bytes = totals.get(collective.kind, (0, 0))
-        totals[collective.kind] = count + collective.count, num_bytes + collective.count * collective.num_bytes
-    return tuple(Traffic(kind, *total) for kind, total in sorted(totals.items()))
+def _shape(shape: Sequence[int]) -> str:
+    return "×".join(map(str, shape)) or "scalar"

@@ -17,7 +17,7 @@ from sporax.ir.plan import Plan
 from sporax.planner.loops.inline import inline_loops
 from sporax.planner.memory.peak import Use, memory_over_time
 from sporax.planner.report.step_graph import Arrow, Box
-from sporax.planner.report.summary_text import cost_text, size_text
+from sporax.planner.report.tables import cost_text, size_text
 
 _COLUMNS = {"forward": 0, "backward": 1, "update": 2}
 _WIDTH, _HEIGHT = 270, 46

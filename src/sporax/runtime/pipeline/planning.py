@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-import jax
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
@@ -27,6 +25,7 @@ from sporax.planner.pipeline.check import check_schedule
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.runtime.global_view import data_placement
+from sporax.runtime.pipeline.processes import check_processes
 from sporax.runtime.pipeline.stages import chosen_stages
 
 
@@ -69,6 +68,7 @@ def plan_pipeline(
     whole_parameters: frozenset[str],
     settings: PlanSettings,
     profile: HardwareProfile,
+    agreed: Callable[[Plan], Plan],
 ) -> PlannedPipeline:
     """Cut and plan a step.
 
@@ -77,12 +77,13 @@ def plan_pipeline(
         whole_parameters: names of those that optimizer parallelism shall not cut.
         settings: the user's.
         profile: the devices' hardware.
+        agreed: makes the first process's plan everybody's.
 
     Raises:
         SporaxRuntimeError: the network, its stages or the number of micro batches do not fit a pipeline.
     """
     config = settings.parallel
-    _check_processes()
+    check_processes(config)
     micro = open_micro_loop(step)
     _check_loop(micro, step.graph, config)
     stage_of: StageOf = stage_of_cell
@@ -106,6 +107,7 @@ def plan_pipeline(
     sent: dict[int, Placement] = {}
     for chunk, (stage, _) in zip(chunks, schedule.route, strict=True):
         plan = _plan(chunk, stage, sent, whole_parameters, settings, micro, profile)
+        plan = agreed(plan) if config.parallel_mode == ParallelMode.AUTO_PARALLEL else plan
         level3 = config.enable_parallel_optimizer and config.optimizer_level == "level3"
         programs = programs_of(chunk, plan, assigned, levels, num_levels, level3)
         planned.append(PlannedChunk(chunk, plan, programs))
@@ -184,14 +186,6 @@ def _route(stages: int, segments: int, name: str) -> Route:
     if name == "zero_bubble_v" and segments == 2:
         return (*((stage, 0) for stage in range(stages)), *((stage, 1) for stage in reversed(range(stages))))
     return tuple((stage, segment) for segment in range(segments) for stage in range(stages))
-
-
-def _check_processes() -> None:
-    if jax.process_count() > 1:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', several 'pipeline_stages' must run in one process that drives all devices, but "
-            f"there are {jax.process_count()} processes: start the script with `sporax run --local_devices N`."
-        )
 
 
 def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments: int, micro: MicroStep) -> None:

@@ -1,30 +1,42 @@
-"""Executes a planned pipeline in one process that drives all devices.
+"""Executes a planned pipeline, in one process that drives all devices or in several.
 
 A step is compiled into one flat list of instructions: run a program, or bring an array to the devices of another stage.
 Values are kept in a list by number. Nothing is waited for: JAX starts every program as soon as what it reads is there, so
 stages work at the same time although one thread starts them. The list is in the order of the simulated schedule, so no
 stage waits for work that could have been started earlier.
+
+With several processes each of them writes down the same list, keeps and compiles what concerns its own devices, and exchanges
+what crosses processes in the order of the list (`sporax.runtime.pipeline.transfer`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
+from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.ir.placement import Placement
 from sporax.lowering.execute import rank_program
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, Slot
 from sporax.planner.pipeline.simulate import simulate, uniform_costs
 from sporax.planner.pipeline.timeline import Times
+from sporax.runtime import joint
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
+from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.planning import PlannedPipeline
+from sporax.runtime.pipeline.processes import ManyProcesses
+from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
+
+Given = tuple[dict[int, jax.Array], dict[int, jax.Array]]
+"""Updated variables by position of the argument, and other results by position among the outputs."""
 
 Key = tuple[Any, ...]
 """What a value is: chunk, kind of slot, number, and micro batch where there is one each."""
@@ -70,6 +82,7 @@ class CompiledPipeline:
         results: where the results of the step are, by position among the outputs.
         updated: where the new values of variables are, by position of the argument.
         executables: by name, for reading their memory needs.
+        many: what there is to do for other processes, where there are any.
         measuring: whether runs wait for every task and note `times`, its start and end in seconds.
     """
 
@@ -81,21 +94,28 @@ class CompiledPipeline:
     results: dict[int, int]
     updated: dict[int, int]
     executables: dict[str, Any] = field(default_factory=dict)
+    many: ManyProcesses | None = None
     measuring: bool = False
     times: Times = field(default_factory=dict)
 
-    def __call__(self, arguments: Sequence[jax.Array]) -> tuple[dict[int, jax.Array], dict[int, jax.Array]]:
+    def __call__(self, arguments: Sequence[jax.Array]) -> Given:
         """Run one step; gives updated variables by position and other results by position.
 
         Args:
             arguments: of the whole step: variables, then data.
         """
+        if processes.several():
+            given: Given = processes.together("a pipeline step", lambda: self._run(arguments))
+            return given
+        return self._run(arguments)
+
+    def _run(self, arguments: Sequence[jax.Array]) -> Given:
         values = self._values(arguments)
         if self.measuring:
             self.times = self._timed(values)
-            return self._given(values)
-        for instruction in self.instructions:
-            instruction.execute(values)
+        else:
+            for instruction in self.instructions:
+                instruction.execute(values)
         return self._given(values)
 
     def _timed(self, values: list[Any]) -> Times:
@@ -115,15 +135,32 @@ class CompiledPipeline:
         values: list[Any] = [None] * self.num_values
         for number, position, sharding in self.variables:
             array = arguments[position]
-            values[number] = array if getattr(array, "sharding", None) == sharding else jax.device_put(array, sharding)
+            if getattr(array, "sharding", None) != sharding:
+                array = self._placed(array, position, sharding)
+            values[number] = array
         self._cut(values, arguments)
         return values
 
-    def _given(self, values: list[Any]) -> tuple[dict[int, jax.Array], dict[int, jax.Array]]:
-        return (
-            {position: values[number] for position, number in self.updated.items()},
-            {position: values[number] for position, number in self.results.items()},
-        )
+    def _placed(self, array: jax.Array, position: int, sharding: NamedSharding) -> jax.Array:
+        """An argument, brought to where it is read."""
+        if self.many is None:
+            moved: jax.Array = jax.device_put(array, sharding)
+            return moved
+        if processes.is_data(self.planned, position):
+            return processes.placed_rows(array, self.many.shapes[position], sharding, self.many.config)
+        if getattr(array, "is_fully_addressable", True):
+            return joint.place(array, sharding)
+        if array.sharding.is_equivalent_to(sharding, array.ndim):
+            return array
+        if array.sharding.device_set == sharding.device_set:
+            resharded: jax.Array = jax.device_put(array, sharding)
+            return jax.block_until_ready(resharded)
+        return joint.place(joint.whole(array).addressable_data(0), sharding)
+
+    def _given(self, values: list[Any]) -> Given:
+        updated = {position: values[number] for position, number in self.updated.items()}
+        results = {position: values[number] for position, number in self.results.items()}
+        return (updated, results) if self.many is None else self.many.given(updated, results)
 
     def _cut(self, values: list[Any], arguments: Sequence[jax.Array]) -> None:
         """Cut arguments into micro batches, on the host, and bring each part where it is read."""
@@ -131,23 +168,38 @@ class CompiledPipeline:
         for numbers, position, shape, sharding in self.parts:
             if position not in hosts:
                 hosts[position] = np.asarray(arguments[position])
-            rows = hosts[position].reshape((len(numbers), *shape))
+            whole = hosts[position]
+            if self.many is None:
+                rows = whole.reshape((len(numbers), *shape))
+                for micro, number in enumerate(numbers):
+                    values[number] = jax.device_put(rows[micro], sharding)
+                continue
+            rows = whole.reshape((len(numbers), -1, *shape[1:]) if shape else (len(numbers),))
             for micro, number in enumerate(numbers):
-                values[number] = jax.device_put(rows[micro], sharding)
+                values[number] = processes.placed_rows(rows[micro], shape, sharding, self.many.config)
 
 
-def compile_pipeline(planned: PlannedPipeline) -> CompiledPipeline:
-    """Compile every program and write down the instructions of a step."""
-    return _Compiler(planned).compile()
+def compile_pipeline(planned: PlannedPipeline, config: ParallelConfig) -> CompiledPipeline:
+    """Compile the programs of this process's stages and write down the instructions of a step.
+
+    Args:
+        planned: the step.
+        config: the user's settings.
+    """
+    return _Compiler(planned, config).compile()
 
 
 class _Compiler:
-    def __init__(self, planned: PlannedPipeline) -> None:
+    def __init__(self, planned: PlannedPipeline, config: ParallelConfig) -> None:
         self.planned = planned
+        self.config = config
+        self.line = Line() if processes.several() else None
+        self.meshes = [jax_mesh(each.plan.mesh) for each in planned.chunks]
+        self.drivers = [{device.process_index for device in mesh.devices.flat} for mesh in self.meshes]
         self.numbers: dict[Key, int] = {}
         self.instructions: list[Instruction] = []
         self.executables: dict[str, Any] = {}
-        self.readers: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+        self.transfers: dict[Key, Any] = {}
         self.num_micro = planned.micro.num_micro
 
     def compile(self) -> CompiledPipeline:
@@ -161,6 +213,10 @@ class _Compiler:
                 self._run(chunk, program, -1, Task(*self.planned.schedule.route[chunk], -1, TaskKind.UPDATE))
                 self._send(chunk, program, -1)
         return self._finished()
+
+    def _is_here(self, chunk: int) -> bool:
+        """Whether this process drives devices of the chunk's stage."""
+        return jax.process_index() in self.drivers[chunk]
 
     def _programs(self, chunk: int) -> Any:
         return self.planned.chunks[chunk].programs
@@ -194,11 +250,14 @@ class _Compiler:
     def _run(self, chunk: int, program: ChunkProgram, micro: int, label: Any) -> None:
         if program.is_empty:
             return
-        if program.name not in self.executables:
-            self.executables[program.name] = compile_program(program)
+        if program.name not in self.executables and self._is_here(chunk):
+            executable = compile_program(program)
+            if self.line is not None and len(self.drivers[chunk]) > 1:
+                executable = _InLine(executable, self.line)
+            self.executables[program.name] = executable
         self.instructions.append(
             Instruction(
-                self.executables[program.name],
+                self.executables.get(program.name, _of_others),
                 tuple(self._number(chunk, slot, micro) for slot, _ in program.inputs),
                 tuple(self._number(chunk, slot, micro, new=True) for slot, _ in program.outputs),
                 label=label,
@@ -207,7 +266,7 @@ class _Compiler:
 
     def _send(self, chunk: int, program: ChunkProgram, micro: int) -> None:
         """Bring what a program sends to the devices of its readers."""
-        for slot, _place in program.outputs:
+        for slot, place in program.outputs:
             if slot.kind != "sent":
                 continue
             for reader, target in enumerate(self.planned.chunks):
@@ -222,50 +281,131 @@ class _Compiler:
                 )
                 arrives = Slot("received" if micro >= 0 else "arrived", slot.number)
                 sharding = sharding_of(where, target.plan.mesh)
+                spec = self.planned.chunks[chunk].chunk.step.graph.tensors[slot.number]
+                origin = sharding_of(_complete(place), program.plan.mesh)
                 self.instructions.append(
                     Instruction(
-                        _Mover(sharding),
+                        self._mover(spec, origin, sharding),
                         (self._number(chunk, slot, micro),),
                         (self._number(reader, arrives, micro),),
                         label=(chunk, reader, micro, slot.number),
                     )
                 )
 
+    def _mover(self, spec: Any, source: NamedSharding, target: NamedSharding) -> Any:
+        if self.line is None:
+            return _Mover(target)
+        key = (tuple(spec.shape), str(spec.dtype), source, target)
+        if key not in self.transfers:
+            transfer = Transfer(spec, source, target, self.line)
+            self.transfers[key] = transfer if transfer.concerns_me else _of_others
+        return self.transfers[key]
+
     def _finished(self) -> CompiledPipeline:
-        results: dict[int, int] = {}
-        updated: dict[int, int] = {}
-        variables: list[tuple[int, int, Any]] = []
+        variables = self._variables()
+        cut = self._parts()
+        kinds = {
+            kind: {key: value for key, value in self.numbers.items() if key[1] == kind}
+            for kind in ("updated", "result")
+        }
+        updated = {number: value for (_, _, number, _), value in kinds["updated"].items()}
+        results = {number: value for (_, _, number, _), value in kinds["result"].items()}
+        there = {value for value, *_ in variables} | {value for values, *_ in cut for value in values}
+        many = None
+        if self.line is not None:
+            variables, arriving = self._from_homes(variables, set(updated))
+            self.instructions[:0] = arriving
+            there |= {value for value, *_ in variables}
+            makers = {key[2]: key[0] for kind in kinds.values() for key in kind if key[1] == "result"}
+            many = ManyProcesses(self.planned, self.config, self.line, set(updated), self._results(makers))
+        self._check(there)
+        if many is not None:
+            self.instructions = [each for each in self.instructions if each.run is not _of_others]
+            variables = [each for each in variables if is_here(each[2])]
+            cut = [each for each in cut if is_here(each[3])]
+            updated = {key[2]: value for key, value in kinds["updated"].items() if self._is_here(key[0])}
+            results = {key[2]: value for key, value in kinds["result"].items() if self._is_here(key[0])}
+        _free(self.instructions, {*results.values(), *updated.values()})
+        return CompiledPipeline(
+            self.planned, self.instructions, len(self.numbers), variables, cut, results, updated, self.executables, many
+        )
+
+    def _places(self, chunk: int) -> dict[int, NamedSharding]:
+        """Where the inputs of a chunk lie, by tensor."""
+        planned = self.planned.chunks[chunk]
+        inputs = planned.chunk.step.graph.inputs
+        return {
+            each.tensor: sharding_of(place, planned.plan.mesh)
+            for each, place in zip(inputs, planned.plan.inputs, strict=True)
+        }
+
+    def _variables(self) -> list[tuple[int, int, Any]]:
+        """Every chunk's copy of a variable: value, position of the argument, sharding."""
+        places = [self._places(chunk) for chunk in range(len(self.planned.chunks))]
+        found: list[tuple[int, int, Any]] = []
+        for (chunk, kind, number, _), value in self.numbers.items():
+            if kind == "variable":
+                arguments = self.planned.chunks[chunk].chunk.arguments
+                tensor = next(tensor for tensor, position in arguments.items() if position == number)
+                found.append((value, number, places[chunk][tensor]))
+        return found
+
+    def _parts(self) -> list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]:
+        """Every chunk's copy of an argument that is cut into micro batches: values, position, shape of a part, sharding."""
+        places = [self._places(chunk) for chunk in range(len(self.planned.chunks))]
         parts: dict[tuple[int, int], dict[int, int]] = {}
         for (chunk, kind, number, micro), value in self.numbers.items():
-            planned = self.planned.chunks[chunk]
-            places = dict(
-                zip((each.tensor for each in planned.chunk.step.graph.inputs), planned.plan.inputs, strict=True)
-            )
-            if kind == "variable":
-                tensor = next(tensor for tensor, position in planned.chunk.arguments.items() if position == number)
-                variables.append((value, number, sharding_of(places[tensor], planned.plan.mesh)))
-            elif kind == "updated":
-                updated[number] = value
-            elif kind == "result":
-                results[number] = value
-            elif kind == "micro":
+            if kind == "micro":
                 parts.setdefault((chunk, number), {})[micro] = value
-        cut = []
+        found = []
         for (chunk, tensor), values in parts.items():
-            planned = self.planned.chunks[chunk]
-            places = dict(
-                zip((each.tensor for each in planned.chunk.step.graph.inputs), planned.plan.inputs, strict=True)
-            )
-            shape = planned.chunk.step.graph.tensors[tensor].shape
-            sharding = sharding_of(places[tensor], planned.plan.mesh)
-            position = planned.chunk.micro_inputs[tensor]
-            cut.append((tuple(values[micro] for micro in range(self.num_micro)), position, shape, sharding))
-        self._check({value for value, *_ in variables}, {value for values, *_ in cut for value in values})
-        kept = {*results.values(), *updated.values()}
-        _free(self.instructions, kept)
-        return CompiledPipeline(
-            self.planned, self.instructions, len(self.numbers), variables, cut, results, updated, self.executables
-        )
+            graph = self.planned.chunks[chunk].chunk
+            shape, position = graph.step.graph.tensors[tensor].shape, graph.micro_inputs[tensor]
+            numbers = tuple(values[micro] for micro in range(self.num_micro))
+            found.append((numbers, position, shape, places[chunk][tensor]))
+        return found
+
+    def _from_homes(
+        self, variables: list[tuple[int, int, Any]], updated: set[int]
+    ) -> tuple[list[tuple[int, int, Any]], list[Instruction]]:
+        """Copies of variables that other processes may hold come from their homes, at the beginning of a step.
+
+        Gives what lies ready, and the instructions that bring the others. One that no step updates is brought once.
+        """
+        assert self.line is not None
+        ready: list[tuple[int, int, Any]] = []
+        arriving: list[Instruction] = []
+        for value, position, sharding in variables:
+            home = processes.home_of(self.planned, position)
+            everywhere = processes.is_told(self.planned, position) or processes.is_data(self.planned, position)
+            if everywhere or home is None or home == sharding:
+                ready.append((value, position, sharding))
+                continue
+            key: Key = (-1, "home", position, -1)
+            if key not in self.numbers:
+                ready.append((self.numbers.setdefault(key, len(self.numbers)), position, home))
+            mover = self._mover(self._argument(position), home, sharding)
+            if position not in updated and mover is not _of_others:
+                mover = _Once(mover)
+            arriving.append(Instruction(mover, (self.numbers[key],), (value,), label=("home", position)))
+        return ready, arriving
+
+    def _argument(self, position: int) -> Any:
+        graph = self.planned.micro.step.graph
+        return graph.tensors[graph.inputs[len(self.planned.micro.step.constants) + position].tensor]
+
+    def _results(self, makers: Mapping[int, int]) -> dict[int, tuple[NamedSharding, Any]]:
+        """Where the results of the step lie, and their shapes and dtypes."""
+        graph = self.planned.micro.step.graph
+        found: dict[int, tuple[NamedSharding, Any]] = {}
+        for chunk in self.planned.chunks:
+            programs = chunk.programs
+            for program in (programs.prepare, programs.forward, programs.backward, programs.weights, *programs.updates):
+                for slot, place in program.outputs:
+                    if slot.kind == "result" and slot.number in makers:
+                        spec = graph.tensors[graph.outputs[slot.number]]
+                        found[slot.number] = (sharding_of(_complete(place), program.plan.mesh), spec)
+        return found
 
     def _check(self, *there: set[int]) -> None:
         """Every value must be there before it is read: our own invariant."""
@@ -275,6 +415,38 @@ class _Compiler:
             missing = [keys[number] for number in instruction.inputs if number not in known]
             assert not missing, f"{instruction.label} reads {missing}, which nothing makes before"
             known.update(instruction.outputs)
+
+
+def _of_others(*_: Any) -> Sequence[Any]:
+    """Stands for what other processes do."""
+    raise AssertionError("an instruction of other processes was kept")
+
+
+class _InLine:
+    """A program of a stage that several processes drive."""
+
+    def __init__(self, executable: Any, line: Line) -> None:
+        self.executable, self.line = executable, line
+
+    def __call__(self, *arrays: jax.Array) -> Any:
+        return self.line.next(self.executable, *arrays)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.executable, name)
+
+
+class _Once:
+    """Brings an array again only when it is another one than before."""
+
+    def __init__(self, mover: Any) -> None:
+        self.mover = mover
+        self.array: Any = self
+        self.copy: Any = None
+
+    def __call__(self, array: jax.Array | None) -> Any:
+        if array is not self.array:
+            self.copy, self.array = self.mover(array), array
+        return self.copy
 
 
 class _Mover:

@@ -24,10 +24,12 @@ from sporax.planner.pipeline.simulate import Outcome, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times, svg, times_of
 from sporax.runtime import joint
-from sporax.runtime.global_view import fitting_hardware, sharding_of
+from sporax.runtime.global_view import fitting_hardware
+from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
 from sporax.runtime.pipeline.planning import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
+from sporax.runtime.pipeline.transfer import is_here, nowhere
 from sporax.runtime.session import SESSION
 
 
@@ -69,15 +71,7 @@ class PipelinedStep:
 
     def home(self, position: int) -> NamedSharding | None:
         """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
-        readers = [each for each in self.pipeline.chunks if position in each.chunk.arguments.values()]
-        owners = [each for each in readers if position in each.chunk.updates]
-        if not readers:
-            return None
-        chunk = (owners or readers)[0]
-        tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
-        inputs = chunk.chunk.step.graph.inputs
-        place = next(place for each, place in zip(inputs, chunk.plan.inputs, strict=True) if each.tensor == tensor)
-        return sharding_of(place, chunk.plan.mesh)
+        return processes.home_of(self.pipeline, position)
 
     def summary(self) -> PipelineSummary:
         """The table per stage, simulated; with other schedules where ``SPORAX_PLAN_SCHEDULE`` asks for it."""
@@ -139,7 +133,7 @@ class PipelinedStep:
 
     def compile(self) -> CompiledPipeline:
         """Compile the programs of all stages."""
-        return compile_pipeline(self.pipeline)
+        return compile_pipeline(self.pipeline, self.settings.parallel)
 
     def as_text(self) -> str:
         """The compiled programs of all stages, one after another."""
@@ -158,10 +152,25 @@ class PipelinedStep:
         """Bring variables to their stages; lazy ones are made there."""
         for position, variable in enumerate(variables):
             sharding = self.home(position)
+            if processes.several() and self._keeps_own(variable, position, sharding):
+                continue
             if getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding or sharding_of_first(self))
             elif sharding is not None:
                 variable.raw = joint.place(variable.raw, sharding)
+
+    def _keeps_own(self, variable: Any, position: int, home: NamedSharding | None) -> bool:
+        """Whether this process does not drive the home of a variable: small state stays its own copy, others go away."""
+        if home is not None and is_here(home) and not processes.is_told(self.pipeline, position):
+            return False
+        if home is not None and not processes.is_told(self.pipeline, position):
+            unmade = getattr(variable, "unmade", None)
+            variable.raw = nowhere(variable.raw if unmade is None else unmade, home)
+            if unmade is not None:
+                variable.forget_initializer()
+        elif getattr(variable, "unmade", None) is not None:
+            variable.init_data()
+        return True
 
     def unrun(self) -> list[jax.Array] | None:
         """Zeros for the results where steps are only planned; else None."""

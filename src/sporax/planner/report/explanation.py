@@ -1,4 +1,4 @@
-"""Explanations as text: one table per operator, with reasons in words."""
+"""Explanations of shardings: values, and their text with one table per operator and reasons in words."""
 
 from __future__ import annotations
 
@@ -6,19 +6,118 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-from sporax.planner.report.summary_text import Section, cost_text, page_width, size_text, table_lines
-from sporax.planner.rules import Kind, Rule
-
-if TYPE_CHECKING:
-    from sporax.planner.report.explain import Alternative, Explanation, OperandTransfer
+from sporax.ir.placement import Placement
+from sporax.planner.report.axis_names import AxisNames
+from sporax.planner.report.tables import Section, cost_text, page_width, size_text, table_lines
+from sporax.planner.rules import Assignment, Kind, Rule
 
 _MOST_TRANSFERS = 2
 """Of which a reason tells, the most expensive first."""
 _TOO_LITTLE = 1e-12
 """Seconds; smaller differences are not shown."""
 _KINDS = {Kind.REDUCE: "reduced", Kind.BLOCKED: "never sharded", Kind.HALO: "a window", Kind.PERMUTE: "reversed"}
+
+
+@dataclass(frozen=True, slots=True)
+class OperandTransfer:
+    """A tensor that is resharded to an operator, or from it to a reader.
+
+    Attributes:
+        what: the variable that it is, or who made it, or, of a result, who reads it; for people.
+        moves: the collectives, as pairs of a kind and the bytes that a rank brings in.
+        seconds: what they take in a step.
+    """
+
+    what: str
+    moves: tuple[tuple[str, int], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to shard an operator, everything else staying as it is.
+
+    Attributes:
+        assignment: the sharding.
+        operands, results: where they lie then.
+        parts: among how many devices the work is shared out.
+        operator_seconds: the operator's own time.
+        fetches: to bring its operands there from where they lie.
+        deliveries: to bring its results to where their readers want them.
+        chosen: whether it is the plan's.
+        lacking_bytes: of memory, where it does not fit while the operator runs; 0 where it does, or where nothing limits it.
+    """
+
+    assignment: Assignment
+    operands: tuple[Placement, ...]
+    results: tuple[Placement, ...]
+    parts: int
+    operator_seconds: float
+    fetches: tuple[OperandTransfer, ...]
+    deliveries: tuple[OperandTransfer, ...]
+    chosen: bool = False
+    lacking_bytes: int = 0
+
+    @property
+    def fetch_seconds(self) -> float:
+        """To bring the operands."""
+        return sum(fetch.seconds for fetch in self.fetches)
+
+    @property
+    def deliver_seconds(self) -> float:
+        """To bring the results."""
+        return sum(delivery.seconds for delivery in self.deliveries)
+
+    @property
+    def seconds(self) -> float:
+        """All three together."""
+        return self.operator_seconds + self.fetch_seconds + self.deliver_seconds
+
+    def why_not(self, chosen: Alternative, unit: str = "s") -> str:
+        """Where it is more expensive or cheaper than the chosen one, and what it sends for that; `unit` is that of the costs."""
+        return difference_text(self, chosen, unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The alternatives of one operator, the cheapest first.
+
+    Attributes:
+        operator: its position.
+        title: what it is.
+        rule: its dimensions, as text.
+        alternatives: the plan's own is among them.
+        axes: how the mesh's axes are called.
+        unit: of their costs.
+        notes: what else there is to know: cuts that are not possible, alternatives that are not told.
+    """
+
+    operator: int
+    title: str
+    rule: str
+    alternatives: tuple[Alternative, ...]
+    axes: AxisNames
+    unit: str = "s"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> Alternative:
+        """The plan's way."""
+        return next(alternative for alternative in self.alternatives if alternative.chosen)
+
+    def __str__(self) -> str:
+        return alternatives_text([self])
+
+
+class Explanations(tuple[Explanation, ...]):
+    """Several explanations; ``print`` shows them one below the other, those of layers that are sharded equally once."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return alternatives_text(self)
 
 
 def alternatives_text(explanations: Sequence[Explanation]) -> str:

@@ -1,0 +1,69 @@
+"""Worker processes that leave nothing behind, however their user ends.
+
+Problem: grain's workers pass rows in named shared memory. A name stays when nobody is left to remove it: rows that the user
+still holds at the end of the program, rows in the queue of an iterator that was not closed, and, after a kill, workers that
+wait for ever for a reader that is gone, so that Python's resource tracker, which waits for them, never cleans up.
+
+Method: a name is removed as soon as its row has arrived; the memory lives on as long as an array uses it. Open readers are
+closed before the program ends. A worker ends when its user's process has gone, and the resource tracker removes the names of
+the rows that were on their way.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import threading
+import weakref
+from typing import Protocol
+
+import grain
+import numpy as np
+
+from sporax.dataset._rows import Row
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_open: weakref.WeakSet[_Closable] = weakref.WeakSet()
+
+
+def close_at_exit(reader: _Closable) -> None:
+    """Close `reader` before the program ends, if it still lives then."""
+    _open.add(reader)
+
+
+@atexit.register
+def _close_all() -> None:
+    for reader in list(_open):
+        reader.close()
+
+
+def end_with_user(worker: int, num_workers: int) -> None:
+    """Let this worker process end when the process that started it has gone. (Arguments as grain passes them.)"""
+    user = multiprocessing.parent_process()
+    if user is None:  # grain runs its workers as threads while it is debugged
+        return
+
+    def watch() -> None:
+        user.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name=f"user of worker {worker} of {num_workers}", daemon=True).start()
+
+
+def without_names(row: Row) -> Row:
+    """`row`, whose shared memory has no name any more and goes with its arrays."""
+    return {name: _without_name(value) for name, value in row.items()}
+
+
+def _without_name(value: np.ndarray) -> np.ndarray:
+    if not isinstance(value, grain.multiprocessing.SharedMemoryArray):
+        return value
+    value.shm.unlink()
+    value._unlink_on_del = False
+    array: np.ndarray = value.view(np.ndarray)
+    return array

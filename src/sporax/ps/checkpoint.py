@@ -1,0 +1,106 @@
+"""Global checkpoints on disk: one file per slot, and a manifest that is written last.
+
+``PATH/checkpoint-000003/slot-0007`` holds the image of a slot as one record of a log (`log.pack`), ``manifest.json`` its CRC-32
+and what the job was. A folder without a manifest is not complete and is never read. Slots do not know on which server they
+are, so any number of servers can load them. On several machines the path must lead to the same folder everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.log import pack, read_records, write_all
+from sporax.ps.messages import CheckpointPart, SlotImage
+from sporax.ps.wire import Frame
+
+_MANIFEST = "manifest.json"
+_KEPT = 2  # complete checkpoints; the last but one stays until the next is complete
+
+
+def folder_of(path: str, number: int) -> Path:
+    """Where a checkpoint is."""
+    return Path(path) / f"checkpoint-{number:06d}"
+
+
+def write_slot(path: str, number: int, image: SlotImage, frames: list[Frame]) -> CheckpointPart:
+    """Write a slot through to the disk; gives what the manifest says of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder = folder_of(path, number)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parts = pack(image, frames)
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    target = folder / f"slot-{image.slot:04d}"
+    temporary = target.with_suffix(".new")
+    with open(temporary, "wb") as file:
+        size = write_all(file.fileno(), parts)
+        os.fsync(file.fileno())
+    os.replace(temporary, target)
+    return CheckpointPart(number, image.slot, image.clock, checksum, size)
+
+
+def write_manifest(path: str, number: int, facts: dict[str, Any], parts: list[CheckpointPart]) -> str:
+    """Make a checkpoint complete; gives its folder. Older ones are removed, but for the last two.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder = folder_of(path, number)
+    slots = [{"slot": part.slot, "clock": part.clock, "crc": part.checksum, "bytes": part.num_bytes} for part in parts]
+    temporary = folder / f"{_MANIFEST}.new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump({"number": number, **facts, "slots": slots}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, folder / _MANIFEST)
+    folders = sorted(folder.parent.glob("checkpoint-??????"))
+    complete = [other for other in folders if (other / _MANIFEST).exists()]
+    for other in folders:
+        if other < folder and other not in complete[-_KEPT:]:
+            shutil.rmtree(other, ignore_errors=True)
+    return str(folder)
+
+
+def read_manifest(folder: str) -> dict[str, Any]:
+    """The manifest of a complete checkpoint.
+
+    Raises:
+        SporaxRuntimeError: there is none.
+    """
+    try:
+        manifest = json.loads((Path(folder) / _MANIFEST).read_text(encoding="utf-8"))
+        return dict(manifest)
+    except (OSError, ValueError, TypeError) as error:
+        raise SporaxRuntimeError(
+            f"For 'sporax.ps', MS_PS_RESTORE must name the folder of a complete checkpoint, but got '{folder}': {error}."
+        ) from None
+
+
+def read_slot(folder: str, slot: int) -> tuple[SlotImage, list[Frame]]:
+    """The image of a slot.
+
+    Raises:
+        SporaxRuntimeError: it is not there, or damaged.
+    """
+    entry = next((entry for entry in read_manifest(folder)["slots"] if entry["slot"] == slot), None)
+    path = Path(folder) / f"slot-{slot:04d}"
+    try:
+        if entry is not None and zlib.crc32(path.read_bytes()) == entry["crc"]:
+            for message, frames, _ in read_records(path):
+                if isinstance(message, SlotImage):
+                    return message, frames
+    except OSError as error:
+        raise SporaxRuntimeError(f"For 'sporax.ps', '{path}' must be readable, but got: {error}.") from None
+    raise SporaxRuntimeError(
+        f"For 'sporax.ps', '{path}' must be what the checkpoint's manifest says, but its checksum is another one."
+    )

@@ -1,0 +1,227 @@
+"""What changes when several processes drive the stages: who holds which variable, who feeds what, who learns the results.
+
+* A variable lies on the devices of its home: the chunk that updates it, else the first that reads it. Other processes hold an
+  array without any part (`nowhere`).
+* Small state (counters, learning rates, states of random generators) and results that are single numbers are told to all
+  processes at the end of a step, so every process has them as with one process.
+* Every process feeds the rows of its stage: all of them where it drives whole stages, else its part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import Role
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.runtime import collectives, distributed, groups, joint
+from sporax.runtime.global_view import sharding_of
+from sporax.runtime.pipeline.transfer import Line, is_here, nowhere
+from sporax.runtime.session import SESSION
+
+if TYPE_CHECKING:
+    from sporax.runtime.pipeline.planning import PlannedPipeline
+
+_SMALL = 64
+"""Elements of state that is told to all processes."""
+
+
+def several() -> bool:
+    """Whether there are other processes."""
+    return int(jax.process_count()) > 1
+
+
+def home_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
+    """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
+    readers = [each for each in planned.chunks if position in each.chunk.arguments.values()]
+    if not readers:
+        return None
+    chunk = next((each for each in readers if position in each.chunk.updates), readers[0])
+    tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
+    inputs = chunk.chunk.step.graph.inputs
+    place = next(place for each, place in zip(inputs, chunk.plan.inputs, strict=True) if each.tensor == tensor)
+    return sharding_of(place, chunk.plan.mesh)
+
+
+def is_told(planned: PlannedPipeline, position: int) -> bool:
+    """Whether an argument is small state, which every process keeps a copy of."""
+    graph = planned.micro.step.graph
+    argument = graph.inputs[len(planned.micro.step.constants) + position]
+    return argument.role is Role.STATE and math.prod(graph.tensors[argument.tensor].shape) <= _SMALL
+
+
+def is_data(planned: PlannedPipeline, position: int) -> bool:
+    """Whether an argument is fed at every step."""
+    return planned.micro.step.graph.inputs[len(planned.micro.step.constants) + position].role is Role.DATA
+
+
+def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, config: ParallelConfig) -> jax.Array:
+    """Bring data to the devices of a stage.
+
+    Args:
+        rows: what this process feeds of it.
+        shape: of the whole.
+        sharding: where it shall lie.
+        config: the user's.
+    """
+    if tuple(rows.shape) == tuple(shape) or config.dataset_strategy == "full_batch":
+        return joint.place(rows, sharding)
+    fed: jax.Array = jax.make_array_from_process_local_data(sharding, np.asarray(rows), tuple(shape))
+    return fed
+
+
+def own_copy(array: jax.Array) -> jax.Array:
+    """All values of an array on this process's first device; all processes that hold a part must ask for it."""
+    values = array if array.is_fully_addressable else joint.whole(array).addressable_data(0)
+    return jnp.asarray(np.asarray(values))
+
+
+class Telling:
+    """Tells all processes what some of them have made.
+
+    Args:
+        makers: for every key the sharding of the array that has it, and its shape and dtype.
+        line: keeps exchanges in order.
+    """
+
+    def __init__(self, makers: Mapping[Any, tuple[NamedSharding, Any]], line: Line) -> None:
+        self.line = line
+        self.by_root: dict[int, list[tuple[Any, bool, Any]]] = {}
+        for key, (sharding, struct) in sorted(makers.items()):
+            root = min(device.process_index for device in sharding.mesh.devices.flat)
+            self.by_root.setdefault(root, []).append((key, is_here(sharding), struct))
+
+    def __call__(self, arrays: Mapping[Any, jax.Array]) -> dict[Any, jax.Array]:
+        """What the other processes have made, by key.
+
+        Args:
+            arrays: what this process has made.
+        """
+        self.line.finish()
+        told: dict[Any, jax.Array] = {}
+        for root, entries in sorted(self.by_root.items()):
+            given = [
+                own_copy(arrays[key]) if here else jnp.zeros(struct.shape, struct.dtype)
+                for key, here, struct in entries
+            ]
+            received = collectives.run(collectives.Broadcast(groups.find(None), root), *given)
+            jax.block_until_ready(received)
+            for (key, here, _), array in zip(entries, received, strict=True):
+                if not here:
+                    told[key] = array
+        return told
+
+
+class ManyProcesses:
+    """What a step does for the other processes.
+
+    Args:
+        planned: the step.
+        config: the user's settings.
+        line: keeps exchanges in order.
+        updated: positions of the variables that it updates.
+        results: where its results lie, by position, and their shapes and dtypes.
+    """
+
+    def __init__(
+        self,
+        planned: PlannedPipeline,
+        config: ParallelConfig,
+        line: Line,
+        updated: set[int],
+        results: Mapping[int, tuple[NamedSharding, Any]],
+    ) -> None:
+        self.config = config
+        self.num_micro = planned.micro.num_micro
+        graph = planned.micro.step.graph
+        inputs = graph.inputs[len(planned.micro.step.constants) :]
+        specs = [graph.tensors[each.tensor] for each in inputs]
+        self.shapes = [tuple(spec.shape) for spec in specs]
+        homes = {position: home for position in updated if (home := home_of(planned, position)) is not None}
+        told = {position for position in homes if is_told(planned, position)}
+        self.elsewhere = {
+            position: nowhere(specs[position], home)
+            for position, home in homes.items()
+            if position not in told and not is_here(home)
+        }
+        spoken = {
+            position for position, (_, spec) in results.items() if not spec.shape or config.pipeline_result_broadcast
+        }
+        self.dummies = {
+            position: spec for position, (home, spec) in results.items() if position not in spoken and not is_here(home)
+        }
+        self.telling = Telling(
+            {
+                **{("result", position): results[position] for position in spoken},
+                **{("variable", position): (homes[position], specs[position]) for position in told},
+            },
+            line,
+        )
+
+    def given(
+        self, updated: dict[int, jax.Array], results: dict[int, jax.Array]
+    ) -> tuple[dict[int, jax.Array], dict[int, jax.Array]]:
+        """The updated variables and the results as this process has them at the end of a step."""
+        own = {("variable", position): array for position, array in updated.items()}
+        own.update((("result", position), array) for position, array in results.items())
+        told = self.telling(own)
+        updated = {**self.elsewhere, **updated, **_of_kind("variable", told)}
+        zeros = {position: jnp.zeros(spec.shape, spec.dtype) for position, spec in self.dummies.items()}
+        return updated, {**zeros, **results, **_of_kind("result", told)}
+
+
+def _of_kind(kind: str, told: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
+    return {position: array for (each, position), array in told.items() if each == kind}
+
+
+def together(name: str, step: Callable[[], Any]) -> Any:
+    """Run a step in which all processes take part; `name` stands in the report if one never comes.
+
+    Raises:
+        SporaxRuntimeError: another rank is lost.
+    """
+    joint.finish()
+    watchdog = SESSION.watchdog
+    if watchdog is None:
+        return step()
+    watchdog.note_start(name, joint.all_devices())
+    try:
+        results = step()
+    except (RuntimeError, ValueError) as error:
+        raise watchdog.explain(name, error) from None
+    watchdog.note_end(jnp.zeros(()))  # which is ready: the step has ended
+    return results
+
+
+def check_processes(config: ParallelConfig) -> None:
+    """Refuse processes that do not fit the stages.
+
+    Raises:
+        SporaxRuntimeError: a process drives a part of two stages, or devices are left over.
+    """
+    if not several():
+        return
+    if distributed.world() is None:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', pipeline_stages={config.pipeline_stages} over {jax.process_count()} processes "
+            "needs the ranks joined: call init() first."
+        )
+    own, stage = jax.local_device_count(), config.num_stage_devices
+    if config.device_num != jax.device_count() or (own % stage and stage % own):
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', the devices of a process must be whole stages or a part of one, but "
+            f"'device_num' is {config.device_num} with {config.pipeline_stages} stages, and {jax.process_count()} processes have "
+            f"{own} devices each."
+        )
+    if stage > own:
+        raise SporaxRuntimeError(
+            f"For 'set_auto_parallel_context', a process must drive whole stages, but a stage has {stage} devices and a process "
+            f"{own}: a stage over several processes is not offered yet. Give each process more devices (`--local_devices`)."
+        )

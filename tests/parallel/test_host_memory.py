@@ -1,0 +1,90 @@
+"""Host memory in steps that a plan cuts: variables lie in pinned host memory, marked operators run on the host."""
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import Tensor, context, nn, ops
+
+ROWS, WIDTH = 64, 8
+
+
+class WideAndDeep(nn.Cell):
+    def __init__(self, on_host):
+        super().__init__()
+        self.table = nn.EmbeddingLookup(ROWS, WIDTH, target="CPU" if on_host else "DEVICE")
+        self.weight = ms.Parameter(Tensor(np.eye(WIDTH, dtype=np.float32)), name="weight")
+        self.matmul, self.tanh = ops.MatMul(), ops.Tanh()
+        self.matmul.shard(((2, 1), (1, 4)))
+        if on_host:
+            self.matmul.set_device("CPU")
+
+    def construct(self, ids, labels):
+        deep = self.tanh(self.matmul(self.table(ids).mean(1), self.weight))
+        return ops.square(deep - labels).mean()
+
+
+def built(on_host=False, target=None, **config):
+    """A step in semi-automatic parallelism, and a batch."""
+    ms.set_context(mode=ms.GRAPH_MODE)
+    config = {"parallel_mode": "semi_auto_parallel", "full_batch": True, **config}
+    context.set_auto_parallel_context(device_num=8, **config)
+    ms.set_seed(1)
+    net = WideAndDeep(on_host)
+    update = nn.LazyAdam(net.trainable_params(), learning_rate=0.1)
+    if target is not None:
+        update.target = target
+    step = nn.TrainOneStepCell(net, update).set_train()
+    ids = Tensor(np.random.default_rng(0).integers(0, ROWS, (8, 3)).astype(np.int32))
+    return step, (ids, Tensor(np.ones((8, 1), np.float32)))
+
+
+def trained(**settings):
+    """Losses, Parameters, the step, and the text of the lowered program after three steps."""
+    step, batch = built(**settings)
+    losses = [step(*batch).asnumpy().item() for _ in range(3)]
+    values = {each.name: each.asnumpy() for each in step.get_parameters()}
+    return losses, values, step, step.program.lower(*batch).as_text()
+
+
+def by_host(text):
+    return text.count('_xla_compute_type = "host"')
+
+
+@pytest.mark.parametrize("mode", ["semi_auto_parallel", "auto_parallel"])
+def test_tables_and_updates_lie_on_the_host_and_nothing_else_changes(mode):
+    """Parameters and their state stay in pinned host memory, the program computes on the host, values are equal."""
+    losses, values, _, plain = trained(parallel_mode=mode)
+    host_losses, host_values, step, text = trained(on_host=True, target="CPU", parallel_mode=mode)
+    where = {each.name: each.raw.sharding.memory_kind for each in step.get_parameters()}
+    away = [name for name, kind in where.items() if kind == "pinned_host"]
+    assert sum("table" in name for name in away) == 3 and sum(name.endswith("weight") for name in away) == 3
+    assert by_host(plain) == 0 and by_host(text) > 10
+    assert len(step.program.compilations) == 1
+    np.testing.assert_allclose(host_losses, losses, rtol=1e-6)
+    for name, value in values.items():
+        np.testing.assert_allclose(host_values[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_marked_operator_alone_runs_on_the_host():
+    """Products of forward and backward pass are computed by each device's host, on its part."""
+    text = trained(on_host=True)[3]
+    products = [line for line in text.splitlines() if "dot_general" in line]
+    assert len(products) == 3 and all('"host"' in line for line in products)
+
+
+def test_a_weight_of_an_optimizer_of_the_host_is_refused_under_pipeline_stages():
+    step, batch = built(target="CPU", pipeline_stages=2)
+    with pytest.raises(
+        NotImplementedError, match=r"a target of 'CPU' .* is not offered with 'pipeline_stages' above 1"
+    ):
+        step(*batch)
+
+
+def test_the_plan_says_what_travels():
+    step, batch = built(on_host=True, target="CPU")
+    notes = str(step.program.plan(*batch).summary())
+    assert (
+        f"host memory table.embedding_table: every device fetches {ROWS * WIDTH * 4 / 1000:.3g} kB a step and returns"
+        in " ".join(notes.split())
+    )
