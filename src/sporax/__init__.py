@@ -54,8 +54,12 @@ _MODULES = {
         Model data_sink build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
         save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
+        build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
+        merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
+        transform_checkpoints unified_safetensors
         Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
         LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
+        ResumableCheckpoint
         names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
         Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity CosineSimilarity
         ConfusionMatrix ConfusionMatrixMetric ROC auc BleuScore Dice HausdorffDistance MeanSurfaceDistance
@@ -66,7 +70,19 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 
 # Names that hand out Tensors, which are complete only together with their operators.
 _WITH_OPERATORS = frozenset(
-    ["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "mutable", "load_checkpoint"]
+    [
+        "Tensor",
+        "RowTensor",
+        "Parameter",
+        "ParameterTuple",
+        "tensor",
+        "from_numpy",
+        "mutable",
+        "load_checkpoint",
+        "load_distributed_checkpoint",
+        "load_segmented_checkpoints",
+        "merge_sliced_parameter",
+    ]
 )
 
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]

@@ -20,9 +20,9 @@ from sporax.ir.missing import missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
-    "sporax": "common.api common.recompute common.mutable",
+    "sporax": "common.api common.recompute common.mutable parallel.checkpoint_transform",
     "sporax.context": "parallel.algo_parameter_config",
-    "sporax.parallel": "parallel.parameter_broadcast parallel.checkpoint_transform",
+    "sporax.parallel": "parallel.parameter_broadcast",
     "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
     "sporax.ops": """
         ops.primitive ops.functional_overload ops.auto_generate ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "info": ("sporax.launch.info", "show versions, devices and optional packages"),
     "k8s": ("sporax.k8s.command", "run jobs (MSJob) on Kubernetes; install and run the operator"),
     "ps": ("sporax.launch.ps_command", "look at a job with parameter servers, change its size, make its keys"),
+    "checkpoint": ("sporax.launch.checkpoint", "convert, inspect and compare checkpoints of distributed jobs"),
     "solve": ("sporax.launch.solve", "search the cheapest choice in a cost graph given as a file"),
 }
 
