@@ -33,7 +33,10 @@ def test_more_ranks_may():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"pipeline_stages": 2, "device_num": 8}, "pipeline_stages=2 must come with 'parallel_mode' 'semi_auto_parallel'"),
+        (
+            {"pipeline_stages": 2, "device_num": 8},
+            "pipeline_stages=2 must come with 'parallel_mode' 'semi_auto_parallel'",
+        ),
         ({"pipeline_stages": 2}, "must be divisible by 'pipeline_stages'"),
         ({"parallel_mode": "data_parallel", "device_num": 8}, "is 8, but the job has 1 rank"),
     ],

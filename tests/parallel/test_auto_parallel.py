@@ -91,11 +91,11 @@ def test_the_network_is_cut_over_all_devices(net, parallel, call):
     np.testing.assert_allclose(cut.asnumpy(), alone.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_stages_are_not_offered_yet(parallel):
+def test_stages_without_a_stage_for_any_cell_are_refused(parallel):
     context.set_world(8, 0)
     parallel.pipeline(stages=2, scheduler="gpipe", interleave=True)
     assert parallel.get_pipeline_stages() == 2
-    with pytest.raises(SporaxRuntimeError, match="pipeline_stages=2 is not offered yet"):
+    with pytest.raises(SporaxRuntimeError, match="'pipeline_stages' is 2, but the Cells of the network are in 0 stage"):
         parallel(ms.Tensor(X))
 
 

@@ -86,7 +86,8 @@ def whole(array: jax.Array) -> jax.Array:
         SporaxRuntimeError: it lies on devices of other processes alone.
     """
     if not array.sharding.addressable_devices:
-        ranks = sorted({device.process_index for device in array.sharding.device_set})
+        devices: set[Any] = array.sharding.device_set
+        ranks = sorted({device.process_index for device in devices})
         raise SporaxRuntimeError(
             f"For 'asnumpy', an array of shape {array.shape} belongs to a pipeline stage of rank {ranks}, and rank "
             f"{jax.process_index()} holds no part of it: read it there, or save a checkpoint, which has all stages."

@@ -36,12 +36,12 @@ def lies_on_some(array: jax.Array) -> bool:
     """Whether an array belongs to a pipeline stage that other processes take no part in."""
     if jax.process_count() == 1 or not isinstance(array.sharding, NamedSharding):
         return False
-    return len({device.process_index for device in array.sharding.device_set}) < jax.process_count()
+    return len(_holders(array)) < jax.process_count()
 
 
 def of_stage(array: jax.Array) -> np.ndarray[Any, Any]:
     """All values of an array of a pipeline stage. All ranks must call it, also those that have no part of it."""
-    holders = {device.process_index for device in array.sharding.device_set}
+    holders = _holders(array)
     if jax.process_index() not in holders:
         own = np.zeros(array.shape, array.dtype)
     elif array.is_fully_replicated:
@@ -76,6 +76,11 @@ def whole(array: jax.Array) -> np.ndarray[Any, Any]:
     for device, piece in zip(devices, pieces, strict=True):
         found[places[device]] = piece
     return found
+
+
+def _holders(array: jax.Array) -> set[int]:
+    """The ranks on whose devices the array is."""
+    return {_rank_and_number(device)[0] for device in array.sharding.device_set}
 
 
 def _rank_and_number(device: jax.Device) -> tuple[int, int]:

@@ -153,8 +153,8 @@ class CompiledPipeline:
         if array.sharding.is_equivalent_to(sharding, array.ndim):
             return array
         if array.sharding.device_set == sharding.device_set:
-            resharded: jax.Array = jax.device_put(array, sharding)
-            return jax.block_until_ready(resharded)
+            resharded: jax.Array = jax.block_until_ready(jax.device_put(array, sharding))
+            return resharded
         return joint.place(joint.whole(array).addressable_data(0), sharding)
 
     def _given(self, values: list[Any]) -> Given:
