@@ -33,14 +33,16 @@ _MODULES = {
     "sporax.common.parameter": "Parameter ParameterTuple",
     "sporax.common.sparse_tensor": "RowTensor",
     "sporax.common.symbol": "Symbol",
-    "sporax.common.seed": "set_seed get_seed",
+    "sporax.common.seed": "set_seed get_seed manual_seed",
+    "sporax.common.generator": "get_rng_state set_rng_state",
+    "sporax.common.jit_config": "JitConfig",
     "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
     "sporax.context": """
-        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device
+        GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
     """,
     "sporax.parallel": """
@@ -52,8 +54,12 @@ _MODULES = {
         Model data_sink build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
         save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
+        build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
+        merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank
+        transform_checkpoints unified_safetensors
         Callback RunContext LossMonitor TimeMonitor History LambdaCallback CheckpointConfig ModelCheckpoint
         LearningRateScheduler EarlyStopping ReduceLROnPlateau OnRequestExit BackupAndRestore SummaryCollector SummaryRecord
+        ResumableCheckpoint
         names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy
         Top1CategoricalAccuracy Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity CosineSimilarity
         ConfusionMatrix ConfusionMatrixMetric ROC auc BleuScore Dice HausdorffDistance MeanSurfaceDistance
@@ -64,7 +70,19 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names.s
 
 # Names that hand out Tensors, which are complete only together with their operators.
 _WITH_OPERATORS = frozenset(
-    ["Tensor", "RowTensor", "Parameter", "ParameterTuple", "tensor", "from_numpy", "mutable", "load_checkpoint"]
+    [
+        "Tensor",
+        "RowTensor",
+        "Parameter",
+        "ParameterTuple",
+        "tensor",
+        "from_numpy",
+        "mutable",
+        "load_checkpoint",
+        "load_distributed_checkpoint",
+        "load_segmented_checkpoints",
+        "merge_sliced_parameter",
+    ]
 )
 
 __all__ = ["__version__", "dtype", *_SUBMODULES, *_HOMES]
@@ -81,7 +99,7 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_HOMES[name]), name)
         globals()[name] = value
         return value
-    raise missing_name(__name__, name)
+    return missing_name(__name__, name)
 
 
 def __dir__() -> list[str]:

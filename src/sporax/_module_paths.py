@@ -20,10 +20,9 @@ from sporax.ir.missing import missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
-    "sporax": "common.api common.recompute common.mutable",
-    "sporax.common": "common.generator",
+    "sporax": "common.api common.recompute common.mutable parallel.checkpoint_transform",
     "sporax.context": "parallel.algo_parameter_config",
-    "sporax.parallel": "parallel.parameter_broadcast parallel.checkpoint_transform",
+    "sporax.parallel": "parallel.parameter_broadcast",
     "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
     "sporax.ops": """
         ops.primitive ops.functional_overload ops.auto_generate ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim
@@ -93,13 +92,20 @@ class PathFinder(MetaPathFinder, Loader):
         """Let the module hand out the names of its home."""
         home = importlib.import_module(HOMES[module.__name__])
 
-        def hand_out(name: str) -> Any:
-            if name.startswith("__") or not hasattr(home, name):
-                raise missing_name(module.__name__, name)
+        def __getattr__(name: str) -> Any:  # noqa: N807 (it is one)
+            if name.startswith("__") or not _has(home, name):
+                return missing_name(module.__name__, name)
             return getattr(home, name)
 
         module.__doc__ = f"Names of `{home.__name__}`, under a path of MindSpore's."
-        vars(module).update(__getattr__=hand_out, __all__=list(getattr(home, "__all__", ())))
+        vars(module).update(
+            __getattr__=__getattr__, __dir__=lambda: dir(home), __all__=list(getattr(home, "__all__", ()))
+        )
+
+
+def _has(home: ModuleType, name: str) -> bool:
+    """As `hasattr`; in a function of its own, so that `home` is not asked on behalf of an import statement."""
+    return hasattr(home, name)
 
 
 def install() -> None:

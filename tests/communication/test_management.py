@@ -44,6 +44,22 @@ def test_one_process_is_one_rank(joined):
     assert communication.get_rank("hccl_world_group") == 0
 
 
+@pytest.mark.parametrize("parallel_mode", ["semi_auto_parallel", "auto_parallel"])
+def test_one_process_counts_its_devices_where_a_plan_cuts_the_step(joined, parallel_mode):
+    ms.set_auto_parallel_context(parallel_mode=parallel_mode)
+    try:
+        assert (communication.get_rank(), communication.get_group_size()) == (0, 8)
+        ms.set_auto_parallel_context(device_num=4)
+        assert communication.get_group_size() == 4
+        rows = ms.dataset.NumpySlicesDataset(list(range(12)), shuffle=False, num_shards=4, shard_id=0)
+        assert rows.get_dataset_size() == 12
+        rows = ms.dataset.NumpySlicesDataset(list(range(12)), shuffle=False, num_shards=2, shard_id=0)
+        assert rows.get_dataset_size() == 6
+    finally:
+        ms.reset_auto_parallel_context()
+    assert communication.get_group_size() == 1
+
+
 @pytest.mark.parametrize("mode", [ms.PYNATIVE_MODE, ms.GRAPH_MODE])
 def test_collectives_of_one_rank_change_nothing(joined, mode):
     before = ms.get_context("mode")

@@ -33,10 +33,7 @@ def test_more_ranks_may():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (
-            {"pipeline_stages": 2, "device_num": 8},
-            "pipeline_stages=2 must come with 'parallel_mode' 'semi_auto_parallel'",
-        ),
+        ({"pipeline_stages": 2, "device_num": 8}, "pipeline_stages=2 must come with 'parallel_mode' 'semi_auto_parallel'"),
         ({"pipeline_stages": 2}, "must be divisible by 'pipeline_stages'"),
         ({"parallel_mode": "data_parallel", "device_num": 8}, "is 8, but the job has 1 rank"),
     ],
@@ -58,6 +55,7 @@ X = np.ones((1, 2), np.float32)
     ("switch", "words"),
     [
         (lambda: context.set_auto_parallel_context(pipeline_stages=2, device_num=8), "pipeline_stages=2"),
+        (lambda: context.set_context(memory_offload="ON"), "memory_offload='ON' is not offered yet"),
     ],
 )
 def test_a_compiled_step_is_refused_also_when_it_ran_before(net, switch, words):

@@ -124,6 +124,10 @@ BACKWARD: dict[str, tuple[str, ...]] = {
 }
 
 SENDS_MORE: dict[str, tuple[str, ...]] = {
+    "where no element equals the extreme after another rounding, the nearest ones share its gradient: their sums are combined": (
+        "ReduceMax",
+        "ReduceMin",
+    ),
     "the copies that Tile makes are cut after they are made, so their cotangents are gathered before they are summed": (
         "Tile",
     ),

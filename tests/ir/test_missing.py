@@ -29,6 +29,26 @@ def test_from_import(module: types.ModuleType):
         from house import there, gone  # noqa: F401, I001
 
 
+def test_from_import_outside_try_gives_a_placeholder(module: types.ModuleType):
+    exec("from house import gone, ther", namespace := {})
+    with pytest.raises(NotImplementedError, match="but got 'gone'"):
+        namespace["gone"]()
+    with pytest.raises(NotImplementedError, match="but got 'ther'.* Did you mean 'there'"):
+        namespace["ther"]()
+    assert not hasattr(module, "gone")
+
+
+def test_an_import_in_an_except_clause_is_not_inside_its_try(module: types.ModuleType):
+    script = "try:\n    from house import gone\nexcept ImportError:\n    from house import older"
+    exec(script, namespace := {})
+    assert repr(namespace["older"]) == "<placeholder of 'house.older', which Sporax does not offer>"
+
+
+def test_an_import_of_ours_fails_at_once(module: types.ModuleType):
+    with pytest.raises(SporaxImportError, match="but got 'gone'"):
+        exec("from house import gone", {"__name__": "sporax.nn"})
+
+
 def test_from_import_of_a_submodule_that_is_still_being_imported(
     module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
 ):
@@ -45,12 +65,12 @@ def test_from_import_of_a_submodule_that_is_still_being_imported(
 def test_inside_a_getattr_of_ones_own(monkeypatch: pytest.MonkeyPatch):
     one = types.ModuleType("house")
 
-    def own_getattr(name: str) -> int:
+    def __getattr__(name: str) -> object:
         if name == "lazy":
             return 3
-        raise missing_name("house", name)
+        return missing_name("house", name)
 
-    one.__getattr__ = own_getattr
+    one.__getattr__ = __getattr__
     monkeypatch.setitem(sys.modules, "house", one)
     from house import lazy
 

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import sporax
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.launch import alias
 
@@ -13,7 +14,8 @@ import mindspore as ms
 import mindspore.ir.errors as errors
 from mindspore.ir.errors import SporaxError
 import sporax, sporax.ir.errors
-assert ms is sporax
+assert ms.nn is sporax.nn and ms.Tensor is sporax.Tensor and dir(ms) == dir(sporax)
+assert (ms.__name__, ms.__version__) == ("mindspore", "2.10.0") != sporax.__version__
 assert errors is sporax.ir.errors is sys.modules["sporax.ir.errors"] is sys.modules["mindspore.ir.errors"]
 assert SporaxError is sporax.ir.errors.SporaxError
 assert errors.__spec__.name == errors.__name__ == "sporax.ir.errors"
@@ -46,6 +48,37 @@ def test_what_is_missing_says_so(write, run, statement: str, kind: str):
     assert "For '" in said
 
 
+PLACEHOLDERS = """
+import mindspore.no_such_module.deeper as deeper
+from mindspore.other_module import anything
+from mindspore import Tensro, no_such_name
+from mindspore.nn.layer.basic import Dens
+for use in (lambda: Tensro(1), lambda: Dens.x, lambda: anything + 1, lambda: deeper.name, lambda: no_such_name[0]):
+    try:
+        use()
+    except (NotImplementedError, AttributeError) as error:
+        print(error)
+"""
+
+
+def test_a_missing_name_stops_a_program_at_its_first_use(write, run):
+    done = run("run", write("script.py", PLACEHOLDERS))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 5
+    assert all("docs/api.md" in line for line in lines)
+    assert lines[0].endswith("Did you mean 'Tensor'?")
+    assert lines[1].endswith("Did you mean 'Dense'?")
+
+
+def test_another_version_for_programs_that_choose_by_it(write, run):
+    script = write("script.py", "import mindspore, sporax; print(mindspore.__version__, sporax.__version__)")
+    assert run("run", script, SPORAX_MINDSPORE_VERSION="1.8.1").stdout.split() == ["1.8.1", sporax.__version__]
+    assert (
+        "must be a version such as '2.3.1', but got 'new'" in run("run", script, SPORAX_MINDSPORE_VERSION="new").stderr
+    )
+
+
 def test_what_is_missing_can_be_asked_for(write, run):
     script = """
 import importlib.util
@@ -66,7 +99,7 @@ if __name__ == "__main__":
     code = "import mindspore.ir as ir; print(ir.__name__)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "sporax.ir\\n"
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.map(is_aliased, [0]) == ["sporax"]
+        assert pool.map(is_aliased, [0]) == ["mindspore"]
 """
 
 

@@ -76,14 +76,16 @@ def test_an_error_of_sporax_in_the_script_is_the_scripts(write, run):
 
 
 def test_pytest_runs_with_the_alias(write, run):
-    write("test_it.py", "import mindspore, sporax\ndef test():\n    assert mindspore is sporax\n    print('here')\n")
+    write(
+        "test_it.py", "import mindspore, sporax\ndef test():\n    assert mindspore.nn is sporax.nn\n    print('here')\n"
+    )
     done = run("run", "pytest", "-s", "-p", "no:cacheprovider", "test_it.py")
     assert done.returncode == 0
     assert "here" in done.stdout
 
 
 def test_python_and_other_executables(write, run):
-    assert run("run", "python", "-c", "import mindspore; print(mindspore.__name__)").stdout == "sporax\n"
+    assert run("run", "python", "-c", "import mindspore; print(mindspore.__name__)").stdout == "mindspore\n"
     assert run("run", "sh", "-c", "exit 9").returncode == 9
 
 

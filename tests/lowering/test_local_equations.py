@@ -131,7 +131,7 @@ def test_border_beyond_the_neighbour():
     rule = rule_for(describe(sample.eqn))
     spatial = next(number for number, factor in enumerate(rule.factors) if factor.window is not None)
     both = tuple((0, 1) if number == spatial else () for number in range(len(rule.factors)))
-    assert "cannot be cut into 8" in problem(rule, both, MESH)
+    assert "cannot be sharded into 8" in problem(rule, both, MESH)
 
 
 def flat(assignment):

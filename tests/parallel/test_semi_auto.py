@@ -378,7 +378,7 @@ def test_steps_that_learn_nothing_leave_parameters_where_they_are():
 @pytest.mark.parametrize(
     ("strategy", "words"),
     [
-        (((2, 4), (2, 1)), "cut alike"),
+        (((2, 4), (2, 1)), "equal shardings"),
         (((3, 1), (1, 1)), "power of 2"),
         (((2, 4, 1), (4, 1)), "must have 2 numbers"),
         (((8, 2), (2, 1)), "divide"),

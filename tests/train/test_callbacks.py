@@ -513,9 +513,9 @@ def test_progress_is_silent_on_other_ranks(make_data: Any, make_model: Any, monk
 class FakeWriter:
     """Stands for tensorboardX's writer."""
 
-    def __init__(self, directory: str, filename_suffix: str) -> None:
+    def __init__(self, directory: str, filename_suffix: str, write_to_disk: bool) -> None:
         self.written: list[tuple[str, str, int]] = []
-        self.closed = False
+        self.closed = not write_to_disk
         FakeWriter.last = self
 
     def __getattr__(self, name: str) -> Any:

@@ -24,6 +24,17 @@ def test_names_of_mindspore_are_at_the_top_level_too() -> None:
         assert getattr(ms, name) is getattr(ms.train, name)
 
 
+def test_functions_of_distributed_checkpoints_are_in_all_three_places() -> None:
+    for name in ms.train.checkpoint.__all__:
+        assert getattr(ms, name) is getattr(ms.train, name) is getattr(ms.parallel, name)
+    from sporax.parallel.checkpoint_transform import transform_checkpoints
+
+    from sporax.train.serialization import load_distributed_checkpoint
+
+    assert transform_checkpoints is ms.transform_checkpoints
+    assert load_distributed_checkpoint is ms.load_distributed_checkpoint
+
+
 def test_names_that_are_not_there_say_so() -> None:
     with pytest.raises(AttributeError, match="'TrainFaultTolerance'"):
         ms.train.TrainFaultTolerance  # noqa: B018

@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 from sporax.common import dtype, initializer, seed
+from sporax.common.generator import get_rng_state, set_rng_state
 from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
+from sporax.common.jit_config import JitConfig
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
-from sporax.common.seed import get_seed, set_seed
+from sporax.common.seed import get_seed, manual_seed, set_seed
 from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.missing import missing_names
@@ -21,6 +23,10 @@ __all__ = [
     "Parameter",
     "ParameterTuple",
     "no_init_parameters",
+    "JitConfig",
+    "get_rng_state",
+    "set_rng_state",
+    "manual_seed",
     "get_seed",
     "set_seed",
     "RowTensor",

@@ -93,6 +93,26 @@ complex_type = (complex64, complex128)
 number_type = (*int_type, *uint_type, *float_type, *complex_type)
 all_types = (bool_, *number_type)
 
+
+class _Kind(type):
+    """A class whose objects are some of the dtypes, so that `isinstance(x.dtype, mstype.Float)` works."""
+
+    members: tuple[DType, ...]
+
+    def __new__(mcs, name: str, members: tuple[DType, ...]) -> _Kind:
+        return super().__new__(mcs, name, (), {"members": members, "__doc__": f"The dtypes of the kind {name}."})
+
+    def __init__(cls, name: str, members: tuple[DType, ...]) -> None:
+        super().__init__(name, (), {})
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, DType) and instance in cls.members
+
+
+Type, Number = _Kind("Type", all_types), _Kind("Number", (bool_, *number_type))
+Bool, Int, UInt = _Kind("Bool", (bool_,)), _Kind("Int", int_type), _Kind("UInt", uint_type)
+Float, BFloat, Complex = _Kind("Float", float_type[:-1]), _Kind("BFloat", (bfloat16,)), _Kind("Complex", complex_type)
+
 _BY_NUMPY = {dtype.np_dtype: dtype for dtype in all_types}
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex128}
 

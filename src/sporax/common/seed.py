@@ -41,3 +41,18 @@ def set_seed(seed: int) -> None:
 def get_seed() -> int | None:
     """The global seed, or None when it was never set."""
     return SESSION.seed
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seed the random operators alone; the stream they draw from.
+
+    Raises:
+        SporaxTypeError: `seed` is not an int.
+        SporaxValueError: `seed` is negative.
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise SporaxTypeError(f"For 'manual_seed', the argument 'seed' must be int, but got {type(seed).__name__}.")
+    if seed < 0:
+        raise SporaxValueError(f"For 'manual_seed', the argument 'seed' must be >= 0, but got {seed}.")
+    operators.seed(seed)
+    return operators

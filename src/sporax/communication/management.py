@@ -106,13 +106,17 @@ def get_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:
 def get_group_size(group: str = HCCL_WORLD_COMM_GROUP) -> int:
     """Number of ranks in a group. Before `init`: what the environment says (RANK_SIZE), else 1.
 
+    Differs from MindSpore where one process drives several devices in semi-auto or auto parallel mode: it acts for as many
+    ranks as it has devices, so this is their number, from which programs compute their strategies.
+
     Raises:
         SporaxTypeError, SporaxRuntimeError: as `get_rank`.
     """
     members = _find("get_group_size", group)
     if parameter_server.connection() is not None and distributed.world() is None:
         return _from_environ("MS_WORKER_NUM", 1)
-    return _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
+    size = _from_environ("RANK_SIZE", 1) if _before_init(members) else members.size
+    return context.devices_of_only_process() if size == 1 and members.name in groups.WORLD_GROUPS else size
 
 
 def get_local_rank(group: str = HCCL_WORLD_COMM_GROUP) -> int:

@@ -22,11 +22,13 @@ from sporax.context._global import (
     get_context,
     graph_mode,
     set_context,
+    set_deterministic,
     set_device,
 )
 from sporax.context._offload import get_offload_context, offload_snapshot, reset_offload_context, set_offload_context
 from sporax.context._parallel import (
     changed,
+    devices_of_only_process,
     get_auto_parallel_context,
     num_devices,
     reset_auto_parallel_context,
@@ -71,6 +73,7 @@ __all__ = [
     "check_supported",
     "cuts_compiled_steps",
     "enter_step",
+    "devices_of_only_process",
     "num_devices",
     "plan_settings",
     "plan_settings_of_training",
@@ -95,6 +98,7 @@ __all__ = [
     "set_auto_parallel_context",
     "set_context",
     "set_cost_model_context",
+    "set_deterministic",
     "set_device",
     "set_offload_context",
     "set_ps_context",

@@ -115,6 +115,19 @@ def set_device(device_target: str, device_id: int | None = None) -> None:
     set_context(device_target=device_target, **({} if device_id is None else {"device_id": device_id}))
 
 
+def set_deterministic(deterministic: bool) -> None:
+    """As ``set_context(deterministic="ON")`` or ``"OFF"``.
+
+    Raises:
+        SporaxTypeError: `deterministic` is not a bool.
+    """
+    if not isinstance(deterministic, bool):
+        raise SporaxTypeError(
+            f"For 'set_deterministic', the parameter 'deterministic' must be bool, but got {type(deterministic).__name__}."
+        )
+    set_context(deterministic="ON" if deterministic else "OFF")
+
+
 def graph_mode() -> bool:
     """Whether Cells and gradients compile as a whole."""
     return bool(_settings.current["mode"] == GRAPH_MODE)

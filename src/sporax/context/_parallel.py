@@ -71,6 +71,12 @@ def num_devices() -> int:
     return _settings.current.config.device_num if given else max(SESSION.job[0], distributed.num_devices())
 
 
+def devices_of_only_process() -> int:
+    """Devices that a process without others acts for: all of them in the global view, else 1, as in any larger job."""
+    in_global_view = parallel_mode() in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
+    return num_devices() if in_global_view and distributed.num_feeders() == 1 else 1
+
+
 def snapshot() -> ParallelConfig:
     """The present settings, as a compiled step takes them; `device_num` and `global_rank` are those of the job."""
     return _resolved(_settings.current)

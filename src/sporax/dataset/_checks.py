@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from sporax import context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 INT32_MAX = 2**31 - 1
@@ -125,7 +126,11 @@ def check_num_samples(where: str, value: object) -> int | None:
 
 
 def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int, int] | None:
-    """(num_shards, shard_id), or None when the dataset is not sharded."""
+    """(num_shards, shard_id), or None when the dataset is not sharded.
+
+    A process that acts for all ranks of the job reads the rows of all: there, as many shards as `get_group_size()` says are
+    one shard.
+    """
     if num_shards is None and shard_id is None:
         return None
     if num_shards is None or shard_id is None:
@@ -134,7 +139,8 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
             f"For '{where}', '{given}' is given and requires '{missing}' as well: pass both or neither."
         )
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
-    return count, check_int(where, "shard_id", shard_id, 0, count - 1)
+    shard = check_int(where, "shard_id", shard_id, 0, count - 1)
+    return (1, 0) if shard == 0 and count == context.devices_of_only_process() else (count, shard)
 
 
 _NOT_OFFERED = ("cache", "callbacks", "offload", "batch_sampler", "collate_fn", "decrypt")

@@ -58,5 +58,9 @@ class SporaxImportError(SporaxError, ImportError):
     """A module or name cannot be imported: not offered, or an optional dependency is missing."""
 
 
+class SporaxNotADirectoryError(SporaxError, NotADirectoryError):
+    """A path that must be a directory is none."""
+
+
 class SporaxNotImplementedError(SporaxError, NotImplementedError):
     """MindSpore has this; Sporax does not offer it."""

@@ -1,29 +1,64 @@
 """`import mindspore` means `import sporax`, in this process and in the Python processes it starts.
 
-`install` puts a finder first on `sys.meta_path` that answers every `mindspore…` import with the very module object of
+`install` puts a finder first on `sys.meta_path` that answers every `mindspore.…` import with the very module object of
 the same name under `sporax`: `sys.modules["mindspore.nn"] is sys.modules["sporax.nn"]`, so a class has one identity
-whichever name a script uses. Processes that a script starts (`python other.py`, `multiprocessing`) inherit the alias
-through `PYTHONPATH`, which gets a directory holding a package `mindspore` that does nothing but call this module.
+whichever name a script uses. `mindspore` itself hands out the names of `sporax` and differs in one: its `__version__` is the
+version of MindSpore that scripts shall see, because they choose by it between names of several releases. A module that
+Sporax does not have becomes a placeholder (`sporax.ir.missing`).
+
+Processes that a script starts (`python other.py`, `multiprocessing`) inherit the alias through `PYTHONPATH`, which gets a
+directory holding a package `mindspore` that does nothing but call this module.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.missing import missing_module, missing_names
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.missing import is_plain_import_of, missing_module, missing_names, placeholder_module
 
 ALIAS = "mindspore"
 TARGET = "sporax"
+COMPATIBLE_VERSION = "2.10.0"
+"""The release of MindSpore whose names and values Sporax is compared with."""
+VERSION_VARIABLE = "SPORAX_MINDSPORE_VERSION"
+"""Environment variable with another version for `mindspore.__version__`, for programs that ask for an older one."""
+_VERSION = re.compile(r"\d+(\.\d+)+\w*")
 SHADOW_DIRECTORY = str(Path(__file__).parent / "shadow")
+
+
+class MindSporeModule(ModuleType):
+    """The module `mindspore`: `sporax` with the version of MindSpore's."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__version__":
+            return mindspore_version(os.environ)
+        return getattr(sys.modules[TARGET], name)
+
+    def __dir__(self) -> list[str]:
+        return dir(sys.modules[TARGET])
+
+
+def mindspore_version(environ: Mapping[str, str]) -> str:
+    """What `mindspore.__version__` says: `VERSION_VARIABLE`, else `COMPATIBLE_VERSION`.
+
+    Raises:
+        SporaxValueError: the variable does not hold a version.
+    """
+    version = environ.get(VERSION_VARIABLE, COMPATIBLE_VERSION)
+    if not _VERSION.fullmatch(version):
+        raise SporaxValueError(f"For '{VERSION_VARIABLE}', it must be a version such as '2.3.1', but got '{version}'.")
+    return version
 
 
 class AliasFinder(MetaPathFinder):
@@ -38,13 +73,18 @@ class AliasFinder(MetaPathFinder):
         """The spec of an aliased module; None for modules of other packages.
 
         Raises:
-            SporaxModuleNotFoundError: a module of MindSpore's that Sporax does not have.
+            SporaxModuleNotFoundError: a module of MindSpore's that Sporax does not have, unless a plain import statement
+                asks for it, which gets a placeholder.
         """
-        if fullname != ALIAS and not fullname.startswith(f"{ALIAS}."):
+        if fullname == ALIAS:
+            return ModuleSpec(fullname, AliasLoader(), is_package=True)
+        if not fullname.startswith(f"{ALIAS}."):
             return None
-        if find_spec(_target_name(fullname)) is None:
-            raise missing_module(fullname)
-        return ModuleSpec(fullname, AliasLoader())
+        if _is_offered(_target_name(fullname)):
+            return ModuleSpec(fullname, AliasLoader())
+        if is_plain_import_of(fullname):
+            return ModuleSpec(fullname, PlaceholderLoader(), is_package=True)
+        raise missing_module(fullname)
 
 
 class AliasLoader(Loader):
@@ -52,6 +92,9 @@ class AliasLoader(Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """The module of the same name under `sporax`, imported if it was not yet."""
+        if spec.name == ALIAS:
+            importlib.import_module(TARGET)
+            return MindSporeModule(ALIAS)
         module = importlib.import_module(_target_name(spec.name))
         spec.loader_state = module.__spec__
         vars(module).setdefault("__getattr__", missing_names(module.__name__))
@@ -60,7 +103,19 @@ class AliasLoader(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Give the module its own spec back, which the import system has just overwritten; nothing is executed."""
         assert module.__spec__ is not None
-        module.__spec__ = module.__spec__.loader_state
+        if module.__name__ != ALIAS:
+            module.__spec__ = module.__spec__.loader_state
+
+
+class PlaceholderLoader(Loader):
+    """Loads a module that Sporax does not have."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """A module that hands out placeholders."""
+        return placeholder_module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is executed."""
 
 
 def install() -> None:
@@ -70,7 +125,7 @@ def install() -> None:
         SporaxRuntimeError: the real MindSpore has been imported in this process before.
     """
     loaded = sys.modules.get(ALIAS)
-    if loaded is not None and loaded is not sys.modules.get(TARGET):
+    if loaded is not None and not isinstance(loaded, MindSporeModule):
         raise SporaxRuntimeError(
             f"For 'sporax', '{ALIAS}' must not be imported before the alias is installed, but it is loaded from "
             f"{getattr(loaded, '__file__', None) or 'an unknown place'}. Start the script with `sporax run`, or call "
@@ -97,3 +152,11 @@ def install_for_children(environ: MutableMapping[str, str]) -> None:
 def _target_name(alias_name: str) -> str:
     """`mindspore.nn` -> `sporax.nn`."""
     return TARGET + alias_name.removeprefix(ALIAS)
+
+
+def _is_offered(module: str) -> bool:
+    """Whether the module of ours exists; no part of a placeholder's package does."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,5 +1,6 @@
 """Layers, losses, optimizers and the Cells that train: `mindspore.nn`."""
 
+from importlib import import_module
 from inspect import ismodule
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,7 @@ from sporax.nn.mathematics import (
     Triu,
     Unflatten,
 )
+from sporax.nn.mathematics import MatMul as MatMul
 from sporax.nn.normalization import (
     BatchNorm1d,
     BatchNorm2d,
@@ -230,7 +232,14 @@ _FROM_PARALLEL = {
     "PipelineGradReducer": "PipelineGradReducer",
 }
 
-_HELPERS = ("TYPE_CHECKING", "Any", "ismodule", "missing_name")
+_METRICS = frozenset(  # part of `nn` before 2.0
+    """
+    names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
+    Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix ConfusionMatrixMetric
+    BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
+    """.split()  # noqa: SIM905
+)
+_HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]
 __all__ = [*(name for name in __all__ if name not in _HELPERS), *_FROM_PARALLEL, "utils"]
 
@@ -249,4 +258,6 @@ else:  # checkers shall see a missing name themselves
             )
 
             return getattr(parallel_nn, _FROM_PARALLEL[name])
-        raise missing_name(__name__, name)
+        if name in _METRICS:
+            return getattr(import_module("sporax.train.metrics"), name)
+        return missing_name(__name__, name)

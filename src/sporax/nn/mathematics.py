@@ -238,3 +238,27 @@ class ReduceLogSumExp(Cell):
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
         return ops.logsumexp(x, self.axis, self.keep_dims)
+
+
+class MatMul(Cell):
+    """Product of matrices, or of vectors, with leading dimensions broadcast. Vectors are not transposed.
+
+    Args:
+        transpose_x1, transpose_x2: whether the last two dimensions of an input are exchanged first.
+
+    Raises:
+        SporaxTypeError: they are not bools.
+    """
+
+    def __init__(self, transpose_x1: bool = False, transpose_x2: bool = False) -> None:
+        super().__init__()
+        self.transpose_x1 = argument.boolean("MatMul", "transpose_x1", transpose_x1)
+        self.transpose_x2 = argument.boolean("MatMul", "transpose_x2", transpose_x2)
+
+    def construct(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The product of two Tensors."""
+        if self.transpose_x1 and x1.ndim > 1:
+            x1 = x1.swapaxes(-1, -2)
+        if self.transpose_x2 and x2.ndim > 1:
+            x2 = x2.swapaxes(-1, -2)
+        return ops.matmul(x1, x2)

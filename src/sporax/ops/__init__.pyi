@@ -59,10 +59,22 @@ from sporax.ops.control.composition import constexpr as constexpr
 from sporax.ops.control.composition import partial as partial
 from sporax.ops.control.debug import Print as Print
 from sporax.ops.control.debug import print_ as print_
+from sporax.ops.control.float_status import NPUAllocFloatStatus as NPUAllocFloatStatus
+from sporax.ops.control.float_status import NPUClearFloatStatus as NPUClearFloatStatus
+from sporax.ops.control.float_status import NPUGetFloatStatus as NPUGetFloatStatus
 from sporax.ops.control.flow import cond as cond
 from sporax.ops.control.flow import fori_loop as fori_loop
 from sporax.ops.control.flow import scan as scan
 from sporax.ops.control.flow import while_loop as while_loop
+from sporax.ops.control.python_values import bool_not as bool_not
+from sporax.ops.control.python_values import is_ as is_
+from sporax.ops.control.python_values import list_len as list_len
+from sporax.ops.control.python_values import make_range as make_range
+from sporax.ops.control.python_values import make_tuple as make_tuple
+from sporax.ops.control.python_values import shape_mul as shape_mul
+from sporax.ops.control.python_values import tuple_getitem as tuple_getitem
+from sporax.ops.control.python_values import tuple_len as tuple_len
+from sporax.ops.control.python_values import tuple_reversed as tuple_reversed
 from sporax.ops.math.elementwise import true_divide as true_divide
 from sporax.ops.math.reduction import max as max
 from sporax.ops.math.reduction import min as min
@@ -84,6 +96,8 @@ from sporax.ops.random.dropout import standard_normal as standard_normal
 from sporax.ops.random.dropout import uniform as uniform
 
 ForiLoop: type[Any]
+NPUClearFloatStatusV2: type[Any]
+NPUGetFloatStatusV2: type[Any]
 Scan: type[Any]
 WhileLoop: type[Any]
 
@@ -552,6 +566,9 @@ class Fills(Primitive):
 class Flatten(Primitive):
     def __init__(self) -> None: ...
     def __call__(self, input_x: Tensor) -> Tensor: ...  # type: ignore[override]
+class FloatStatus(Primitive):
+    def __init__(self) -> None: ...
+    def __call__(self, x: Tensor) -> Tensor: ...  # type: ignore[override]
 class Floor(Primitive):
     def __init__(self) -> None: ...
     def __call__(self, input: Tensor) -> Tensor: ...  # type: ignore[override]

@@ -1,20 +1,36 @@
 """`mindspore.ops.composite`, which scripts import as ``C``: what applies functions to structures, clips and draws."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from sporax.common.transforms import GradOperation
 from sporax.ir.missing import missing_names
 from sporax.ops._core.operator import FUNCTIONS, PRIMITIVES
+from sporax.ops.control.float_status import is_tensor
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = [
     "GradOperation",
+    *("ones_like", "zeros_like"),
     *("HyperMap", "Map", "MultitypeFuncGraph"),
     *("clip_by_global_norm", "clip_by_value", "gamma", "laplace", "multinomial", "normal", "poisson", "uniform"),
 ]
 
-globals().update({name: each for name, each in {**FUNCTIONS, **PRIMITIVES}.items() if name in __all__})
+
+def ones_like(x: Any) -> Any:
+    """Ones in the shape and dtype of a Tensor, or of every Tensor in tuples, lists and dicts."""
+    return jax.tree.map(FUNCTIONS["ones_like"], x, is_leaf=is_tensor)
+
+
+def zeros_like(x: Any) -> Any:
+    """Zeros in the shape and dtype of a Tensor, or of every Tensor in tuples, lists and dicts."""
+    return jax.tree.map(FUNCTIONS["zeros_like"], x, is_leaf=is_tensor)
+
+
+_OPERATORS = {**FUNCTIONS, **PRIMITIVES}
+globals().update({name: _OPERATORS[name] for name in __all__ if name not in globals()})
 
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -64,4 +64,8 @@ else:  # checkers shall see a missing name themselves
             from sporax.ops._core.shard import shard
 
             return shard
-        raise missing_name(__name__, name)
+        # MindSpore has the functions of distributed checkpoints here as well; `train` is a layer above this one.
+        checkpoints = importlib.import_module("sporax.train.checkpoint")
+        if name in checkpoints.__all__:
+            return getattr(checkpoints, name)
+        return missing_name(__name__, name)

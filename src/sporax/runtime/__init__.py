@@ -17,7 +17,7 @@ if not TYPE_CHECKING:  # checkers shall see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
-            raise missing_name(__name__, name)
+            return missing_name(__name__, name)
         from sporax.runtime import memory
 
         return getattr(memory, name)

@@ -29,6 +29,7 @@ from sporax.cluster.membership import join
 from sporax.cluster.scheduler import serve_cluster
 from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.identity import ByIdentity
 from sporax.runtime import dry_run, state
 from sporax.runtime.session import SESSION, World
 
@@ -161,9 +162,9 @@ class carry_over:  # noqa: N801 - a context manager used like a verb
         backend.clear_backends()
 
     def __exit__(self, *_: object) -> None:
-        renewed = {id(array): jnp.asarray(values, values.dtype) for _, array, values in self._kept}
+        renewed = {ByIdentity(array): jnp.asarray(values, values.dtype) for _, array, values in self._kept}
         for holder, array, _values in self._kept:  # several holders may share one array, and do so afterwards
-            holder.raw = renewed[id(array)]
+            holder.raw = renewed[ByIdentity(array)]
 
 
 def _held_arrays() -> Iterator[tuple[Any, jax.Array]]:

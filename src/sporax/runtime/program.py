@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.rewrite import compiler_options, rewritten
 from sporax.planner.report.progress import doing, shown
@@ -467,10 +468,10 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
         variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
-        owned = {id(value) for value in (*written, *read, *frame.values.values())}
+        owned = {ByIdentity(value) for value in (*written, *read, *frame.values.values())}
         outputs = [
             # A variable's buffer is given away at the next step, so no output may share it.
-            jnp.array(leaf, copy=True) if id(leaf) in owned else leaf
+            jnp.array(leaf, copy=True) if ByIdentity(leaf) in owned else leaf
             for leaf in leaves
             if isinstance(leaf, jax.Array)
         ]

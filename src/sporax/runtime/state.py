@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 
+from sporax.ir.identity import ByIdentity
 from sporax.runtime.session import SESSION
 
 Result = TypeVar("Result")
@@ -109,7 +110,7 @@ class Frame:
     ) -> None:
         self.values: dict[Any, jax.Array] = dict(values or {})
         self.written: dict[Any, None] = {}  # a set that keeps order
-        self.guards: dict[int, Guard] = {}
+        self.guards: dict[ByIdentity, Guard] = {}
         self.parent: Frame | None = None
         self.compiled = compiled
         self.planned = planned
@@ -268,7 +269,7 @@ def depend_on(guard: Guard) -> None:
     """Note that the running trace depends on `guard`."""
     frame = _current.frame
     if frame is not None:
-        frame.guards[id(guard)] = guard
+        frame.guards[ByIdentity(guard)] = guard
 
 
 def commit(updates: Mapping[Any, jax.Array]) -> None:

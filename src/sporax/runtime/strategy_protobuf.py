@@ -1,7 +1,8 @@
 """Strategy files in MindSpore's own format: one protobuf message.
 
     ParallelStrategyMap   1 current_stage, 2 operators: {1 name, 2 {1 stage, 2 tensors: {1 cuts}}},
-                          3 Parameters: {1 name, 2 {1 {1 device matrix}, 2 {1 tensor map}, 3 {}, 4 {}, 5 field,
+                          3 Parameters: {1 name, 2 {1 {1 device matrix}, 2 {1 tensor map}, 3 {1 rows of uneven slices},
+                          4 {1 their offsets}, 5 field,
                           6 opt_weight_shard_step, 7 opt_weight_shard_size}}
     ParallelGroupMap      1 groups: {1 name, 2 {1 ranks}}, 2 {1 ranks with the same weights}
 
@@ -11,6 +12,7 @@ per entry of a tensor map: a dimension that several axes cut has an entry for ea
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,7 +55,12 @@ def _strategy(entry: Mapping[str, Any]) -> bytes:
 def _layout(entry: Mapping[str, Any]) -> bytes:
     axes = [axis for dim in entry["tensor_map"] for axis in (dim if isinstance(dim, list | tuple) else (dim,))]
     numbers = ((5, "field"), (6, "opt_weight_shard_step"), (7, "opt_weight_shard_size"))
-    parts = (_message(1, _dims(entry["dev_matrix"])), _message(2, _dims(axes)), _message(3, b""), _message(4, b""))
+    parts = (
+        _message(1, _dims(entry["dev_matrix"])),
+        _message(2, _dims(axes)),
+        _message(3, _dims(entry.get("param_split_shape", ()))),
+        _message(4, _dims(entry.get("indices_offset", ()))),
+    )
     return b"".join(parts) + b"".join(_number(field, entry[key]) for field, key in numbers)
 
 
@@ -88,20 +95,60 @@ def _varint(value: int) -> bytes:
 
 
 def decode(content: bytes) -> dict[str, Any]:
-    """The strategies that a message has, in the form of JSON files; layouts are for other tools and left out.
+    """What a message says, in the form of JSON files.
 
     Raises:
         SporaxValueError: it is no such message.
     """
-    try:
-        found: dict[str, Any] = {}
+    with _explained("strategies"):
+        strategies: dict[str, Any] = {}
         for item in _all(content, 2):
             entry = _one(item, 2)
             cuts = [list(_all(tensor, 1)) for tensor in _all(entry, 2)]
-            found[_one(item, 1).decode()] = {"parallel_strategy": cuts, "stage": _one(entry, 1)}
-    except (AttributeError, IndexError, StopIteration, TypeError, ValueError) as error:
-        raise SporaxValueError(f"it is no message of strategies: {error!r}") from None
-    return {"parallel_strategy_item": found}
+            strategies[_one(item, 1).decode()] = {"parallel_strategy": cuts, "stage": _one(entry, 1)}
+        layouts = {_one(item, 1).decode(): _decoded_layout(_one(item, 2)) for item in _all(content, 3)}
+        stage = next(_all(content, 1), 0)
+        return {"current_stage": stage, "parallel_strategy_item": strategies, "parallel_layout_item": layouts}
+    raise AssertionError  # the block above returns or raises
+
+
+def decode_groups(content: bytes) -> tuple[dict[str, list[int]], list[int]]:
+    """The ranks of each group by its name, and the ranks with the same weights: what `encode_groups` wrote.
+
+    Raises:
+        SporaxValueError: it is no such message.
+    """
+    with _explained("groups"):
+        groups = {_one(item, 1).decode(): list(_all(_one(item, 2), 1)) for item in _all(content, 1)}
+        return groups, [int(rank) for rank in _all(_one(content, 2), 1)]
+    raise AssertionError  # the block above returns or raises
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (AttributeError, IndexError, RuntimeError, StopIteration, TypeError, ValueError) as error:
+        raise SporaxValueError(f"it is no message of {what}: {error!r}") from None
+
+
+def _decoded_layout(content: bytes) -> dict[str, Any]:
+    layout: dict[str, Any] = {
+        "dev_matrix": list(_all(_one(content, 1), 1)),
+        "tensor_map": [_signed(axis) for axis in _all(_one(content, 2), 1)],
+        "field": _signed(_one(content, 5)),
+        "opt_weight_shard_step": _signed(_one(content, 6)),
+        "opt_weight_shard_size": _signed(_one(content, 7)),
+    }
+    for field, key in ((3, "param_split_shape"), (4, "indices_offset")):
+        numbers = [_signed(number) for entry in _all(content, field) for number in _all(entry, 1)]
+        if numbers:
+            layout[key] = numbers
+    return layout
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _all(content: Any, field: int) -> Iterator[Any]:

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 from sporax.ir.missing import missing_names
-from sporax.train import amp, callback, interop, loss_scale_manager, metrics, model, serialization, summary
+from sporax.train import amp, callback, checkpoint, interop, loss_scale_manager, metrics, model, serialization, summary
 from sporax.train.amp import build_train_network
 from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
+from sporax.train.checkpoint import *  # noqa: F403 - their names are listed in checkpoint.__all__
 from sporax.train.data_sink import data_sink
 from sporax.train.interop import load_torch_weights, torch_names
 from sporax.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
@@ -27,6 +28,7 @@ __all__ = [
     "build_train_network",
     "data_sink",
     *callback.__all__,
+    *checkpoint.__all__,
     *interop.__all__,
     *loss_scale_manager.__all__,
     *metrics.__all__,

@@ -11,15 +11,17 @@ further dependency, streams tensors to the file without a second copy, and can s
 
 from __future__ import annotations
 
+import math
 import reprlib
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from sporax.common import dtype as dtypes
-from sporax.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from
+from sporax.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from, check_shape
 
 SLICE_BYTES = 512 << 20
 """Tensors larger than this are written as several Values."""
@@ -29,6 +31,23 @@ _CRC_TAG = b"crc_num"
 _CRC_BYTES = 10
 _TEXT_TYPE = "str"
 _DTYPES: dict[str, np.dtype[Any]] = {str(dtype): dtype.np_dtype for dtype in dtypes.all_types}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in a file.
+
+    Attributes:
+        name: of the Parameter.
+        shape: of the array.
+        dtype: of its elements; None for a string.
+        parts: its bytes, views of the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    parts: tuple[memoryview, ...]
 
 
 def write(file: BinaryIO, entries: Iterable[Entry], *, with_crc: bool) -> None:
@@ -103,13 +122,51 @@ def read(content: memoryview) -> Iterator[Entry]:
         raise CorruptCheckpointError(mismatch)
 
 
+def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
+    """What a checkpoint holds, in its order, without touching the values.
+
+    Args:
+        content: the whole file.
+        verify: compare the checksum, which reads every byte.
+
+    Raises:
+        CorruptCheckpointError: as `read`.
+    """
+    if not content:
+        raise CorruptCheckpointError("it is empty")
+    body = content[: len(content) - len(_CRC_TAG) - _CRC_BYTES] if has_checksum(content) else content
+    if verify:
+        body, mismatch = _without_checksum(content)
+        if mismatch:
+            raise CorruptCheckpointError(mismatch)
+    for name, dims, kind, parts in _groups(body):
+        dtype = None if kind == _TEXT_TYPE else _dtype(name, kind)
+        size = sum(map(len, parts))
+        shape = () if dtype is not None and dims == (0,) and size == dtype.itemsize else check_shape(name, dims)
+        if dtype is not None and size != (expected := math.prod(shape) * dtype.itemsize):
+            raise CorruptCheckpointError(
+                f"parameter '{name}' of shape {shape} and dtype {kind} must have {expected} bytes, but has {size}"
+            )
+        yield StoredTensor(name, shape, dtype, tuple(parts))
+
+
+def text_of(tensor: StoredTensor) -> str:
+    """The string that a `StoredTensor` without a dtype is."""
+    return _text(memoryview(b"".join(tensor.parts)), "utf-32-le").rstrip("\0")
+
+
 def _entries(content: memoryview) -> Iterator[Entry]:
+    return (_entry(*group) for group in _groups(content))
+
+
+def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, list[memoryview]]]:
+    """Name, dims, dtype and the parts of the bytes of every tensor."""
     name, dims, kind = "", tuple[int, ...](), ""
     parts: list[memoryview] = []
     done: set[str] = set()
     for tag, shape, tensor_type, data in _values(content):
         if parts and tag != name:
-            yield _entry(name, dims, kind, parts)
+            yield name, dims, kind, parts
             parts = []
             done.add(name)
         if tag in done:
@@ -122,7 +179,7 @@ def _entries(content: memoryview) -> Iterator[Entry]:
         name, dims, kind = tag, shape, tensor_type
         parts.append(data)
     if parts:
-        yield _entry(name, dims, kind, parts)
+        yield name, dims, kind, parts
 
 
 def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, memoryview]]:
@@ -191,13 +248,17 @@ def _entry(name: str, dims: tuple[int, ...], kind: str, parts: list[memoryview])
     data = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
     if kind == _TEXT_TYPE:
         return Entry(name, _text(data, "utf-32-le").rstrip("\0"))
+    dtype = _dtype(name, kind)
+    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
+    return Entry(name, array_from(name, data, shape, dtype))
+
+
+def _dtype(name: str, kind: str) -> np.dtype[Any]:
     if kind not in _DTYPES:
         raise CorruptCheckpointError(
             f"parameter '{name}' has dtype {reprlib.repr(kind)}, which is none of {sorted(_DTYPES)}"
         )
-    dtype = _DTYPES[kind]
-    shape = () if dims == (0,) and len(data) == dtype.itemsize else dims  # older files give a scalar this shape
-    return Entry(name, array_from(name, data, shape, dtype))
+    return _DTYPES[kind]
 
 
 def _fields(content: memoryview, where: str = "") -> Iterator[tuple[int, Any]]:

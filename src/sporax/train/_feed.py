@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 
 _MAX_GROUP_BYTES = 64 << 20
 _MAX_GROUP_STEPS = 64
@@ -67,15 +67,26 @@ class Feed:
         return map(tuple, iter(self._iterator))
 
     def take(self, count: int) -> Iterator[Batch]:
-        """The next `count` batches, which may end within an epoch; the following call goes on from there."""
+        """The next `count` batches, which may end within an epoch; the following call goes on from there.
+
+        Raises:
+            SporaxRuntimeError: an epoch had no batch at all, so that there will never be `count` of them.
+        """
+        is_empty = False
         while count > 0:
             if self._rows is None:
-                self._rows = self.epoch()
+                self._rows, is_empty = self.epoch(), True
             for batch in self._rows:
+                is_empty = False
                 yield batch
                 count -= 1
                 if count == 0:
                     return
+            if is_empty:
+                raise SporaxRuntimeError(
+                    f"For 'Model', an epoch of the dataset must have at least one batch, but got none, and {count} more are "
+                    "asked for. Look at its filters, `skip`, and `batch(drop_remainder=True)` with fewer rows than a batch."
+                )
             self._rows = None
 
     def close(self) -> None:

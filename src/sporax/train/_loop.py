@@ -113,6 +113,7 @@ class TrainLoop:
         self._check_batch = check_batch
         self._after_epoch = after_epoch
         self._run = RunContext(facts)
+        self._skipped_batches = 0
 
     def run(self, epochs: range, callbacks: CallbackManager) -> None:
         """Train for `epochs` (numbered from 0), or until a callback asks for a stop."""
@@ -120,7 +121,7 @@ class TrainLoop:
         feed = Feed(self._dataset, output_numpy=grouped)
         try:
             callbacks.on_train_begin(self._run)
-            for epoch in epochs:
+            for epoch in self._after_resumed(epochs, feed):
                 self._facts.cur_epoch_num = epoch + 1
                 callbacks.on_train_epoch_begin(self._run)
                 if grouped:
@@ -137,10 +138,34 @@ class TrainLoop:
         finally:
             feed.close()
 
+    def _after_resumed(self, epochs: range, feed: Feed) -> range:
+        """The epochs that are left when a callback resumed a run; the batches of the steps before are read and dropped.
+
+        Reading them brings the data pipeline, with its shuffling, to where it stood.
+        """
+        facts = self._facts
+        done = facts.pop("resume_step", facts.cur_step_num) - facts.cur_step_num
+        facts.cur_step_num += done
+        steps = self._sink_size or facts.batch_num
+        while done >= steps and epochs:
+            for _ in feed.epoch() if self._sink_size is None else feed.take(steps):
+                pass
+            done, epochs = done - steps, epochs[1:]
+        if done and epochs and self._sink_size is not None and context.graph_mode():
+            raise SporaxValueError(
+                f"For 'Model', a run in sink mode can be resumed after whole epochs of {steps} steps, but the checkpoint is "
+                f"{done} steps into one."
+            )
+        self._skipped_batches = done
+        return epochs
+
     def _run_steps(self, feed: Feed, callbacks: CallbackManager) -> None:
         """One epoch, step by step."""
         facts = self._facts
         for batch in feed.epoch() if self._sink_size is None else feed.take(self._sink_size):
+            if self._skipped_batches:
+                self._skipped_batches -= 1
+                continue
             self._check_batch(batch)
             facts.cur_step_num += 1
             facts.train_dataset_element = batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import reprlib
 import zlib
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from sporax.ir.errors import SporaxTypeError
 from sporax.train._entries import CorruptCheckpointError, Entry, array_from, check_names, check_shape
 
-_NAMES: dict[np.dtype[Any], str] = {
+NAMES: dict[np.dtype[Any], str] = {
     np.dtype(kind): name
     for kind, name in (
         (np.bool_, "BOOL"),
@@ -36,9 +36,16 @@ _NAMES: dict[np.dtype[Any], str] = {
         (np.complex64, "C64"),
     )
 }
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_DTYPES = {name: dtype for dtype, name in NAMES.items()}
 _ALIGNMENT = 8
 _MAX_HEADER_BYTES = 100_000_000
+
+
+class StoredArray(NamedTuple):
+    """A tensor in a file: a view of its bytes, and the offset at which they begin."""
+
+    view: np.ndarray[Any, Any]
+    offset: int
 
 
 def write(file: BinaryIO, entries: list[Entry], *, with_crc: bool, metadata: dict[str, str]) -> None:
@@ -59,7 +66,7 @@ def write(file: BinaryIO, entries: list[Entry], *, with_crc: bool, metadata: dic
     for entry in ordered:
         array = _array(entry)
         header[entry.name] = {
-            "dtype": _NAMES[array.dtype],
+            "dtype": NAMES[array.dtype],
             "shape": list(array.shape),
             "data_offsets": [place, place + array.nbytes],
         }
@@ -84,9 +91,9 @@ def _array(entry: Entry) -> np.ndarray[Any, Any]:
         raise SporaxTypeError(
             f"For 'save_checkpoint', the format 'safetensors' has no strings, but '{entry.name}' is one; use format='ckpt'."
         )
-    if entry.value.dtype not in _NAMES:
+    if entry.value.dtype not in NAMES:
         raise SporaxTypeError(
-            f"For 'save_checkpoint', the dtype of '{entry.name}' must be one of {list(_NAMES.values())} in format "
+            f"For 'save_checkpoint', the dtype of '{entry.name}' must be one of {list(NAMES.values())} in format "
             f"'safetensors', but it is {entry.value.dtype}; use format='ckpt'."
         )
     return entry.value
@@ -124,6 +131,27 @@ def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     if "crc_num" in metadata and (found := checksum(entries)) != _number(metadata["crc_num"]):
         raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
     return entries, metadata
+
+
+def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]]:
+    """Where the tensors of a file are, by name, and the metadata; the values are not touched.
+
+    Raises:
+        CorruptCheckpointError: as `read`, but for the checksum.
+    """
+    header, start = _header(content)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise CorruptCheckpointError("the metadata are no table")
+    places = {name: _place(name, told) for name, told in header.items()}
+    values = content[start:]
+    arrays = {}
+    for name, told in header.items():
+        array = _entry(name, told, places[name], values).value
+        assert isinstance(array, np.ndarray)  # the format has no strings
+        arrays[name] = StoredArray(array, start + places[name][0])
+    _check_places(places, len(values))
+    return arrays, metadata
 
 
 def _number(text: Any) -> int | None:

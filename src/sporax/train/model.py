@@ -12,6 +12,7 @@ from typing import Any
 from sporax import context
 from sporax.amp import build_train_network
 from sporax.common.tensor import Tensor
+from sporax.context import ParallelMode as ParallelMode  # scripts import it from here
 from sporax.context import get_auto_parallel_context
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell

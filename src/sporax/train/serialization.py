@@ -6,6 +6,7 @@ other way round. Every file is written under a temporary name first, so one that
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import os
 import re
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from sporax import context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
-from sporax.ir.missing import missing_names
+from sporax.ir.missing import missing_name
 from sporax.train import _ckpt_format, _safetensors_format
 from sporax.train._apply import load_param_into_net
 from sporax.train._atomic import atomic_write
@@ -37,7 +38,14 @@ __all__ = [
     "save_checkpoint",
 ]
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
-    __getattr__ = missing_names(__name__)
+
+    def __getattr__(name: str) -> Any:
+        # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
+        distributed = importlib.import_module("sporax.train.checkpoint")
+        if name in distributed.__all__:
+            return getattr(distributed, name)
+        raise missing_name(__name__, name)
+
 
 FORMATS = ("ckpt", "safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian

@@ -171,4 +171,6 @@ def test_depth_adds_no_kinds_of_operators():
 
     assert len(few.examples) == len(many.examples)
     assert len(few.of) < len(many.of)
-    assert many.each(lambda each: each.name) == [each.name for each in networks.mlp(12, 32, 64).graph.operators]
+    assert many.per_operator(lambda operator: operator.name) == [
+        operator.name for operator in networks.mlp(12, 32, 64).graph.operators
+    ]

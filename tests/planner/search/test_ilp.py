@@ -178,7 +178,7 @@ def test_impossible_given_placements_are_refused(fixed, message):
 def test_given_placements_that_contradict_each_other_are_refused():
     graph = networks.mlp(2, 64, 64).graph
     fixed = {graph.inputs[0].tensor: Placement(((0,), ())), graph.outputs[0]: Placement(((), (0,)))}
-    with pytest.raises(SporaxValueError, match="takes the place of w0"):
+    with pytest.raises(SporaxValueError, match="result 0 replaces w0"):
         ilp(graph, EIGHT, CommunicationOnly(AlpaLinks()), SearchOptions(fixed=fixed))
 
 

@@ -10,7 +10,6 @@ from sporax.dataset.text._tokenizers import (
     UnicodeScriptTokenizer,
     WhitespaceTokenizer,
     WordpieceTokenizer,
-    refuse_sentencepiece,
 )
 from sporax.dataset.text._vectors import CharNGram, FastText, GloVe, ToVectors, Vectors, to_bytes, to_str
 from sporax.dataset.text._vocab import Lookup, Vocab
@@ -61,11 +60,13 @@ __all__ = [
 ]
 
 _SENTENCEPIECE = {"SentencePieceTokenizer", "SentencePieceVocab", "SentencePieceModel"}
+_NO_SENTENCEPIECE = (
+    "SentencePiece is no dependency of Sporax. Use text.PythonTokenizer with a sentencepiece.SentencePieceProcessor's "
+    "encode method instead."
+)
 
 
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
 
     def __getattr__(name: str) -> Any:
-        if name in _SENTENCEPIECE:
-            return refuse_sentencepiece(name)
-        raise missing_name(__name__, name)
+        return missing_name(__name__, name, _NO_SENTENCEPIECE if name in _SENTENCEPIECE else None)

@@ -6,7 +6,6 @@ import abc
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from sporax.dataset._checks import check_bool, check_int, check_str, type_error
 from sporax.dataset._operations import OneToOne, Transform, Values
 from sporax.dataset._rows import Array
 from sporax.dataset.text._vocab import Vocab
-from sporax.ir.errors import SporaxError, SporaxNotImplementedError, SporaxRuntimeError, SporaxValueError
+from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxValueError
 
 Span = tuple[int, int]
 
@@ -214,11 +213,3 @@ class PythonTokenizer(OneToOne):
             raise SporaxRuntimeError(
                 f"For 'PythonTokenizer', the tokenizer failed with {type(error).__name__}: {error}"
             ) from error
-
-
-def refuse_sentencepiece(name: str) -> Any:
-    """Refuse the SentencePiece names, which need a library that is no dependency of Sporax."""
-    raise SporaxNotImplementedError(
-        f"For 'mindspore.dataset.text', '{name}' is not offered: SentencePiece is no dependency of Sporax. Use "
-        "text.PythonTokenizer with a sentencepiece.SentencePieceProcessor's encode method instead."
-    )

@@ -190,14 +190,10 @@ __all__ = [
 ]
 
 _VIDEO = ("DecodeVideo", "VideoDecoder", "read_video", "read_video_timestamps")
+_NO_VIDEO = "no dependency of Sporax decodes videos. Decode them in a Python function or a GeneratorDataset."
 
 
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
 
     def __getattr__(name: str) -> Any:
-        if name in _VIDEO:
-            raise SporaxNotImplementedError(
-                f"For 'mindspore.dataset.vision', '{name}' is not offered: no dependency of Sporax decodes videos. "
-                "Decode them in a Python function or a GeneratorDataset."
-            )
-        raise missing_name(__name__, name)
+        return missing_name(__name__, name, _NO_VIDEO if name in _VIDEO else None)

@@ -20,6 +20,6 @@ class Normalize(vision.Normalize):
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__") or not hasattr(vision, name):
-        raise missing_name(__name__, name)
+    if name.startswith("__") or name not in vision.__all__:
+        return missing_name(__name__, name)
     return getattr(vision, name)

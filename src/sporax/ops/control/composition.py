@@ -15,6 +15,7 @@ from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core.operator import PRIMITIVES, Array, export, operator
+from sporax.ops.control.float_status import is_tensor, remember
 
 _NUMBER = (bool, int, float)
 _PYTHON_TYPES: dict[str, Any] = {
@@ -200,10 +201,10 @@ def depend(value: Any, expr: Any) -> Any:
 
     Args:
         value: Tensor, or anything else, which is returned as it is.
-        expr: Tensor, or tuple or list of Tensors; anything else has happened by now.
+        expr: Tensor, or containers of Tensors; anything else has happened by now.
     """
-    tensors = tuple(each for each in (expr if isinstance(expr, tuple | list) else (expr,)) if isinstance(each, Tensor))
-    return _after(value, tensors) if isinstance(value, Tensor) and tensors else value
+    tensors = tuple(leaf for leaf in jax.tree.leaves(expr, is_leaf=is_tensor) if isinstance(leaf, Tensor))
+    return remember(_after(value, tensors), expr) if isinstance(value, Tensor) and tensors else value
 
 
 def constexpr(

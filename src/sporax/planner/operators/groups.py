@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from sporax.ir.graph import MARK, Operator, OperatorGraph, Role
+from sporax.ir.identity import ByIdentity
 from sporax.ir.marks import DerivativeMark, GradientMark, LayoutMark, LossMark, Mark, OperatorMark, Side, WeightMark
 from sporax.ir.placement import Placement
 from sporax.ir.plan import OperatorPlan, Plan, Resharding
@@ -168,25 +169,25 @@ class _UnmarkedGroupCollector(_GroupCollector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.makers: dict[int, dict[int, tuple[int, OperatorGroup]]] = {}
+        self.makers: dict[ByIdentity, dict[int, tuple[int, OperatorGroup]]] = {}
         """For every graph and tensor of it the group that made it, and its place among them."""
-        self.late: dict[int, Sequence[bool]] = {}
-        self.names: dict[int, dict[int, str]] = {}
+        self.late: dict[ByIdentity, Sequence[bool]] = {}
+        self.names: dict[ByIdentity, dict[int, str]] = {}
         """For every graph the variables by their tensors, turned and converted ones as well."""
 
     def _group_of(self, graph: OperatorGraph, number: int, planned: OperatorPlan) -> OperatorGroup:
-        operator = graph.operators[number]
-        if id(graph) not in self.late:
-            self.makers[id(graph)], self.names[id(graph)] = {}, _variables(graph)
-            self.late[id(graph)] = late_operators(graph)
-        makers, names, late = self.makers[id(graph)], self.names[id(graph)], self.late[id(graph)]
+        operator, key = graph.operators[number], ByIdentity(graph)
+        if key not in self.late:
+            self.makers[key], self.names[key] = {}, _variables(graph)
+            self.late[key] = late_operators(graph)
+        makers, names, late = self.makers[key], self.names[key], self.late[key]
         phase = Phase.BACKWARD if operator.backward else Phase.UPDATE if late[number] else Phase.FORWARD
         candidates = [
             makers[operand] for operand in operator.operands if operand in makers and makers[operand][1].phase is phase
         ]
         if not is_light(operator) and not is_identity(operator):
             path = operator.path or next((names[operand] for operand in operator.operands if operand in names), "")
-            group = self._group((id(graph), number), path, operator.name, phase)
+            group = self._group((key, number), path, operator.name, phase)
             group.inputs, group.results = planned.operands, planned.results
             maker = len(self.groups), group
         elif candidates:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.graph import IDENTITIES, OperatorGraph, Role
+from sporax.ir.identity import ByIdentity
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import Shape
 from sporax.ir.uneven import UnevenRows
@@ -195,13 +196,13 @@ def _product(numbers: tuple[int, ...]) -> int:
 
 def _splits(graph: OperatorGraph) -> Iterator[tuple[OperatorMark, tuple[Shape, ...], tuple[int, ...]]]:
     """The entrances of lookups with parts: mark with path, shapes and numbers of the tensors."""
-    outside = {id(operator) for operator in graph.operators}
+    outside = {ByIdentity(operator) for operator in graph.operators}
     for operator in graph.walk():
         mark = operator.mark
         if not isinstance(mark, OperatorMark) or mark.side is not Side.IN or not is_split(mark):
             continue
         mark = replace(mark, path=operator.path)
-        if id(operator) not in outside:
+        if ByIdentity(operator) not in outside:
             raise SporaxNotImplementedError(
                 f"For '{mark.where}', '{_name(mark)}' must stand outside of loops and branches, but got one inside."
             )

@@ -14,9 +14,7 @@ Results: `plan_assembly` makes the plan, `lower_bound` certifies it, `result` is
 lists the next best plans.
 """
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
@@ -89,20 +87,6 @@ def search(
     if name not in MODES:
         raise SporaxValueError(f"For 'search', 'mode' must be one of {(*SHORT_NAMES, *MODES)}, but got '{mode}'.")
     options = options or SearchOptions()
-    with _uncollected(), doing(f"search ({name})"):
+    with doing(f"search ({name})"):
         result = MODES[name](graph, mesh, model, options)
     return replace(result, unit=unit_of(model), options=options)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Python's collector of cyclic garbage rests: searches make millions of small values, none of them in a cycle, and every
-    time it looks it looks through the whole program, which was a third of the time of large searches.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

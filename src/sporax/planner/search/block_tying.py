@@ -14,6 +14,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.search.local_search import MeasuredPlan, measured
 from sporax.planner.search.message_passing import choose
 from sporax.planner.search.problem import Problem
@@ -102,7 +103,10 @@ def tied_choice(problem: Problem, repeats: Repeats, turns: int) -> tuple[list[in
 
 def labels(problem: Problem) -> list[Hashable]:
     """Per decision what it is by itself: its candidates and their costs."""
-    return [(id(choice.steps), costs.tobytes()) for choice, costs in zip(problem.choices, problem.costs, strict=True)]
+    return [
+        (ByIdentity(choice.steps), costs.tobytes())
+        for choice, costs in zip(problem.choices, problem.costs, strict=True)
+    ]
 
 
 def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple[CostGraph, list[int]]:

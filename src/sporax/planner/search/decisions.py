@@ -114,8 +114,8 @@ class _DecisionFinder:
     def __init__(self, graph: OperatorGraph, fixed: frozenset[int]) -> None:
         self.graph, self.fixed = graph, fixed
         self.kinds = Kinds(graph, late_operators(graph))
-        self.identity, self.light = self.kinds.each(is_identity), self.kinds.each(is_light)
-        self.reduction, self.linear = self.kinds.each(is_reduction), self.kinds.each(is_linear)
+        self.identity, self.light = self.kinds.per_operator(is_identity), self.kinds.per_operator(is_light)
+        self.reduction, self.linear = self.kinds.per_operator(is_reduction), self.kinds.per_operator(is_linear)
         self.sizes = self._sizes()
         self.origin = self._origins()
         self.reads = self._reads()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.ir.plan import Plan
 from sporax.planner.cost.model import local_bytes
 from sporax.planner.memory.peak import MemoryUse, memory_of
@@ -154,9 +155,9 @@ def _sizes(problem: Problem) -> list[Floats]:
 
 def _groups(problem: Problem, chosen: Sequence[int]) -> list[list[int]]:
     """Decisions that are alike and sharded equally, those of repeated layers; then each by itself."""
-    alike: dict[tuple[int, int], list[int]] = {}
+    alike: dict[tuple[ByIdentity, int], list[int]] = {}
     for number, (choices, candidate) in enumerate(zip(problem.choices, chosen, strict=True)):
-        alike.setdefault((id(choices.steps), candidate), []).append(number)
+        alike.setdefault((ByIdentity(choices.steps), candidate), []).append(number)
     return [*(members for members in alike.values() if len(members) > 1), *([number] for number in range(len(chosen)))]
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.search.message_passing import converge, lower_bound
 from sporax.planner.search.repeated_blocks import Edge, Repeats, Wire
 from sporax.planner.search.resharding_cost import Floats
@@ -122,7 +123,7 @@ def _surroundings(costs: Sequence[Floats], repeats: Repeats, reparametrization: 
 
 def _core(costs: Sequence[Floats], edges: Sequence[Edge]) -> Core:
     """As it is, but with nothing infinite."""
-    arrays = {id(entry): entry for entry in (*costs, *(table for *_, table in edges))}
+    arrays = {ByIdentity(array): array for array in (*costs, *(table for *_, table in edges))}
     most = _FORBIDDEN * max(float(array[np.isfinite(array)].max(initial=1.0)) for array in arrays.values())
     finite = [(first, second, np.minimum(table, most)) for first, second, table in edges]
     graph = CostGraph.unlimited([np.minimum(costs_of, most) for costs_of in costs], finite, "ring of blocks")

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from sporax.ir.graph import IDENTITIES, MARK, Operator, OperatorGraph
+from sporax.ir.identity import ByIdentity
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.planner.rules import Rule, entry_for, replicate, rule_for
 from sporax.planner.rules.elementwise import side_by_side
@@ -65,7 +66,7 @@ def _hashable(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return id(value)
+        return ByIdentity(value)
     return value  # type: ignore[no-any-return]
 
 
@@ -88,19 +89,19 @@ class Kinds:
         self.of: list[int] = []
         self.examples: list[Operator] = []
         self.late: list[bool] = []
-        question: dict[Hashable, int] = {}
+        numbers: dict[Hashable, int] = {}
         for operator, is_late in zip(graph.operators, late, strict=True):
             key: Hashable = operator.name
             if not is_identity(operator):
                 key = signature(operator.operation), bool(operator.bodies), operator.times, is_late
-            kind = question.setdefault(key, len(question))
+            kind = numbers.setdefault(key, len(numbers))
             if kind == len(self.examples):
                 self.examples.append(operator)
                 self.late.append(is_late)
             self.of.append(kind)
 
-    def each(self, question: Callable[[Operator], _Answer]) -> list[_Answer]:
-        """For every operator what is `question` of its kind."""
+    def per_operator(self, question: Callable[[Operator], _Answer]) -> list[_Answer]:
+        """For every operator the answer to `question`, which is asked once per kind."""
         answers = [question(example) for example in self.examples]
         return [answers[kind] for kind in self.of]
 

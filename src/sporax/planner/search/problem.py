@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import LITERAL, OperatorGraph
+from sporax.ir.identity import ByIdentity
 from sporax.ir.placement import Placement
 from sporax.planner.cost.model import CostModel
 from sporax.planner.cost.symbolic import SECONDS, unit_of
@@ -161,7 +162,7 @@ class ProblemBuilder:
             careful,
             ReshardingCosts(mesh, model.links, options.alltoall, True) if hurry else careful,
         )
-        self._tables: dict[Hashable, tuple[Sequence[Placement], Sequence[Placement], Floats]] = {}
+        self._tables: dict[Hashable, Floats] = {}
         self.catalogue = Catalogue(
             self.decisions.kinds,
             mesh,
@@ -287,11 +288,10 @@ class ProblemBuilder:
     def _table(self, tensor: int, sources: Sequence[Placement], targets: Sequence[Placement]) -> Floats:
         """Costs [sources, targets]. Layers that repeat ask with the same objects, and get the same table."""
         spec, weight, sharing = self.graph.tensors[tensor], self._weight(tensor), self.decisions.sharing[tensor]
-        key = (spec, id(sources), id(targets), weight, sharing)
+        key = (spec, ByIdentity(sources), ByIdentity(targets), weight, sharing)
         if key not in self._tables:
-            table = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
-            self._tables[key] = (sources, targets, table)  # which must stay, so that their ids do
-        return self._tables[key][-1]
+            self._tables[key] = self.catalogue.resharding_costs.table(spec, sources, targets, sharing) * weight
+        return self._tables[key]
 
     def _weight(self, tensor: int) -> float:
         """Of transfers of a tensor, with the unit."""

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.search.resharding_cost import Floats
 
 Edge = tuple[int, int, Floats]
@@ -95,12 +96,13 @@ def _middles(labels: Sequence[Hashable]) -> list[int]:
 
 def _contents(edges: Sequence[Edge]) -> list[int]:
     """For every edge a number that stands for its table's content."""
-    by_id: dict[int, int] = {}
+    by_object: dict[ByIdentity, int] = {}
     by_content: dict[Hashable, int] = {}
     for _, _, table in edges:
-        if id(table) not in by_id:
-            by_id[id(table)] = by_content.setdefault((table.shape, table.tobytes()), len(by_content))
-    return [by_id[id(table)] for _, _, table in edges]
+        key = ByIdentity(table)
+        if key not in by_object:
+            by_object[key] = by_content.setdefault((table.shape, table.tobytes()), len(by_content))
+    return [by_object[ByIdentity(table)] for _, _, table in edges]
 
 
 def _nearest(neighbours: Sequence[Sequence[int]], middles: Sequence[int]) -> list[int]:

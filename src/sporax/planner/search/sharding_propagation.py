@@ -24,6 +24,7 @@ import numpy as np
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.identity import ByIdentity
 from sporax.planner.cost.model import CostModel
 from sporax.planner.rules import local_flops, nothing_cut
 from sporax.planner.search.local_search import MeasuredPlan, measured
@@ -136,7 +137,7 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
     tried: set[object] = set()
     for number in heaviest_first(problem):
         choices = problem.choices[number]
-        kind = id(choices.steps)
+        kind = ByIdentity(choices.steps)
         if kind in tried:
             continue
         tried.add(kind)

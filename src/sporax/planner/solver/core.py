@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.solver.graph import Booleans, Floats, Ints
 from sporax.planner.solver.network import Memory, Network
 
@@ -66,12 +67,13 @@ class Core:
             tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes
         )
         pairs = [(v, w, table) for v, link in enumerate(links) for w, table in link if v < w]
-        distinct: dict[int, int] = {}
+        distinct: dict[ByIdentity, int] = {}
         pool: list[Floats] = []
         filled = 0
         for _, _, table in pairs:
-            if id(table) not in distinct:
-                distinct[id(table)] = filled
+            key = ByIdentity(table)
+            if key not in distinct:
+                distinct[key] = filled
                 pool.append(table.reshape(-1))
                 filled += table.size
         memory = [network.memory[node] for node in nodes]
@@ -95,7 +97,7 @@ class Core:
             room=network.capacity - network.base,
             constant=network.constant,
             pool=np.concatenate([np.zeros(0), *pool]),
-            pool_starts=np.array([distinct[id(table)] for _, _, table in pairs], dtype=np.int64),
+            pool_starts=np.array([distinct[ByIdentity(table)] for _, _, table in pairs], dtype=np.int64),
             pool_columns=np.array([table.shape[1] for _, _, table in pairs], dtype=np.int64),
         )
 

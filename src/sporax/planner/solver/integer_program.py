@@ -16,6 +16,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.solver.graph import Floats, Ints
 from sporax.planner.solver.network import Network
 
@@ -83,16 +84,17 @@ def build_program(network: Network) -> Program:
     values: list[Floats] = [np.ones(starts[-1])]
     right: list[Floats] = [np.ones(len(nodes))]
     row, column = len(nodes), int(starts[-1])
-    known: dict[int, tuple[Compressed, Ints, Ints]] = {}
+    compressed: dict[ByIdentity, tuple[Compressed, Ints, Ints]] = {}
     for node in nodes:
         for other, table in network.links[node].items():
             if other < node:
                 continue
-            if id(table) not in known:
+            key = ByIdentity(table)
+            if key not in compressed:
                 packed = compress(table)
                 p, q = np.nonzero(np.isfinite(packed.core))
-                known[id(table)] = (packed, p.astype(np.int64), q.astype(np.int64))
-            packed, p, q = known[id(table)]
+                compressed[key] = (packed, p.astype(np.int64), q.astype(np.int64))
+            packed, p, q = compressed[key]
             here, there = place[node], place[other]
             costs[0][here : here + len(packed.first)] += packed.first_costs
             costs[0][there : there + len(packed.second)] += packed.second_costs

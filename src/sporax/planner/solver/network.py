@@ -13,6 +13,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.solver.graph import Booleans, CostGraph, Floats, Ints
 from sporax.planner.solver.timeline import Timeline
 
@@ -109,7 +110,7 @@ class Network:
     trail: list[Eliminated | Determined] = field(default_factory=list)
     infeasible: bool = False
     interned: dict[tuple[int, bytes], Floats] = field(default_factory=dict)
-    narrowed: dict[tuple[int, bytes], tuple[Floats, Floats, Floats]] = field(default_factory=dict)
+    narrowed: dict[tuple[ByIdentity, bytes], tuple[Floats, Floats]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: CostGraph, timeline: Timeline) -> Network:
@@ -222,11 +223,11 @@ class Network:
             self.set_memory(node, Memory(self.memory[node].spans, self.memory[node].usages[:, mask]))
         content = mask.tobytes()
         for other, table in self.links[node].items():
-            key = id(table), content
+            key = ByIdentity(table), content
             if key not in self.narrowed:
                 smaller = self.intern(table[mask])
-                self.narrowed[key] = smaller, self.intern(smaller.T), table  # which must stay, so that its id does
-            self.links[node][other], self.links[other][node], _ = self.narrowed[key]
+                self.narrowed[key] = smaller, self.intern(smaller.T)
+            self.links[node][other], self.links[other][node] = self.narrowed[key]
 
     def remove(self, node: int) -> None:
         """Takes a node out; its tables are dropped."""

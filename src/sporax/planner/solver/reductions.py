@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable
 
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.solver.graph import Booleans, Floats, Ints
 from sporax.planner.solver.network import Determined, Eliminated, Memory, Network
 
@@ -43,12 +44,11 @@ class Reducer:
         self.network = network
         self.kept = kept
         self._deadline = deadline
-        self._gains: dict[int, Floats] = {}
-        self._separated: dict[int, tuple[Floats, Floats] | None] = {}
-        self._functions: dict[int, Ints | None] = {}
+        self._gains: dict[ByIdentity, Floats] = {}
+        self._separated: dict[ByIdentity, tuple[Floats, Floats] | None] = {}
+        self._functions: dict[ByIdentity, Ints | None] = {}
         self._masks: dict[tuple[Hashable, ...], Booleans | None] = {}
-        self._minimised: dict[tuple[int, int, bytes], tuple[Floats, Floats]] = {}
-        self._held: list[Floats] = []  # keeps remembered tables alive, so that their ids stay theirs
+        self._minimised: dict[tuple[ByIdentity, ByIdentity, bytes], tuple[Floats, Floats]] = {}
         self._queue: list[tuple[int, int]] = []
         self._queued: set[int] = set()
         self._untidy: set[int] = set()
@@ -108,10 +108,9 @@ class Reducer:
         """What a rule leaves of a node's strategies; remembered for nodes whose costs, tables and memory are the same."""
         network = self.network
         costs, usages, tables = network.costs[node], network.memory[node].usages, network.links[node].values()
-        key = rule, costs.tobytes(), usages.tobytes(), *map(id, tables)
+        key = rule, costs.tobytes(), usages.tobytes(), *map(ByIdentity, tables)
         if key not in self._masks:
             self._masks[key] = rule(self, costs, usages, tables)
-            self._held += tables
         return self._masks[key]
 
     def _drop_separable(self, node: int) -> None:
@@ -127,13 +126,12 @@ class Reducer:
 
     def _separate(self, table: Floats) -> tuple[Floats, Floats] | None:
         """Vectors whose outer sum is `table`, or None."""
-        key = id(table)
+        key = ByIdentity(table)
         if key not in self._separated:
             rows, columns = table[:, 0], table[0]
             finite = bool(np.isfinite(rows).all() and np.isfinite(columns).all())
             equal = finite and bool((rows[:, None] + (columns - rows[0]) == table).all())
             self._separated[key] = (rows, columns - rows[0]) if equal else None
-            self._held.append(table)
         return self._separated[key]
 
     def drop_oversized(self, node: int) -> bool:
@@ -152,7 +150,8 @@ class Reducer:
 
     def gain(self, table: Floats) -> Floats | None:
         """[p, q] least of table[p, y] - table[q, y] over y possible with p: what changing p to q saves at least."""
-        gains = self._gains.get(id(table))
+        key = ByIdentity(table)
+        gains = self._gains.get(key)
         if gains is None:
             rows, columns = table.shape
             if rows * rows * columns > _DOMINANCE_WORK:
@@ -163,8 +162,7 @@ class Reducer:
             step = max(_AT_ONCE // table.size, 1)
             for p in range(0, rows, step):
                 gains[p : p + step] = np.minimum.reduce(minuend[:, p : p + step, None] - subtrahend[:, None])
-            self._gains[id(table)] = gains
-            self._held.append(table)
+            self._gains[key] = gains
         return gains
 
     def _fix(self, node: int) -> None:
@@ -202,7 +200,7 @@ class Reducer:
         self._touch(neighbours)
 
     def _minimise(self, first: Floats, second: Floats, costs: Floats) -> tuple[Floats, Floats]:
-        key = (id(first), id(second), costs.tobytes())
+        key = (ByIdentity(first), ByIdentity(second), costs.tobytes())
         tables = self._minimised.get(key)
         if tables is None:
             left = first.T + costs
@@ -211,7 +209,6 @@ class Reducer:
                 table[row] = (line[:, None] + second).min(axis=0)
             joined = self.network.intern(table)
             tables = self._minimised[key] = (joined, self.network.intern(joined.T))
-            self._held += [first, second]
         return tables
 
     def _absorb(self, node: int) -> None:
@@ -228,12 +225,11 @@ class Reducer:
 
     def _function(self, table: Floats) -> Ints | None:
         """For each row its only finite column, or None when some row has several."""
-        key = id(table)
+        key = ByIdentity(table)
         if key not in self._functions:
             finite = np.isfinite(table)
             single = bool((finite.sum(axis=1) == 1).all())
             self._functions[key] = finite.argmax(axis=1) if single else None
-            self._held.append(table)
         return self._functions[key]
 
     def _join(self, node: int, master: int, function: Ints) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.planner.solver.coordinate_descent import Ledger
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.graph import Booleans, Floats, Ints
@@ -172,14 +173,14 @@ def _without_partners(core: Core) -> Booleans:
     """[K] strategies that are forbidden, or without a possible partner across some edge: reduction may have run out of time."""
     offsets = core.offsets.tolist()
     barred: Booleans = ~np.isfinite(core.costs)
-    tables = {id(table): table for link in core.links for _, table in link}
+    tables = {ByIdentity(table): table for link in core.links for _, table in link}
     forbids = {key: not np.isfinite(table).all() for key, table in tables.items()}
     waiting = dict.fromkeys(range(core.num_nodes))
     while waiting:
         node = waiting.popitem()[0]
         mine = barred[offsets[node] : offsets[node + 1]]
         for other, table in core.links[node]:
-            if mine.any() or forbids[id(table)]:
+            if mine.any() or forbids[ByIdentity(table)]:
                 theirs = barred[offsets[other] : offsets[other + 1]]
                 fresh = ~np.isfinite(table[~mine]).any(axis=0) & ~theirs
                 if fresh.any():

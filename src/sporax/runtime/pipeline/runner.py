@@ -463,16 +463,16 @@ class _Mover:
 
 def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
     """Let every instruction forget the values that it is the last to read or that nobody reads."""
-    last: dict[int, Instruction] = {}
-    for instruction in instructions:
+    last: dict[int, int] = {}
+    for position, instruction in enumerate(instructions):
         for number in (*instruction.inputs, *instruction.outputs):
-            last[number] = instruction
-    frees: dict[int, list[int]] = {}
-    for number, instruction in last.items():
+            last[number] = position
+    frees: list[list[int]] = [[] for _ in instructions]
+    for number, position in last.items():
         if number not in kept:
-            frees.setdefault(id(instruction), []).append(number)
-    for instruction in instructions:
-        instruction.frees = tuple(frees.get(id(instruction), ()))
+            frees[position].append(number)
+    for instruction, numbers in zip(instructions, frees, strict=True):
+        instruction.frees = tuple(numbers)
 
 
 # ----------------------------------------------------------------------------------------------------------- programs

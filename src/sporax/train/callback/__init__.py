@@ -13,6 +13,7 @@ from sporax.train.callback._monitors import History, LambdaCallback, LossMonitor
 from sporax.train.callback._plateau import EarlyStopping, LearningRateScheduler, ReduceLROnPlateau
 from sporax.train.callback._progress import Progress
 from sporax.train.callback._request_exit import OnRequestExit
+from sporax.train.callback._resumable import ResumableCheckpoint
 from sporax.train.callback._summary_collector import SummaryCollector
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "ReduceLROnPlateau",
     "OnRequestExit",
     "BackupAndRestore",
+    "ResumableCheckpoint",
     "SummaryCollector",
     "Progress",
 ]

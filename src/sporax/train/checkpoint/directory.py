@@ -1,0 +1,266 @@
+"""Checkpoints as directories: every process writes the slices that it owns, and a marker says when all have.
+
+    runs/a/step_40/rank_0.safetensors    slices of process 0, with their places in the wholes
+    runs/a/step_40/rank_1.safetensors
+    runs/a/step_40/complete.json         written last, by rank 0: names and sizes of all files
+    runs/a/latest                        name of the newest complete checkpoint
+
+A slice that several devices hold belongs to the one that JAX counts as replica 0, so it is written once. A checkpoint without
+its marker, or whose files have other sizes than the marker says, does not exist for readers. Slices carry their places, so
+any process of any other job reads the blocks it needs, whatever strategy either was sharded by.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.train._atomic import atomic_write
+from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
+from sporax.train.checkpoint.slices import Region, overlap, region_shape, volume, whole_region, within
+
+MARKER, LATEST, PREFIX = "complete.json", "latest", "step_"
+_POLL_SECONDS = 0.02  # how often rank 0 looks for the files of the others
+_SLICES, _FACTS = "slices", "facts"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A block of a Parameter in memory.
+
+    Attributes:
+        name: of the Parameter.
+        shape: of the whole.
+        starts: first index of the block in each dimension.
+        values: of the block.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+    values: np.ndarray[Any, Any]
+
+    @property
+    def key(self) -> str:
+        """Name within the file."""
+        return f"{self.name}@{','.join(map(str, self.starts))}"
+
+
+def owned_slices(parameters: Mapping[str, jax.Array], rank: int) -> Iterator[Slice]:
+    """The slices that this process writes, on the host.
+
+    Args:
+        parameters: arrays by name.
+        rank: of this process; what each process has a copy of for itself is written by rank 0.
+    """
+    for name, array in parameters.items():
+        shape = tuple(array.shape)
+        if array.is_fully_addressable and rank != 0 and jax.process_count() > 1:
+            continue
+        for shard in array.addressable_shards:
+            if shard.replica_id == 0:
+                starts = tuple(part.indices(size)[0] for part, size in zip(shard.index, shape, strict=True))
+                yield Slice(name, shape, starts, np.asarray(shard.data))
+
+
+def write_slices(folder: Path, rank: int, slices: list[Slice], facts: Mapping[str, Any]) -> Path:
+    """Write the file of one process.
+
+    Args:
+        folder: of the checkpoint; made if needed.
+        rank: of the process.
+        slices: what it owns.
+        facts: what else to keep, as JSON.
+
+    Raises:
+        OSError: the file cannot be written; nothing of it is left.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    by_key = {part.key: part for part in slices}
+    places = {part.key: [part.name, list(part.shape), list(part.starts)] for part in slices}
+    specs = [TensorSpec(key, part.values.shape, part.values.dtype) for key, part in by_key.items()]
+    path = folder / f"rank_{rank}.safetensors"
+    metadata = {_SLICES: json.dumps(places), _FACTS: json.dumps(dict(facts))}
+    write_stream(path, specs, lambda spec: by_key[spec.name].values, metadata)
+    return path
+
+
+def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0) -> None:
+    """Wait for the files of all ranks, write the marker, and delete what is not to be kept; rank 0 calls it.
+
+    Args:
+        folder: of the checkpoint.
+        num_ranks: how many processes write to it.
+        timeout_seconds: how long to wait for them.
+        keep: how many complete checkpoints stay, this one included; 0 for all.
+
+    Raises:
+        SporaxRuntimeError: a rank did not write in time; the checkpoints before are as they were.
+    """
+    paths = [folder / f"rank_{rank}.safetensors" for rank in range(num_ranks)]
+    deadline = time.monotonic() + timeout_seconds
+    while not all(path.is_file() for path in paths):
+        if time.monotonic() > deadline:
+            missing = [rank for rank, path in enumerate(paths) if not path.is_file()]
+            raise SporaxRuntimeError(
+                f"For 'ResumableCheckpoint', ranks {missing} wrote nothing to '{folder}' within {timeout_seconds} s; the "
+                "checkpoint before is still the latest."
+            )
+        time.sleep(_POLL_SECONDS)
+    content = {"step": step_of(folder), "files": {path.name: path.stat().st_size for path in paths}}
+    with atomic_write(folder / MARKER) as file:
+        file.write(json.dumps(content).encode())
+    with atomic_write(folder.parent / LATEST) as file:
+        file.write(folder.name.encode())
+    if keep:
+        for old in complete_checkpoints(folder.parent)[:-keep]:
+            (old / MARKER).unlink(missing_ok=True)  # first, so that half of it is never taken for all of it
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def complete_checkpoints(directory: Path) -> list[Path]:
+    """The complete checkpoints in a directory, by step."""
+    folders = [path for path in directory.glob(f"{PREFIX}*") if step_of(path) >= 0 and is_complete(path)]
+    return sorted(folders, key=step_of)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether the marker is there and all files have the sizes it says."""
+    try:
+        files = json.loads((folder / MARKER).read_bytes())["files"]
+        return bool(files) and all((folder / name).stat().st_size == size for name, size in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def step_of(folder: Path) -> int:
+    """The step in the name of a checkpoint; -1 where there is none."""
+    number = folder.name.removeprefix(PREFIX)
+    return int(number) if number != folder.name and number.isdecimal() else -1
+
+
+def latest_checkpoint(directory: Path) -> Path | None:
+    """The newest complete checkpoint: the one that ``latest`` names, or a newer one whose name was not yet written."""
+    folders = complete_checkpoints(directory) if directory.is_dir() else []
+    return folders[-1] if folders else None
+
+
+def remove_incomplete(directory: Path) -> None:
+    """Delete what jobs that ended while they were saving have left, so that their files never mix with new ones."""
+    for path in directory.glob(f"{PREFIX}*"):
+        if step_of(path) >= 0 and not is_complete(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+# -------------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(slots=True)
+class SliceDirectory:
+    """A complete checkpoint, open for reading (`loading.Source`).
+
+    Attributes:
+        folder: of the checkpoint.
+        files: by rank.
+        facts: what each rank kept besides.
+    """
+
+    folder: Path
+    files: dict[int, CheckpointFile]
+    facts: dict[int, dict[str, Any]]
+    _specs: dict[str, TensorSpec] = field(default_factory=dict, repr=False)
+    _blocks: dict[str, list[tuple[Region, CheckpointFile, str]]] = field(default_factory=dict, repr=False)
+
+    def names(self) -> list[str]:
+        """All Parameters."""
+        return list(self._specs)
+
+    def spec(self, name: str) -> TensorSpec:
+        """Whole shape and dtype."""
+        return self._specs[name]
+
+    def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any]:
+        """The values of one block; of all by default.
+
+        Raises:
+            SporaxValueError: slices are missing.
+        """
+        spec = self._specs[name]
+        region = whole_region(spec.shape) if region is None else region
+        values = np.empty(region_shape(region), spec.dtype)
+        filled = 0
+        for held, file, key in self._blocks[name]:
+            both = overlap(held, region)
+            if both is not None:
+                values[within(both, region)] = file.read(key, within(both, held))
+                filled += volume(both)
+        if filled != volume(region):
+            raise SporaxValueError(
+                f"For 'ResumableCheckpoint', parameter '{name}' in '{self.folder}' must have {volume(region)} values in the "
+                f"block that is asked for, but has {filled}."
+            )
+        return values
+
+    @property
+    def bytes_read(self) -> int:
+        """Of values, so far."""
+        return sum(file.bytes_read for file in self.files.values())
+
+    def add(self, rank: int, file: CheckpointFile) -> None:
+        """Take up the slices of one rank's file.
+
+        Raises:
+            SporaxValueError: it is no file of this kind, or does not fit those before.
+        """
+        try:
+            places = json.loads(file.metadata[_SLICES])
+            self.facts[rank] = json.loads(file.metadata[_FACTS])
+            slices = [(key, str(name), tuple(shape), tuple(starts)) for key, (name, shape, starts) in places.items()]
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise SporaxValueError(
+                f"For 'ResumableCheckpoint', '{file.path}' of rank {rank} does not say where its slices belong: {error!r}."
+            ) from None
+        for key, name, shape, starts in slices:
+            stored = file.specs.get(key)
+            spec = TensorSpec(name, shape, stored.dtype if stored else None)
+            fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
+            if not fits or self._specs.setdefault(name, spec) != spec:
+                raise SporaxValueError(
+                    f"For 'ResumableCheckpoint', parameter '{name}' in '{file.path}' of rank {rank} does not fit: the file has "
+                    f"{stored}, other ranks {self._specs.get(name)}."
+                )
+            assert stored is not None
+            block = tuple(slice(start, start + size) for start, size in zip(starts, stored.shape, strict=True))
+            self._blocks.setdefault(name, []).append((block, file, key))
+        self.files[rank] = file
+
+
+def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
+    """Open a complete checkpoint.
+
+    Args:
+        folder: of the checkpoint.
+        verify: compare the checksums of all files first.
+
+    Raises:
+        SporaxValueError: it is not complete, or a file is broken.
+    """
+    if not is_complete(folder):
+        raise SporaxValueError(
+            f"For 'ResumableCheckpoint', '{folder}' must be a complete checkpoint, but '{MARKER}' or a file is missing or of "
+            "another size."
+        )
+    found = SliceDirectory(folder, {}, {})
+    for name in json.loads((folder / MARKER).read_bytes())["files"]:
+        rank = int(Path(name).stem.removeprefix("rank_"))
+        found.add(rank, open_checkpoint("ResumableCheckpoint", folder / name, verify=verify))
+    return found
