@@ -100,7 +100,9 @@ def test_an_asynchronous_job_continues_and_its_pushes_count(tmp_path: Path) -> N
     with background(1, 1, MS_PS_STALENESS="-1", MS_PS_CHECKPOINT_PATH=str(tmp_path)) as cluster:
         store = store_of(cluster)
         step(store)
-        assert cli.main(["ps", "checkpoint", "--scheduler", cluster.cluster.address]) == 0
+        until = time.monotonic() + 20  # the scheduler hears a little later that there are values
+        while cli.main(["ps", "checkpoint", "--scheduler", cluster.cluster.address]) != 0:
+            assert time.monotonic() < until
         wanted = values(store)
         store.close()
     (folder,) = [str(entry.parent) for entry in tmp_path.glob("*/manifest.json")]

@@ -232,7 +232,7 @@ def test_members_change_at_one_clock_for_all_slots() -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 300))
 def test_crashes_on_a_bad_network_many_seeds(seed: int) -> None:
-    test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash(seed, "replica" if seed % 2 else "process")
+    test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash("replica" if seed % 2 else "process", seed)
 
 
 def test_a_server_that_stays_away_is_lost_after_its_time() -> None:

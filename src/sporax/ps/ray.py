@@ -10,6 +10,7 @@ again by Ray, on another node if its own is gone, and gets its slots from the ba
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import time
@@ -68,9 +69,10 @@ class RayServers:
         self.actors: dict[tuple[str, int], Any] = {}
         self._runs: dict[Any, tuple[str, int]] = {}
         try:
-            self._start("scheduler", 0, self._here())
-            for index in range(servers):
-                self._start("server", index, "SPREAD")
+            here = self._ray.get_runtime_context().get_node_id()
+            self._start("scheduler", 0, _on_node(here, soft=False))  # its address does not move
+            for index, node in zip(range(servers), itertools.cycle(self._nodes()), strict=False):
+                self._start("server", index, _on_node(node, soft=True))
             self._await_scheduler()
         except BaseException:
             self.close()
@@ -133,11 +135,9 @@ class RayServers:
         self.actors[(role, index)] = actor
         self._runs[actor.run.remote()] = (role, index)
 
-    def _here(self) -> Any:
-        """Placement on this machine: the scheduler's address does not move."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        return NodeAffinitySchedulingStrategy(self._ray.get_runtime_context().get_node_id(), soft=False)
+    def _nodes(self) -> list[str]:
+        """The nodes that servers are dealt out to in turn; Ray's own "SPREAD" may put two servers on one."""
+        return sorted(str(node["NodeID"]) for node in self._ray.nodes() if node["Alive"])
 
     def _await_scheduler(self) -> None:
         asker = Asker(self.address, keys_for(self.variables["MS_SCHED_HOST"], self.variables))
@@ -179,6 +179,13 @@ class _Process:
     def node(self) -> str:
         """The node it is on."""
         return str(_ray().get_runtime_context().get_node_id())
+
+
+def _on_node(node: str, *, soft: bool) -> Any:
+    """Placement on a node; with `soft`, on another one when that is gone."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=soft)
 
 
 def _own_address() -> str:
