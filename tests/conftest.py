@@ -12,6 +12,8 @@ hypothesis.settings.load_profile("patient")
 
 os.environ.setdefault("SPORAX_NO_CACHE", "1")  # every test compiles what it runs
 
+os.environ.pop("COLUMNS", None)  # pytest and shells may set it; pages have the width of files here
+
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",
     # Small programs run once: machine code that is made quickly is worth more than code that runs quickly. It saves a fifth
