@@ -84,7 +84,9 @@ class Cluster:
 
     async def read_all(self) -> tuple[list[Body], list[Body], int]:
         """All jobs, all their pods, and a version that both lists are at least at."""
-        jobs, pods, versions = [], [], []
+        jobs: list[Body] = []
+        pods: list[Body] = []
+        versions = []
         for scope in self._scopes:
             for kind, labels, bodies in ((JOB, None, jobs), (_POD, _ANY_JOB, pods)):
                 listing = self._client.list(kind, namespace=scope, labels=labels)

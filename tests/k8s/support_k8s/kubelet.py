@@ -88,6 +88,15 @@ class ProcessKubelet:
                     return pod.process.pid
         return None
 
+    def runs(self, name: str) -> int:
+        """How many processes a pod has had."""
+        return sum(entry[1:] == (name, "start") for entry in self.log)
+
+    def pods_on(self, node: str) -> list[str]:
+        """Names of the pods that a node runs."""
+        with self._lock:
+            return [pod.name for pod in self._pods.values() if pod.node == node and not pod.is_over]
+
     def kill(self, name: str) -> bool:
         """`kill -9` a pod's processes; whether there were any."""
         pid = self.pid(name)
