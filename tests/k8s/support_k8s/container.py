@@ -44,7 +44,7 @@ class ContainerStarter:
         temporary = self.folder / "tmp" / metadata["uid"]  # what a container writes is gone with its pod
         temporary.mkdir(parents=True, exist_ok=True)
         environment = {"PATH": f"{_PYTHON}:{os.environ['PATH']}", "HOME": str(self.folder), "LANG": "C.UTF-8"}
-        environment |= {"TMPDIR": str(temporary)} | self.environment | _variables(body, container, address)
+        environment |= {"TMPDIR": str(temporary)} | self.environment | self._variables(body, container, address)
         command = shlex.join([*container.get("command", []), *container.get("args", [])])
         steps = [
             "mount -t tmpfs tmpfs /opt && mkdir -p /opt/sporax/script",
@@ -97,20 +97,25 @@ class ContainerStarter:
             return _write_files(folder, {name: base64.b64decode(text) for name, text in data.items()})
         return None
 
+    def _variables(self, body: Body, container: Body, address: str) -> dict[str, str]:
+        """The environment that a container's manifest asks for."""
+        name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
+        fields = {"status.podIP": address, "metadata.name": name, "metadata.namespace": namespace}
+        values = {}
+        for variable in container.get("env", []):
+            source = variable.get("valueFrom", {})
+            if reference := source.get("fieldRef"):
+                values[variable["name"]] = fields[reference["fieldPath"]]
+            elif reference := source.get("secretKeyRef"):
+                data = self.read("secrets", namespace, reference["name"])["data"]
+                values[variable["name"]] = base64.b64decode(data[reference["key"]]).decode()
+            else:
+                values[variable["name"]] = variable.get("value", "")
+        return values
+
 
 def _write_files(folder: Path, files: dict[str, bytes]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return folder
-
-
-def _variables(body: Body, container: Body, address: str) -> dict[str, str]:
-    """The environment that a container's manifest asks for."""
-    metadata = body["metadata"]
-    fields = {"status.podIP": address, "metadata.name": metadata["name"], "metadata.namespace": metadata["namespace"]}
-    values = {}
-    for variable in container.get("env", []):
-        reference = variable.get("valueFrom", {}).get("fieldRef")
-        values[variable["name"]] = fields[reference["fieldPath"]] if reference else variable.get("value", "")
-    return values

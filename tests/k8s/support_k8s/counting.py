@@ -1,7 +1,8 @@
 """A training script that counts: every update moves one number on the servers by exactly one.
 
-With unbounded staleness each push is applied by itself, so the number is how many updates were applied. `begun N` is written
-before a push and `done N` once it is acknowledged. At the end worker 0 pulls without moving anything, until the number stays.
+With unbounded staleness each push is applied by itself, so the number is how many updates were applied. A step returns
+while its push is on its way and waits for that of the step before: `begun N` is written before step N, `done N` after step N + 1.
+At the end worker 0 pulls without moving anything, until the number stays.
 """
 
 import argparse
@@ -38,8 +39,11 @@ def main() -> None:
     for number in range(options.steps):
         print(f"begun {number}", flush=True)
         float(step(one))
-        print(f"done {number}", flush=True)
+        if number:
+            print(f"done {number - 1}", flush=True)
         time.sleep(options.pause)
+    float(step(nothing))
+    print(f"done {options.steps - 1}", flush=True)
     if get_rank() == 0:
         print(f"total {wait_for_the_end(net, step, nothing, options.quiet_seconds)}", flush=True)
 

@@ -18,6 +18,7 @@ import yaml
 
 from sporax.k8s import manifests
 from sporax.k8s.membership import read_membership
+from sporax.k8s.observed import Membership
 from sporax.k8s.status import Status, read_status
 
 from .control_plane import ADMIN_TOKEN, ControlPlane, free_port
@@ -93,10 +94,15 @@ class Site:
         prefix = "sporax_operator_reconcile_seconds"
         return float(values[f"{prefix}_count"]), float(values[f"{prefix}_sum"])
 
+    def read_membership(self, name: str) -> Membership | None:
+        """What the job's own scheduler says."""
+        body = self.client.get(f"/api/v1/namespaces/default/pods/{name}-scheduler-0").json()
+        address = body.get("status", {}).get("podIP")
+        return read_membership(f"{address}:2223") if address else None
+
     def is_replicated(self, name: str) -> bool:
         """Whether the job's own scheduler says that every slot has its copies."""
-        body = self.client.get(f"/api/v1/namespaces/default/pods/{name}-scheduler-0").json()
-        membership = read_membership(f"{body['status']['podIP']}:2223")
+        membership = self.read_membership(name)
         return membership is not None and membership.is_replicated
 
     def pods(self, name: str) -> list[str]:
