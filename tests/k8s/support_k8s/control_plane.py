@@ -93,7 +93,7 @@ class ControlPlane:
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig()}",
-            "--controllers=garbagecollector,namespace,serviceaccount,serviceaccount-token,disruption",
+            "--controllers=garbagecollector,namespace,serviceaccount,serviceaccount-token,disruption,pvc-protection",
             f"--service-account-private-key-file={self.folder / 'account.key'}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
