@@ -72,14 +72,27 @@ def test_a_job_file_goes_to_its_namespace(site, sporax, tmp_path):
     site.plane.kubectl("create", "namespace", "team")
     body = sleeping(job("filed"))
     body["metadata"] = {"name": "filed"}
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(body))
-    assert sporax("submit", "-n", "team", tmp_path / "job.yaml") == (0, "msjob/filed applied\n")
+    policy = {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "theirs"},
+        "spec": {"podSelector": {}},
+    }
+    priority = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": "theirs"},
+        "value": 5,
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump_all([policy, priority, body]))
+    lines = "networkpolicy/theirs applied\npriorityclass/theirs applied\nmsjob/filed applied\n"
+    assert sporax("submit", "-n", "team", tmp_path / "job.yaml") == (0, lines)
+    assert "theirs" in site.plane.kubectl("get", "networkpolicies", "-n", "team")
     running = lambda: "Running" in sporax("status", "-n", "team", "filed")[1]
     site.until(running, 60)
     assert sporax("status")[1] == "No jobs in namespace 'default'.\n"
     assert "team" in sporax("status", "--all_namespaces")[1]
-    code, text = sporax("submit", "-n", "team", tmp_path / "job.yaml")  # again: nothing changes
-    assert (code, text) == (0, "msjob/filed applied\n")
+    assert sporax("submit", "-n", "team", tmp_path / "job.yaml") == (0, lines)  # again: nothing changes
     assert (
         json.loads(site.plane.kubectl("get", "msjob", "filed", "-n", "team", "-o", "json"))["metadata"]["generation"]
         == 1
