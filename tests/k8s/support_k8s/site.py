@@ -78,6 +78,10 @@ class Site:
         body = {**body, "metadata": {"name": body["metadata"]["name"]}}
         return self.plane.kubectl("apply", "--validate=false", "-f", "-", text=json.dumps(body), check=False)
 
+    def create(self, body: dict[str, Any]) -> None:
+        """Create a job without starting kubectl."""
+        self.client.post(JOBS, json=body).raise_for_status()
+
     def status(self, name: str) -> Status:
         answer = self.client.get(f"{JOBS}/{name}")
         return read_status(answer.json().get("status") if answer.status_code == 200 else None)
@@ -109,11 +113,11 @@ class Site:
         selector = f"mindspore.gitee.com/job-name={name}"
         return self.plane.kubectl("get", "pods", "-l", selector, "-o", "name").split()
 
-    def until(self, holds: Callable[[], Any], seconds: float = 60.0, what: str = "") -> float:
+    def until(self, holds: Callable[[], Any], seconds: float = 60.0, what: str = "", pause: float = 0.1) -> float:
         start = time.monotonic()
         while not holds():
             assert time.monotonic() - start < seconds, f"{what} did not come true in {seconds} s"
-            time.sleep(0.1)
+            time.sleep(pause)
         return time.monotonic() - start
 
     def until_in(self, name: str, state: str, seconds: float = 60.0) -> Status:
