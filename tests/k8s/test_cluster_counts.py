@@ -99,6 +99,34 @@ def test_a_killed_process_of_each_role_is_replaced_and_no_update_lost(site, role
     site.delete(name)
 
 
+def test_servers_join_and_leave_a_running_job_and_no_update_is_lost(site, tmp_path, record_property):
+    name, places = "resized", "{.items[*].reason}"
+    counts = Counts(site, name, 2)
+    body = counting(name, tmp_path, workers=2, steps=120, pause=0.2, quiet=4)
+    body["spec"]["enableDynamicServer"] = True
+    site.apply(body)
+    site.until(lambda: counts.done >= 10, 120)
+    before = {pod: site.kubelet.pid(pod) for pod in all_pods(name, 2)}
+    for servers in (3, 2):
+        patch = {"spec": {"msReplicaSpecs": {"PS": {"replicas": servers}}}}
+        site.plane.kubectl("patch", "msjob", name, "--type=merge", "-p", json.dumps(patch))
+        wanted = {*all_pods(name, 2), *(f"{name}-ps-{index}" for index in range(servers))}
+        alive = lambda: {pod for pod in site.kubelet.alive() if pod.startswith(f"{name}-")}
+        seconds = site.until(
+            lambda wanted=wanted: alive() == wanted and site.is_replicated(name), 60, f"{servers} servers"
+        )
+        record_property(f"seconds_to_{servers}_servers", seconds)
+        membership = site.read_membership(name)
+        assert membership.servers == servers
+        done = counts.done
+        site.until(lambda done=done: counts.done >= done + 6, 60, "training goes on")
+    assert {pod: site.kubelet.pid(pod) for pod in before} == before
+    assert "ServerDrained" in site.plane.kubectl("get", "events", "-o", f"jsonpath={places}")
+    site.until_in(name, "Succeeded", 200)
+    assert counts.done == counts.total == counts.begun == 240
+    site.delete(name)
+
+
 @pytest.mark.soak
 def test_forty_random_kills_lose_no_acknowledged_update(site, tmp_path, record_property):
     """A server, or a node with one, is killed only while every slot has two copies: more is not promised."""
