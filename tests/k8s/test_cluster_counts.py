@@ -74,8 +74,11 @@ def all_pods(name: str, workers: int) -> list[str]:
 
 def is_whole(site: Site, name: str, workers: int) -> bool:
     """Whether every pod runs and every slot has its copies: the servers' promise is for one loss at a time."""
-    alive = {pod for pod in site.kubelet.alive() if pod.startswith(f"{name}-")}
-    return alive == set(all_pods(name, workers)) and site.is_replicated(name)
+    return running(site, name) == set(all_pods(name, workers)) and site.is_replicated(name)
+
+
+def running(site: Site, name: str) -> set[str]:
+    return {pod for pod in site.kubelet.alive() if pod.startswith(f"{name}-")}
 
 
 @pytest.mark.parametrize("role", ["scheduler", "ps", "worker"])
@@ -111,10 +114,7 @@ def test_servers_join_and_leave_a_running_job_and_no_update_is_lost(site, tmp_pa
         patch = {"spec": {"msReplicaSpecs": {"PS": {"replicas": servers}}}}
         site.plane.kubectl("patch", "msjob", name, "--type=merge", "-p", json.dumps(patch))
         wanted = {*all_pods(name, 2), *(f"{name}-ps-{index}" for index in range(servers))}
-        alive = lambda: {pod for pod in site.kubelet.alive() if pod.startswith(f"{name}-")}
-        seconds = site.until(
-            lambda wanted=wanted: alive() == wanted and site.is_replicated(name), 60, f"{servers} servers"
-        )
+        seconds = site.until(lambda wanted=wanted: running(site, name) == wanted and site.is_replicated(name), 60)
         record_property(f"seconds_to_{servers}_servers", seconds)
         membership = site.read_membership(name)
         assert membership.servers == servers
