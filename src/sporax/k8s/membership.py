@@ -76,7 +76,8 @@ def read_membership(place: str) -> Membership | None:
         return None
     facts = json.loads(state.text)
     needs_copies = facts["durability"] == "replica" and wanted.servers > 1
-    is_replicated = not needs_copies or all(backup >= 0 and synced for _, backup, synced in facts["slots"])
+    slots = facts["slots"]  # none before the first server has come
+    is_replicated = not needs_copies or (bool(slots) and all(backup >= 0 and synced for _, backup, synced in slots))
     return Membership(is_replicated, wanted.workers, wanted.servers, frozenset(wanted.retired))
 
 
