@@ -7,6 +7,9 @@ import pytest
 from sporax.launch.logs import ENDED_BY_JAX, LogTail, last_lines, write_problem
 
 ABORTED = """step 3
+W1122 19:18:02.236213   18323 preemption_sync_manager.cc:147] Failed to retrieve preemption notice: UNAVAILABLE: Socket closed
+Additional GRPC error information from remote target coordination_service while calling /xla.coordination.CoordinationService:
+:UNKNOWN:Error received from peer  {grpc_message:"Socket closed", grpc_status:14}. This is only expected if one is unhealthy.
 E1122 18:52:11.385331   28344 coordination_service_agent.cc:289] Polled an error from coordination service (this can be an error).
 F1122 18:52:11.385385   28344 client.h:80] Terminating process because the JAX distributed service detected fatal errors. Most likely
 Additional GRPC error information from remote target coordination_service while calling /xla.coordination.CoordinationService:

@@ -349,6 +349,21 @@ def test_an_image_without_a_file_is_refused_by_row():
         list(data.create_tuple_iterator(num_epochs=1))
 
 
+@pytest.mark.parametrize("decoded", [True, False])
+@pytest.mark.parametrize("case", IMAGES)
+def test_images_of_a_folder_are_refused_by_file_and_row(tmp_path, case, decoded):
+    (tmp_path / "cats").mkdir()
+    for number in range(4):
+        pytest.importorskip("PIL.Image").new("RGB", (2, 2)).save(tmp_path / "cats" / f"{number}.png")
+    (tmp_path / "cats" / "2.png").write_bytes(IMAGES[case])
+    data = ms.dataset.ImageFolderDataset(str(tmp_path), decode=decoded, shuffle=False)
+    if not decoded:
+        data = data.map(ms.dataset.vision.Decode(), "image")
+    with pytest.raises(SporaxError, match=r"cats/2\.png") as refused:
+        list(data.batch(2).create_tuple_iterator(num_epochs=1))
+    assert "number 2 of 'ImageFolderDataset'" in str(refused.value) or "row 2" in str(refused.value)
+
+
 def test_a_sound_file_is_read_whatever_was_refused_before(tmp_path):
     path = tmp_path / "net.safetensors"
     path.write_bytes(safetensors({"x": entry()}, np.arange(4, dtype=np.float32).tobytes()))

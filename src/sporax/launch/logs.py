@@ -12,25 +12,29 @@ from collections.abc import Iterable, Iterator
 
 _QUOTED_BYTES = 16384
 ENDED_BY_JAX = "sporax: JAX has ended this rank, since another one is lost"
-_POLLED = re.compile(r"E\d{4} .*coordination_service_agent\.cc:\d+\] ")
 _TERMINATING = re.compile(r"F\d{4} .*\] Terminating process because the JAX distributed service detected fatal errors")
-_REST_OF_TRACE = re.compile(
+_COORDINATION = re.compile(r"[WEF]\d{4} [\d:.]+ +\d+ \w*(coordination|preemption)\w*\.(cc|h):\d+\] ")
+_FURTHER_LINES = re.compile(
     r"Additional GRPC error information|RPC: /|:UNKNOWN:|\*\*\* Check failure stack trace|\s+@\s+0x[0-9a-f]+"
 )
 
 
 class _WithoutTraces:
-    """Takes lines, and gives them back with one line for each C++ stack trace of JAX's coordinator."""
+    """Takes lines, and gives them back without what JAX's coordination service says when a rank is lost: complaints of several
+    lines, and a C++ stack trace, for which there is one line.
+    """
 
     def __init__(self) -> None:
-        self._in_trace = False
+        self._has_complained = False
 
     def __call__(self, lines: Iterable[str]) -> Iterator[str]:
         for line in lines:
-            if _TERMINATING.match(line):
-                self._in_trace = True
+            is_the_end = _TERMINATING.match(line) is not None
+            if is_the_end:
                 yield ENDED_BY_JAX
-            elif not (_POLLED.match(line) or (self._in_trace and _REST_OF_TRACE.match(line))):
+            if is_the_end or _COORDINATION.match(line):
+                self._has_complained = True
+            elif not (self._has_complained and _FURTHER_LINES.match(line)):
                 yield line
 
 
