@@ -282,7 +282,7 @@ def test_a_saved_plan_for_another_number_of_devices_is_refused(run, write):
     )
     write("script.py", words)
     done = run("plan", "--devices", "8", "script.py")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "the saved plan is for 2 devices, but `sporax plan --devices` asks for 8" in done.stderr
 
 
