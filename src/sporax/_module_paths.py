@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from sporax.ir.missing import missing_name
+from sporax.ir.missing import SUBMODULES, missing_name
 
 _PACKAGE = "sporax"
 
@@ -111,3 +111,4 @@ def _has(home: ModuleType, name: str) -> bool:
 def install() -> None:
     """Make the paths importable in this process."""
     sys.meta_path.append(PathFinder())
+    SUBMODULES.update(HOMES)

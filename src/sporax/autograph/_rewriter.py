@@ -145,6 +145,12 @@ class _Expressions(ast.NodeTransformer):
         ]
         return _at(_call("chained", node.left, *steps), node)
 
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Slice | ast.Tuple | ast.Constant):
+            return node
+        return _at(_call("item", node.value, node.slice), node)
+
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in _BUILTINS:

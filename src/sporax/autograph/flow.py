@@ -19,9 +19,9 @@ import numpy as np
 from sporax.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
 from sporax.autograph._loops import loop
 from sporax.autograph._values import Attributes, Scope, take_over
-from sporax.common.tensor import Tensor, wrap
+from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxTypeError
-from sporax.runtime import checks, state
+from sporax.runtime import checks, constants, state
 
 Names = tuple[str, ...]
 Body = Callable[..., Any]
@@ -40,14 +40,7 @@ def unknown(value: Any) -> bool:
     """Whether this is a tensor whose value is not known yet."""
     if not isinstance(value, Tensor) or not state.compiling():
         return False
-    array = value.array
-    if not isinstance(array, jax.core.Tracer):
-        return False
-    try:
-        np.asarray(array)
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
-        return True
-    return False
+    return not constants.is_constant(value.array)
 
 
 def _where(what: str, function: Any, line: int) -> str:
@@ -365,6 +358,24 @@ def not_in(value: Any, container: Any) -> Any:
     return not_(in_(value, container))
 
 
+def item(container: Any, index: Any) -> Any:
+    """``container[index]``; of a list or tuple also where the index is a tensor whose value is not known.
+
+    Raises:
+        SporaxTypeError: its elements are not tensors or numbers of one type and shape.
+    """
+    if not isinstance(container, list | tuple) or not unknown(index):
+        return container[index]
+    elements = [wrap(to_array(each, None)) for each in container if isinstance(each, Tensor | bool | int | float)]
+    if len(elements) < len(container) or len({(each.shape, each.dtype) for each in elements}) != 1:
+        raise SporaxTypeError(
+            f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
+            "be the index of tensors or numbers of one type and shape."
+        )
+    place = jnp.reshape(index.array, ())
+    return wrap(jnp.stack([each.array for each in elements])[jnp.where(place < 0, place + len(elements), place)])
+
+
 def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
     """``int(x)``, ``float(x)``, ``bool(x)``: of a tensor whose value is not known, a tensor of that kind."""
     dtypes = {builtins.int: jnp.int64, builtins.float: jnp.float32, builtins.bool: jnp.bool_}
@@ -375,6 +386,8 @@ def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
 
 def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
     """``max`` and ``min``, of tensors too."""
+    if function in (max, min) and len(args) == 1 and not kwargs and unknown(args[0]) and args[0].ndim == 1:
+        return args[0].max() if function is max else args[0].min()
     items = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
     if kwargs or function not in (max, min) or len(items) < 2 or not any(map(unknown, items)):
         return function(*args, **kwargs)
@@ -467,6 +480,7 @@ __all__: Iterable[str] = [
     "if_jump",
     "if_return",
     "in_",
+    "item",
     "largest",
     "not_",
     "not_in",

@@ -142,6 +142,11 @@ def _slice(item: slice) -> slice:
 
 
 def _bound(bound: Any) -> int:
+    if hasattr(bound, "array") and not constants.is_constant(bound.array):
+        raise SporaxTypeError(
+            "For 'Tensor.__getitem__', the bounds of a slice must be known while the step is being compiled, since the shape "
+            "of the result depends on them, but got a Tensor; use ops.where, or a Tensor of indices."
+        )
     try:
         return int(bound.__index__())
     except (AttributeError, TypeError):

@@ -198,10 +198,11 @@ class Tensor:
         return self.size
 
     def __repr__(self) -> str:
-        if isinstance(self.array, jax.core.Tracer):
+        array = constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
+        if array is None:
             return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value=<traced>)"
         gap = "\n" if self.ndim > 1 else " "
-        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{_listing(self.array)})"
+        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{_listing(array)})"
 
     def __str__(self) -> str:
         values = constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
@@ -461,12 +462,12 @@ def _as_shape(shape: Any) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
 
 
-def _printable(array: jax.Array) -> np.ndarray[Any, Any]:
+def _printable(array: Any) -> np.ndarray[Any, Any]:
     values = np.asarray(array)
     return values.astype(np.float32) if values.dtype == dtypes.bfloat16.np_dtype else values
 
 
-def _listing(array: jax.Array) -> str:
+def _listing(array: Any) -> str:
     """The values in MindSpore's notation: floats with all their digits, in columns; `` ... `` for what is left out."""
     values = _printable(array)
     if not values.size:

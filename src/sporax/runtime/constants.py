@@ -65,8 +65,10 @@ def known(array: Any) -> np.ndarray[Any, Any] | None:
         constant = find(array)
         if constant is not None:
             return constant.value()
-        try:  # an eager gradient's tracer knows its value
-            return np.asarray(array)
+        if state.compiling():
+            return None
+        try:  # the tracer of an eager gradient knows its value, and without a tangent it is that value
+            return np.asarray(jax.lax.stop_gradient(array))
         except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
             return None
     return np.asarray(array)
