@@ -101,7 +101,7 @@ def run_page(page: Path, module: str, results: Path) -> None:
     sys.modules["download"] = _download_module()
     cells: list[str] = json.loads(page.read_text())
     file = Path("page.py").resolve()
-    file.write_text("\n".join(cells) + "\n")
+    file.write_text("\n".join(cell if _is_python(cell) else "\n" * cell.count("\n") for cell in cells) + "\n")
     names = types.ModuleType("page")
     names.__file__ = str(file)
     sys.modules["page"] = names
@@ -113,6 +113,14 @@ def run_page(page: Path, module: str, results: Path) -> None:
             out.write(json.dumps(outcome) + "\n")
             out.flush()
     os._exit(0)  # what tutorials leave running ends here
+
+
+def _is_python(cell: str) -> bool:
+    try:
+        ast.parse(cell)
+    except SyntaxError:
+        return False
+    return True
 
 
 def _run_cell(cell: str, line: int, file: str, names: dict[str, Any]) -> Outcome:

@@ -56,9 +56,10 @@ class Tensor:
         mindspore.float32
     """
 
-    __slots__ = ("__weakref__", "_initializer", "raw")
+    __slots__ = ("__weakref__", "_initializer", "gradient_hooks", "raw")
 
     raw: jax.Array
+    gradient_hooks: Any  # of `sporax.common.gradient_hooks`; absent where there are none
 
     def __init__(
         self,
@@ -473,7 +474,7 @@ def _listing(array: Any) -> str:
     if not values.size:
         return ""
     if not values.ndim or values.dtype.kind != "f":
-        return np.array2string(values, separator=", ").replace(", ...,", " ...")
+        return np.array2string(values, separator=", ").replace(", ...,", " ...").removesuffix(".")
     if np.asarray(array).dtype == dtypes.bfloat16.np_dtype:
         texts = {value: f"{value:g}" for value in values.ravel().tolist()}
     else:
@@ -484,6 +485,7 @@ def _listing(array: Any) -> str:
     return np.array2string(values, separator=", ", formatter=cast("Any", formats)).replace(", ...,", " ...")
 
 
+_NUMPY_FORMS = frozenset(("asnumpy", "numpy", "tolist"))
 _when_unknown: list[Callable[[str], None]] = []
 
 
@@ -498,7 +500,8 @@ def _concrete(array: jax.Array, what: str) -> Any:
         if values is None:
             for meet in _when_unknown:
                 meet(what)
-            raise SporaxTypeError(_TRACED_VALUE.format(what=what))
+            kind = state.ValueNeeded if what in _NUMPY_FORMS and state.compiling() else SporaxTypeError
+            raise kind(_TRACED_VALUE.format(what=what))
         return values
     return array if array.is_fully_addressable else joint.whole(array)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 
+from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime.session import SESSION
 
@@ -61,6 +62,10 @@ class Retrace(BaseException):
 
     No `Exception`, so that code being traced does not catch it.
     """
+
+
+class ValueNeeded(SporaxTypeError):
+    """Code asked for the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
 
 
 class _Current(threading.local):
