@@ -129,7 +129,9 @@ def transformer(layers, width, heads):
 
     def run(net, x):
         for _ in range(layers):
-            mixed = when(net.dense(net.layer_norm(x, width), width, 3 * width), lambda y: attention(*jnp.split(y, 3, 2)))
+            mixed = when(
+                net.dense(net.layer_norm(x, width), width, 3 * width), lambda y: attention(*jnp.split(y, 3, 2))
+            )
             y = net.dense(mixed, width, width)
             x = None if x is None else x + y
             y = when(net.dense(net.layer_norm(x, width), width, 4 * width), lambda y: jax.nn.gelu(y, approximate=True))
@@ -159,7 +161,9 @@ def first_step(network, batch, clock=time.process_time):
         return value, jax.tree.map(lambda p, m: p - 0.01 * m, parameters, moments), moments, statistics
 
     x, y = batch
-    on_device = jax.tree.map(jnp.asarray, (parameters, {k: np.zeros_like(v) for k, v in parameters.items()}, statistics))
+    on_device = jax.tree.map(
+        jnp.asarray, (parameters, {k: np.zeros_like(v) for k, v in parameters.items()}, statistics)
+    )
     value = jax.jit(step, donate_argnums=(0, 1, 2))(*on_device, x, y)[0]
     assert np.isfinite(float(value))
     return {"build": built - started, "step": clock() - built}

@@ -189,7 +189,9 @@ def _made_up_data(url: str, path: str = ".", **options: Any) -> str:
         images = (random.rand(count, 28, 28) * 20 + labels[:, None, None] * 20).astype(np.uint8)
         head = np.array([2051, count, 28, 28], ">u4").tobytes()
         (folder / f"{prefix}-images-idx3-ubyte").write_bytes(head + images.tobytes())
-        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(np.array([2049, count], ">u4").tobytes() + labels.tobytes())
+        (folder / f"{prefix}-labels-idx1-ubyte").write_bytes(
+            np.array([2049, count], ">u4").tobytes() + labels.tobytes()
+        )
     return path
 
 
@@ -238,7 +240,9 @@ def main() -> None:
     parser.add_argument("--repository", type=Path, help="a clone of mindspore/docs")
     parser.add_argument("--wheel", help="python of an environment with MindSpore 2.10; without it, --json is read")
     parser.add_argument("--only", default="", help="pages whose path has this text")
-    parser.add_argument("--json", type=Path, help="all outcomes; those of the wheel are taken from it if --wheel is missing")
+    parser.add_argument(
+        "--json", type=Path, help="all outcomes; those of the wheel are taken from it if --wheel is missing"
+    )
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -59,7 +59,11 @@ def topics() -> list[Topic]:
     return [
         parse(name, path.read_text())
         for path in sorted(CASES.glob("*.cases"))
-        for name in ([f"{path.stem[:-5]}_{mode}" for mode in ("graph", "pynative")] if path.stem.endswith("_both") else [path.stem])
+        for name in (
+            [f"{path.stem[:-5]}_{mode}" for mode in ("graph", "pynative")]
+            if path.stem.endswith("_both")
+            else [path.stem]
+        )
     ]
 
 

@@ -102,13 +102,14 @@ def register_hook(tensor: Tensor, hook: Hook) -> GradientHookHandle:
     hooks: Hooks | None = getattr(tensor, "gradient_hooks", None)
     if isinstance(tensor, Parameter):
         if hooks is None:
-            hooks = tensor.gradient_hooks = Hooks()
+            hooks = Hooks()
     elif hooks is None or hooks.array is not tensor.array:
-        hooks = tensor.gradient_hooks = Hooks()
+        hooks = Hooks()
         run = hooks.run
         tensor._replace(watched(tensor.array, lambda gradients: (run(gradients[0]),)))
         hooks.array = tensor.array
+    tensor.gradient_hooks = hooks
     return GradientHookHandle(hooks, hook)
 
 
-Tensor.register_hook = register_hook  # type: ignore[attr-defined]  # Tensors get their methods from other modules
+Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # Tensors get methods from many modules

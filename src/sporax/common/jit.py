@@ -98,7 +98,7 @@ def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any])
     """
     try:
         return program(*args, **kwargs)
-    except state.ValueNeeded as needed:
+    except state.ValueNeededError as needed:
         if context.get_context("jit_syntax_level") == context.STRICT or program.settings() or distributed.has_peers():
             raise
         if program.needed is None:

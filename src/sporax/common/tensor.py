@@ -83,6 +83,8 @@ class Tensor:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
             self.raw = copied(array) if isinstance(input_data, Tensor) else array
+            if self.raw is not array and state.current_frame() is not None:
+                constants.derive(self.raw, (array,), np.asarray)
 
     def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
         if not hasattr(init, "bound"):
@@ -500,7 +502,7 @@ def _concrete(array: jax.Array, what: str) -> Any:
         if values is None:
             for meet in _when_unknown:
                 meet(what)
-            kind = state.ValueNeeded if what in _NUMPY_FORMS and state.compiling() else SporaxTypeError
+            kind = state.ValueNeededError if what in _NUMPY_FORMS and state.compiling() else SporaxTypeError
             raise kind(_TRACED_VALUE.format(what=what))
         return values
     return array if array.is_fully_addressable else joint.whole(array)

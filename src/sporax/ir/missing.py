@@ -58,8 +58,8 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
         reason: a sentence of its own for the message: why it is not there, and what to use instead.
 
     Returns:
-        A module of `SUBMODULES`; or a `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__` are), where the caller of
-        `__getattr__` executes ``from module import name``.
+        A module of `SUBMODULES`. Else a `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__`
+        are), where the caller of `__getattr__` executes ``from module import name``.
 
     Raises:
         SporaxAttributeError: the caller executes anything else.

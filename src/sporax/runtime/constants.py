@@ -97,5 +97,7 @@ def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:
     if state.current_frame() is None or not isinstance(array, jax.core.Tracer):
         return
     sources = list(inputs)
+    if any(source is array for source in sources):  # a conversion that had nothing to do
+        return
     if all(map(is_constant, sources)) and state.compiling():
         note(array, lambda: make(*(known(source) for source in sources)))

@@ -226,7 +226,7 @@ class Program:
         self._variants: dict[_Signature, list[_Variant]] = {}
         self._recent: _Variant | None = None
         self.compilations: list[Compilation] = []
-        self.needed: state.ValueNeeded | None = None  # why the function cannot be compiled, once that is known
+        self.needed: state.ValueNeededError | None = None  # why the function cannot be compiled, once that is known
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on these arguments, compiling it first when nothing compiled fits."""

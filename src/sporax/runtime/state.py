@@ -64,7 +64,7 @@ class Retrace(BaseException):
     """
 
 
-class ValueNeeded(SporaxTypeError):
+class ValueNeededError(SporaxTypeError):
     """Code asked for the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
 
 

@@ -139,13 +139,13 @@ class Operator:
         """Say how to compute results that depend on constants only; nothing is computed before somebody asks."""
 
         def whole() -> Any:
-            return self.run_unmarked(*_known_form((args, kwargs)), attributes)
+            return self.run_unmarked(_known_form(args), _known_form(kwargs), attributes)
 
         if isinstance(result, Tensor):
             note(result.array, lambda: whole().array)
             return
         for number, part in enumerate(result):
-            note(part.array, lambda number=number: whole()[number].array)
+            note(part.array, functools.partial(lambda place: whole()[place].array, number))
 
     def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
         """As `run`, without saying anything to a plan."""
