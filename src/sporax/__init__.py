@@ -41,6 +41,7 @@ _MODULES = {
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
+    "sporax.ops": "constexpr",
     "sporax.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context

@@ -76,6 +76,7 @@ from sporax.context._search import reset_algo_parameters as reset_algo_parameter
 from sporax.context._search import set_algo_parameters as set_algo_parameters
 from sporax.ir.parallel_config import ParallelMode as ParallelMode
 from sporax.ops._core.shard import shard as shard
+from sporax.ops.control.composition import constexpr as constexpr
 from sporax.parallel._layout import Layout as Layout
 from sporax.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
 from sporax.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config
