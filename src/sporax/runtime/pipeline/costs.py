@@ -18,7 +18,7 @@ from sporax.planner.pipeline.generators import SCHEDULES, generate
 from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times
-from sporax.runtime.pipeline.planning import PlannedChunk, PlannedPipeline
+from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
 
 
 def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> PipelineCosts:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,11 +23,9 @@ from sporax.ir.graph import Role
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.runtime import distributed, joint
 from sporax.runtime.global_view import sharding_of
+from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here, nowhere
 from sporax.runtime.session import SESSION
-
-if TYPE_CHECKING:
-    from sporax.runtime.pipeline.planning import PlannedPipeline
 
 _SMALL = 64
 """Elements of state that is told to all processes."""
@@ -221,9 +219,4 @@ def check_processes(config: ParallelConfig) -> None:
             f"For 'set_auto_parallel_context', the devices of a process must be whole stages or a part of one, but "
             f"'device_num' is {config.device_num} with {config.pipeline_stages} stages, and {jax.process_count()} processes have "
             f"{own} devices each."
-        )
-    if stage > own:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', a process must drive whole stages, but a stage has {stage} devices and a process "
-            f"{own}: a stage over several processes is not offered yet. Give each process more devices (`--local_devices`)."
         )

@@ -31,7 +31,7 @@ from sporax.planner.pipeline.timeline import Times
 from sporax.runtime import joint
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.planning import PlannedPipeline
+from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
 
