@@ -31,6 +31,7 @@ from sporax.planner.pipeline.timeline import Times
 from sporax.runtime import joint
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
+from sporax.runtime.pipeline.memory import MemoryWatch
 from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
@@ -83,7 +84,8 @@ class CompiledPipeline:
         updated: where the new values of variables are, by position of the argument.
         executables: by name, for reading their memory needs.
         many: what there is to do for other processes, where there are any.
-        measuring: whether runs wait for every task and note `times`, its start and end in seconds.
+        measuring: whether runs wait for every task and note `times`, its start and end in seconds, and `peaks`.
+        peaks: by stage the most bytes that its first device held: arrays, and what XLA says a task needs inside.
     """
 
     planned: PlannedPipeline
@@ -97,6 +99,7 @@ class CompiledPipeline:
     many: ManyProcesses | None = None
     measuring: bool = False
     times: Times = field(default_factory=dict)
+    peaks: dict[int, int] = field(default_factory=dict)
 
     def __call__(self, arguments: Sequence[jax.Array]) -> Given:
         """Run one step; gives updated variables by position and other results by position.
@@ -122,12 +125,15 @@ class CompiledPipeline:
         """Run, waiting for the end of every task: tasks do not overlap, so each one's own time is measured."""
         jax.block_until_ready([value for value in values if value is not None])
         times: dict[Task, tuple[float, float]] = {}
+        watch = MemoryWatch(self.planned)
         for instruction in self.instructions:
+            watch.note(instruction, values)
             begin = time.perf_counter()
             jax.block_until_ready(instruction.execute(values))
             if isinstance(instruction.label, Task):
                 first = times.get(instruction.label, (begin, begin))[0]
                 times[instruction.label] = (first, time.perf_counter())
+        self.peaks = watch.peaks
         return times
 
     def _values(self, arguments: Sequence[jax.Array]) -> list[Any]:
