@@ -58,6 +58,10 @@ _PATHS_OF = {
         dataset.engine dataset.engine.datasets dataset.engine.datasets_standard_format dataset.engine.datasets_text
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
     """,
+    "sporax.mindrecord": """
+        mindrecord.filewriter mindrecord.filereader mindrecord.mindpage mindrecord.config mindrecord.common
+        mindrecord.common.exceptions
+    """,
     "sporax.dataset.transforms": "dataset.transforms.transforms dataset.transforms.c_transforms dataset.transforms.py_transforms",
     "sporax.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
     "sporax.dataset.text": "dataset.text.transforms dataset.text.utils",
