@@ -1,10 +1,10 @@
-"""A step of the global view as a pipeline: its chunks, their plans and programs, and the schedule."""
+"""Plans a step of the global view as a pipeline: cuts it, plans its chunks, and makes their programs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
@@ -20,49 +20,16 @@ from sporax.lowering.ingest import Ingested
 from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
 from sporax.lowering.pipeline.chunk import ChunkGraph, cut
 from sporax.lowering.pipeline.micro_step import MicroStep, open_micro_loop
-from sporax.lowering.pipeline.programs import ChunkPrograms, programs_of, update_levels
+from sporax.lowering.pipeline.programs import programs_of, update_levels
 from sporax.planner.auto import auto_plan
 from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.pipeline.check import check_schedule
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.runtime.global_view import data_placement
+from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
 from sporax.runtime.pipeline.processes import check_processes
 from sporax.runtime.pipeline.stages import chosen_stages
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedChunk:
-    """A chunk with its plan.
-
-    Attributes:
-        chunk: its graph.
-        plan: where everything lies, on the devices of its stage.
-        programs: what runs.
-    """
-
-    chunk: ChunkGraph
-    plan: Plan
-    programs: ChunkPrograms
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedPipeline:
-    """A whole step.
-
-    Attributes:
-        micro: the flat step.
-        chunks: in the order of the route.
-        schedule: who does what, in which order.
-        num_levels: programs of the update per chunk.
-        reason: why the stages are as they are, where the planner chose them.
-    """
-
-    micro: MicroStep
-    chunks: tuple[PlannedChunk, ...]
-    schedule: PipelineSchedule
-    num_levels: int
-    reason: str = ""
 
 
 def plan_pipeline(
