@@ -10,6 +10,7 @@ from sporax import context as context
 from sporax import dataset as dataset
 from sporax import ir as ir
 from sporax import log as log
+from sporax import mindrecord as mindrecord
 from sporax import mint as mint
 from sporax import nn as nn
 from sporax import numpy as numpy
