@@ -18,7 +18,7 @@ import numpy as np
 from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
-from sporax.common.jit import returning_values
+from sporax.common.jit import returning_values, run_program
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
@@ -32,6 +32,7 @@ from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
 from sporax.ops._core.sharded_call import parameters_by_plan, sharded_call
 from sporax.runtime import state
+from sporax.runtime.placed import run_placed
 from sporax.runtime.program import Program
 
 _PLAIN = (bool, int, float, str, type(None), DType)
@@ -102,7 +103,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
             if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
-                return self.program(*args, **kwargs)
+                return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
         return self._run(*args, **kwargs)
 
@@ -185,6 +186,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         return None
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
+        if "place" in self._marks:
+            name = self._cell_name or type(self).__name__
+            return run_placed(name, self._marks["place"], self._construct_in_scope, args, kwargs)
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
         if "offload" in self._marks and state.compiling():
@@ -269,7 +273,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
-        elif name in self._params and isinstance(value, Tensor):
+        elif name in self._params and isinstance(value, Tensor | int | float):
             self._params[name].set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
@@ -357,6 +361,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         """Switch training behaviour (Dropout, BatchNorm) on or off, here and below."""
         for _, cell in self.cells_and_names():
             cell.training = bool(mode)
+            object.__setattr__(cell, "phase", "train" if mode else "predict")
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:
