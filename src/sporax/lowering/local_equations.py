@@ -21,7 +21,7 @@ from jax.extend.random import threefry2x32_p
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
 from sporax.lowering.local_task import Array, Position, Task
-from sporax.lowering.part_lookup import local_fill, local_lookup, local_update
+from sporax.lowering.manual_split.kernel import local_fill, local_lookup, local_update
 from sporax.planner.rules import (
     Border,
     Kind,

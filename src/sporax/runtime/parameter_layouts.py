@@ -12,7 +12,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Axes, Placement, axes_index
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest import Ingested
-from sporax.lowering.uneven import Blocked
+from sporax.lowering.manual_split.blocks import Blocked
 
 Shape = tuple[int, ...]
 

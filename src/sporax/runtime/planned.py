@@ -29,13 +29,13 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
+from sporax.lowering.manual_split.blocks import Blocked, in_blocks
 from sporax.lowering.memory.host import on_host_of, with_host_arguments
 from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite_for_plan
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
-from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
 from sporax.planner.operators.axis_order import arranged_for
@@ -45,7 +45,7 @@ from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
-from sporax.runtime import collectives, groups, joint, strategy_files, uneven
+from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (
     data_placement,
@@ -157,7 +157,7 @@ class PlannedStep(Answers):
         if not self.blocked:
             return [variable.raw for variable in variables]
         return [
-            uneven.stored(variable, self.blocked[number], self.shardings[number])
+            blocked_variables.stored(variable, self.blocked[number], self.shardings[number])
             if number in self.blocked
             else variable.raw
             for number, variable in enumerate(variables)
@@ -169,7 +169,7 @@ class PlannedStep(Answers):
             variable.raw = array
         for number, how in self.blocked.items():
             if number < len(variables):
-                uneven.keep(variables[number], arrays[number], how)
+                blocked_variables.keep(variables[number], arrays[number], how)
 
     def bring(self, variables: Sequence[Any]) -> None:
         """Bring variables to where they must lie; lazy ones are made there, each device its own slices.
@@ -178,7 +178,7 @@ class PlannedStep(Answers):
         """
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
             if number in self.blocked:
-                uneven.stored(variable, self.blocked[number], sharding)
+                blocked_variables.stored(variable, self.blocked[number], sharding)
             elif getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding)
             else:
@@ -338,7 +338,6 @@ def _planned_step(
     kept = {number - first: how for number, how in blocked.items()}
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
-    _refuse_uneven_host([arguments[number].name for number in away if number in kept])
     shardings = tuple(on_host_of(each) if number in away else each for number, each in enumerate(shardings))
     mapped = with_host_arguments(mapped, away, num_updated)
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
@@ -376,13 +375,6 @@ def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
                 f"For '{operator.path}', set_device('CPU') is not offered with 'pipeline_stages' above 1, where all operators "
                 "run on the devices."
             )
-
-
-def _refuse_uneven_host(names: Sequence[str]) -> None:
-    if names:
-        raise SporaxNotImplementedError(
-            f"For '{names[0]}', a target of 'CPU' is not offered for a table in uneven parts, which lies on devices in blocks."
-        )
 
 
 def _pipelined_step(

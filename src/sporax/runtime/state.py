@@ -33,7 +33,7 @@ class Variable(Protocol):
     """A named, mutable holder of one array. Hashes by identity.
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
-    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.uneven`).
+    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.blocked_variables`).
     """
 
     raw: jax.Array

@@ -21,7 +21,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, Shape, TensorSpec
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.part_lookup import (
+from sporax.lowering.manual_split.kernel import (
     blocks_of_rows,
     blocks_of_rows_p,
     fill_spare_rows_p,
