@@ -76,7 +76,7 @@ def test_a_synchronous_job_continues_from_its_checkpoint_with_other_servers(
             step(store)
         assert done == [0]
         (folder,) = [entry.parent for entry in path.glob("*/manifest.json")]
-        clocks = {entry["clock"] for entry in checkpoint.read_manifest(str(folder))["slots"]}
+        clocks = {entry.clock for entry in checkpoint.read_manifest(str(folder)).slots}
         assert len(clocks) == 1, "all slots must be of one clock"
         last = store.clock + 3
         while store.clock < last:

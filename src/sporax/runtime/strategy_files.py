@@ -22,6 +22,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
+
+from sporax.ir.documents import MalformedError, convert, decode
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import Cuts, OperatorMark
@@ -159,6 +162,31 @@ def _as_message(content: Mapping[str, Any], path: str) -> bytes:
 # --------------------------------------------------------------------------------------------------------------- loading
 
 
+class StrategyFile(Struct, frozen=True):
+    """A strategy file with MindSpore's names; layouts and strategies are checked one by one by their readers."""
+
+    parallel_layout_item: dict[str, Any] | None = None
+    parallel_strategy_item: dict[str, Any] | None = None
+    current_stage: int = 0
+
+    def __post_init__(self) -> None:
+        if self.parallel_layout_item is None and self.parallel_strategy_item is None:
+            raise ValueError(f"has neither '{LAYOUTS}' nor '{STRATEGIES}'")
+
+
+def read_strategy_file(path: str) -> StrategyFile:
+    """A strategy file: JSON where its name ends in ``.json``, else MindSpore's message.
+
+    Raises:
+        MalformedError, SporaxValueError: it is none.
+        OSError: it cannot be read.
+    """
+    content = Path(path).read_bytes()
+    if path.endswith(".json"):
+        return decode(content, StrategyFile)
+    return convert(strategy_protobuf.decode(content), StrategyFile)
+
+
 def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Cuts]:
     """The strategies that the settings' files have for operators of a step, by number of the call.
 
@@ -182,15 +210,9 @@ def _read(key: str, path: str) -> dict[str, Cuts]:
     if not path:
         return {}
     try:
-        content = Path(path).read_bytes()
-        found = json.loads(content) if path.endswith(".json") else strategy_protobuf.decode(content)
-        if not isinstance(found, dict) or (LAYOUTS not in found and STRATEGIES not in found):
-            raise ValueError(f"there is no object with '{STRATEGIES}' in it")
-        if not isinstance(found.get(STRATEGIES, {}), dict):
-            raise ValueError(f"'{STRATEGIES}' is no object")
-        entries = found.get(STRATEGIES, {}).items()
+        entries = read_strategy_file(path).parallel_strategy_item or {}
     except FileNotFoundError:
         raise SporaxValueError(f"For '{key}', the file must exist, but got '{path}'.") from None
-    except (ValueError, RecursionError) as error:
+    except (MalformedError, ValueError) as error:
         raise SporaxValueError(f"For '{key}', '{path}' must be a strategy file, but got: {error}.") from None
-    return {name: strategy_from_json(entry, path) for name, entry in entries}
+    return {name: strategy_from_json(entry, path) for name, entry in entries.items()}

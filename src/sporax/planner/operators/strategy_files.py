@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import Struct
+
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.documents import MalformedError, convert
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.layout import Layout
@@ -136,6 +139,23 @@ def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int,
 # -------------------------------------------------------------------------------------------------------------- JSON
 
 
+class LayoutDocument(Struct, frozen=True):
+    """A Layout in a file."""
+
+    device_matrix: tuple[int, ...]
+    tensor_map: tuple[int | tuple[int, ...], ...]
+    rank_list: tuple[int, ...]
+
+
+class StrategyDocument(Struct, frozen=True):
+    """The strategy of one operator in a file, with MindSpore's names."""
+
+    parallel_strategy: tuple[tuple[int, ...], ...]
+    stage: int = 0
+    parallel_layouts: tuple[LayoutDocument | None, ...] | None = None
+    """Where numbers of slices do not determine the slice of each device."""
+
+
 def strategy_to_json(cuts: Cuts) -> dict[str, Any]:
     """One operator's entry."""
     numbers = [list(cut.split if isinstance(cut, Layout) else cut or ()) for cut in cuts]
@@ -156,22 +176,17 @@ def strategy_from_json(entry: Any, where: str) -> Cuts:
         SporaxValueError: it is none.
     """
     try:
-        numbers: Cuts = tuple(tuple(_whole(cut) for cut in tensor) for tensor in entry["parallel_strategy"])
-        layouts: Sequence[Any] = entry.get("parallel_layouts") or [None] * len(numbers)
+        document = convert(entry, StrategyDocument)
+        layouts = document.parallel_layouts or (None,) * len(document.parallel_strategy)
         return tuple(
-            cut if layout is None else _layout_from_json(layout) for cut, layout in zip(numbers, layouts, strict=True)
+            numbers if layout is None else _layout(layout)
+            for numbers, layout in zip(document.parallel_strategy, layouts, strict=True)
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (MalformedError, ValueError) as error:
         raise SporaxValueError(
             f"For '{where}', an operator must have an entry like {{'parallel_strategy': [[2, 4], [4, 1]]}}, but got "
             f"{reprlib.repr(entry)}: {error}."
         ) from None
-
-
-def _whole(number: Any) -> int:
-    if type(number) is not int:  # JSON also has 1.5, true, and in Python's dialect Infinity
-        raise ValueError(f"{reprlib.repr(number)} is no whole number")
-    return number
 
 
 def _layout_to_json(layout: Layout) -> dict[str, Any]:
@@ -180,7 +195,6 @@ def _layout_to_json(layout: Layout) -> dict[str, Any]:
     return {"device_matrix": list(matrix.shape), "tensor_map": layout.tensor_map, "rank_list": list(matrix.ranks)}
 
 
-def _layout_from_json(entry: Any) -> Layout:
-    matrix = DeviceMatrix(tuple(map(_whole, entry["device_matrix"])), (), tuple(map(_whole, entry["rank_list"])))
-    dims = tuple(tuple(map(_whole, dim)) if isinstance(dim, list) else _whole(dim) for dim in entry["tensor_map"])
-    return Layout.from_tensor_map(matrix, dims)
+def _layout(document: LayoutDocument) -> Layout:
+    matrix = DeviceMatrix(document.device_matrix, (), document.rank_list)
+    return Layout.from_tensor_map(matrix, document.tensor_map)
