@@ -1,8 +1,9 @@
 """Settings of the whole test session: eight simulated CPU devices in every process, set before JAX starts."""
 
 import os
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
@@ -12,7 +13,9 @@ hypothesis.settings.load_profile("patient")
 
 os.environ.setdefault("SPORAX_NO_CACHE", "1")  # every test compiles what it runs
 
-os.environ.pop("COLUMNS", None)  # pytest and shells may set it; pages have the width of files here
+# Pages are as wide as in files, also those of child processes: readline, which pytest loads, writes the width of its
+# terminal into their environment where this is missing.
+os.environ["COLUMNS"] = "120"
 
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",
@@ -25,6 +28,17 @@ _given = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join(
     [_given, *(f"{flag}={value}" for flag, value in _FLAGS.items() if flag not in _given)]
 ).strip()
+
+
+@pytest.fixture(autouse=True)
+def _mode_stays_in_its_test() -> Iterator[None]:
+    """The mode of the process is what it was before the test."""
+    context = sys.modules.get("sporax.context")
+    before = context.get_context("mode") if context else None
+    yield
+    context = sys.modules.get("sporax.context")
+    if context and context.get_context("mode") != before:
+        context.set_context(mode=context.PYNATIVE_MODE if before is None else before)
 
 
 @pytest.fixture(params=["graph", "pynative"])

@@ -20,7 +20,7 @@ from sporax.ir.missing import missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
-    "sporax": "common.api common.recompute common.mutable parallel.checkpoint_transform",
+    "sporax": "common.api common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
     "sporax.context": "parallel.algo_parameter_config",
     "sporax.parallel": "parallel.parameter_broadcast",
     "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",

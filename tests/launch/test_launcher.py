@@ -74,9 +74,9 @@ def test_ranks_have_the_alias_and_their_share_of_the_cores(write, run):
     script = write("script.py", "import os, mindspore; print(mindspore.__name__, sorted(os.sched_getaffinity(0)))")
     cores = sorted(os.sched_getaffinity(0))
     done = run("run", "--worker_num", len(cores), "--bind_core", "True", script)
-    assert sorted(done.stdout.splitlines()) == sorted(f"[{i}] sporax [{core}]" for i, core in enumerate(cores))
+    assert sorted(done.stdout.splitlines()) == sorted(f"[{i}] mindspore [{core}]" for i, core in enumerate(cores))
     done = run("run", "--worker_num", 1, "--bind_core", "False", script)
-    assert done.stdout == f"sporax {cores}\n"
+    assert done.stdout == f"mindspore {cores}\n"
 
 
 @pytest.mark.parametrize(

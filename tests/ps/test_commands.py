@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -166,10 +167,9 @@ def test_a_job_leaves_no_folders_behind(tmp_path: Path) -> None:
         "print('worked')\n",
         encoding="utf-8",
     )
-    folder = tmp_path / "t"
-    folder.mkdir()
     command = [sys.executable, "-m", "sporax", "run", "--server_num=1", "--worker_num=1", str(script)]
-    environ = {**os.environ, "TMPDIR": str(folder)}
-    ran = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=90)
-    assert "worked" in ran.stdout, ran
-    assert list(folder.iterdir()) == []
+    with tempfile.TemporaryDirectory() as folder:  # with a short name: the paths of sockets have at most 107 characters
+        environ = {**os.environ, "TMPDIR": folder}
+        ran = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=90)
+        assert "worked" in ran.stdout, ran
+        assert os.listdir(folder) == []

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from sporax import context
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 INT32_MAX = 2**31 - 1
@@ -138,6 +137,8 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
         raise ConflictingArgumentsError(
             f"For '{where}', '{given}' is given and requires '{missing}' as well: pass both or neither."
         )
+    from sporax import context  # loads JAX, which reading data does not need
+
     count = check_int(where, "num_shards", num_shards, 1, INT32_MAX)
     shard = check_int(where, "shard_id", shard_id, 0, count - 1)
     return (1, 0) if shard == 0 and count == context.devices_of_only_process() else (count, shard)

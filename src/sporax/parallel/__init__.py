@@ -28,6 +28,18 @@ _SUBMODULES = (
     "nn",
 )  # loaded when they are asked for: they need networks, networks need the settings
 _PLANS = ("plan_of", "show_layout", "show_plan")  # these need Tensors and rich
+_CHECKPOINTS = (
+    "build_searched_strategy",
+    "load_distributed_checkpoint",
+    "load_segmented_checkpoints",
+    "merge_pipeline_strategys",
+    "merge_sliced_parameter",
+    "rank_list_for_transform",
+    "restore_group_info_list",
+    "transform_checkpoint_by_rank",
+    "transform_checkpoints",
+    "unified_safetensors",
+)  # MindSpore has them here as well; `train` is a layer above this one
 
 __all__ = [
     "Layout",
@@ -64,8 +76,8 @@ else:  # checkers shall see a missing name themselves
             from sporax.ops._core.shard import shard
 
             return shard
-        # MindSpore has the functions of distributed checkpoints here as well; `train` is a layer above this one.
-        checkpoints = importlib.import_module("sporax.train.checkpoint")
-        if name in checkpoints.__all__:
-            return getattr(checkpoints, name)
+        if name in _CHECKPOINTS:
+            from sporax.train import checkpoint  # a layer above: an exception that pyproject.toml lists
+
+            return getattr(checkpoint, name)
         return missing_name(__name__, name)

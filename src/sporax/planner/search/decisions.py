@@ -247,7 +247,11 @@ class _DecisionFinder:
 
     def _pulled_by(self) -> dict[int, int]:
         """For operators that follow their reader: that reader."""
-        kept = {self.origin[output] for output in self.graph.outputs if output != LITERAL} | self.fixed
+        kept = (
+            {self.origin[output] for output in self.graph.outputs if output != LITERAL}
+            | self.fixed
+            | self._behind_barriers()
+        )
         produced = frozenset(self.graph.operators[number].results[0] for number in self.expanding)
         pulled: dict[int, int] = {}
         for number in sorted(self.expanding, reverse=True):
@@ -259,6 +263,15 @@ class _DecisionFinder:
                     pulled[number] = reader
                     break
         return pulled
+
+    def _behind_barriers(self) -> frozenset[int]:
+        """What barriers read: their results are decided when the barrier is reached, so it must be decided before."""
+        return frozenset(
+            tensor
+            for number, operator in enumerate(self.graph.operators)
+            if self.identity[number] and any(self.origin[result] == result for result in operator.results)
+            for tensor in self.reads[number]
+        )
 
     def _belongs(self, number: int, produced: frozenset[int]) -> bool:
         """Whether an operator follows something that is there already, and not only what was `made` for it."""
