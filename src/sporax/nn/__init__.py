@@ -259,5 +259,7 @@ else:  # checkers shall see a missing name themselves
 
             return getattr(parallel_nn, _FROM_PARALLEL[name])
         if name in _METRICS:
-            return getattr(import_module("sporax.train.metrics"), name)
+            from sporax.train import metrics  # likewise
+
+            return getattr(metrics, name)
         return missing_name(__name__, name)

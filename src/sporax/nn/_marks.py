@@ -122,7 +122,7 @@ class PlacementMarks(CellTree[AnyCell]):
     def set_data_parallel(self) -> Self:
         """Keep the operators of this Cell batch-parallel in automatic search."""
         for _, cell in self.cells_and_names():
-            cell._mark("strategy_gen_mode", "data_parallel")
+            cell._mark("strategy_gen_mode", "data_parallel")  # type: ignore[attr-defined]  # all Cells have these marks
         return self
 
     def place(self, role: str, rank_id: int) -> None:

@@ -238,6 +238,8 @@ class Softmax(Cell):
 class Softmin(Softmax):
     """Softmax of the negative input along `axis`."""
 
+    axis: Any  # the operator refuses tuples
+
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""
         return ops.softmin(x, self.axis)

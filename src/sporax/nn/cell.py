@@ -269,8 +269,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
-        elif name in self._params and isinstance(value, Tensor):
-            self._params[name].set_data(value)
+        elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor):
+            parameter.set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:

@@ -125,6 +125,12 @@ class _BatchNorm(Cell):
     """
 
     ranks: tuple[int, ...] = ()
+    # None where `affine` or `track_running_stats` is False.
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
 
     def __init__(
         self,
