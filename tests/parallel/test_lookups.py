@@ -226,7 +226,7 @@ def both(build, **settings):
 
 
 def brought_together(planned):
-    return [note for note in planned.plan.notes if "brought together" in note]
+    return [note for note in planned.plan.notes if "gathered for an operator" in note]
 
 
 def test_uneven_parts_train_as_one_device_does_and_nothing_travels():

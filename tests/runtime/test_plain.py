@@ -150,10 +150,13 @@ def test_memory_is_a_limit():
         ({"overlap": 1.5}, "'overlap' must be between 0 and 1, but got 1.5"),
         ({"overlap": "all"}, "'overlap' must be between 0 and 1, but got 'all'"),
         ({"devices": True}, "'devices' must be a number of devices"),
-        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8 for a cut"),
+        ({"fixed": {0: 8}}, "a tuple with a number of slices per dimension, but got 8 for a sharding"),
         ({"fixed": {1: (2, 2, 2)}}, r"'fixed' must fit args\[1\]\['x'\] of shape .*, but got \(2, 2, 2\)"),
         ({"carry": {0: 0, 1: 0}}, "'carry' must name every argument once at most"),
-        ({"saved": "{}", "devices": None, "memory": "1GB"}, "'memory' must be left out beside 'saved', but got '1GB'"),
+        (
+            {"saved": "{}", "devices": None, "memory": "1GB"},
+            "'memory' must be left out together with 'saved', but got '1GB'",
+        ),
         ({"saved": "{}", "devices": None}, "there must be a saved plan, but it must have 'version'"),
     ],
 )

@@ -130,7 +130,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def simulation_level(environ: Mapping[str, str]) -> int | None:
-    """The level of a dry run; None where none is asked for.
+    """The level of a dry run; None where none is requested.
 
     Raises:
         SporaxValueError: there is no such level.

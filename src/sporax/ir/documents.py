@@ -2,7 +2,7 @@
 
 Problem: whoever reads a file must be told what is wrong in it and where, in words that need no knowledge of the reader.
 Method: msgspec decodes the text into a struct. If it does not fit, the document is looked at a second time as plain values,
-to say which value stands at the place that msgspec names. Nothing is spent on places while all is well.
+to say which value is at the place that msgspec names. Nothing is spent on places while all is well.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def convert(document: Any, kind: type[T]) -> T:
 
 
 def _located(error: msgspec.ValidationError, document: Any, kind: Any) -> MalformedError:
-    """What is wrong, at which place, with the value that stands there."""
+    """What is wrong, at which place, with the value that is there."""
     match = _MESSAGE.fullmatch(str(error))
     assert match is not None
     value, where = document, ""

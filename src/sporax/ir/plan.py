@@ -53,8 +53,8 @@ class OperatorPlan:
 
     Attributes:
         assignment: for each factor of the operator's rule the mesh axes that shard it.
-        operands: where each operand must lie; a scalar's placement has no dimensions.
-        results: where the results then lie.
+        operands: where each operand must be; a scalar's placement has no dimensions.
+        results: where the results then are.
         bodies: plans of the bodies of control flow.
     """
 
@@ -70,7 +70,7 @@ class Plan:
 
     Attributes:
         mesh: the devices; its axes have prime sizes.
-        inputs, outputs: where the step's arguments lie and where its results shall lie.
+        inputs, outputs: where the step's arguments are and where its results should be.
         operators: one entry per operator of the graph.
         settled: by number of the tensor.
         notes: what people should know: operators that could not be sharded, and why.

@@ -57,7 +57,7 @@ def _extreme(
 
 
 def _unique(array: np.ndarray[Any, Any], inverse: bool, counts: bool, axis: int | None) -> list[np.ndarray[Any, Any]]:
-    """The different elements, and what else is asked for; numpy gives a bare array where nothing is."""
+    """The different elements, and what else is requested; numpy gives a bare array where nothing is."""
     unique_of: Any = np.unique  # its overloads know no bools that are variables
     result = unique_of(array, return_inverse=inverse, return_counts=counts, axis=axis)
     return list(result) if inverse or counts else [result]

@@ -53,18 +53,18 @@ class PlacementMarks(CellTree[AnyCell]):
         device: str = "Ascend",
         level: int = 0,
     ) -> Self:
-        """Say how the inputs of this Cell are cut; the operators inside follow. Returns the Cell, ready to be called.
+        """Say how the inputs of this Cell are sharded; the operators inside follow. Returns the Cell, ready to be called.
 
         Args:
             in_strategy: one entry per input: tuple of ints, Layout, or None to leave it to the planner.
             out_strategy: likewise for the outputs, or None.
-            parameter_plan: cuts of Parameters by name, ``{"fc.weight": (8, 1)}``. Unknown names are ignored with a warning.
+            parameter_plan: shardings of Parameters by name, ``{"fc.weight": (8, 1)}``. Unknown names are ignored with a warning.
             device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``.
             level: 0, 1 or 2; of MindSpore's search, so others than 0 are accepted with a warning.
 
         Raises:
             SporaxTypeError: an argument of the wrong kind.
-            SporaxValueError: `parameter_plan` has a cut that does not fit its Parameter.
+            SporaxValueError: `parameter_plan` has a sharding that does not fit its Parameter.
         """
         name = type(self).__name__
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
@@ -108,7 +108,7 @@ class PlacementMarks(CellTree[AnyCell]):
 
         Raises:
             SporaxTypeError, SporaxValueError: `fusion_type` is not an int >= 0.
-            SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which cut compiled steps.
+            SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which shard compiled steps.
         """
         if context.cuts_compiled_steps():
             raise SporaxRuntimeError(
@@ -149,7 +149,7 @@ class PlacementMarks(CellTree[AnyCell]):
     def offload(self, backward_prefetch: str | int = "Auto") -> None:
         """Keep what this Cell computes for the backward pass in host memory until it is read. Values do not change.
 
-        Works in compiled steps of one device; in steps that a plan cuts it is an error.
+        Works in compiled steps of one device; in steps that a plan shards it is an error.
 
         Args:
             backward_prefetch: how many calls earlier values are brought back; ``"Auto"`` is one.

@@ -95,7 +95,7 @@ class _Sequence(_Container):
         return cell
 
     def _refill(self, cells: Iterable[Cell]) -> None:
-        """Number the children anew."""
+        """Number the children again."""
         prefix = self._prefix_for_names()
         for name in list(self._cells):
             delattr(self, name)

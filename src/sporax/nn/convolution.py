@@ -23,7 +23,7 @@ class _Convolution(Cell):
 
     Attributes:
         spatial: number of spatial dimensions.
-        bias_add: primitive that adds the bias; like the convolution's own one, plans can be told of it.
+        bias_add: primitive that adds the bias; like the convolution's own one, it can have a strategy.
         transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
     """
 
@@ -173,7 +173,7 @@ class Conv1d(_Convolution):
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         result = self.conv2d(ops.expand_dims(x, 2), weight)
         if bias is not None and argument.configured(self.bias_add):
-            result, bias = self.bias_add(result, bias), None  # with four dimensions, as plans are told
+            result, bias = self.bias_add(result, bias), None  # with four dimensions, as plans expect
         return self._biased(ops.squeeze(result, 2), bias)
 
 

@@ -1,4 +1,4 @@
-"""Lookup of rows in tables that may be cut over devices or kept on the host."""
+"""Lookup of rows in tables that may be sharded over devices or kept on the host."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class EmbeddingLookup(Cell):
         self._mark_slices(_checked_shapes(name, slice_mode, manual_shapes))
 
     def _mark_slices(self, manual_shapes: tuple[int, ...] | None) -> None:
-        """Tell plans how the lookup is cut."""
+        """Tell plans how the lookup is sharded."""
         config = context.snapshot()
         if not config.in_global_view:
             return

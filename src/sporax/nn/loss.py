@@ -145,7 +145,7 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Attributes:
-        softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that plans can be told of. Sparse labels go
+        softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that can have a strategy. Sparse labels go
             through the last one (with the reduction ``"mean"``) if that was told something, or through the first two.
     """
 

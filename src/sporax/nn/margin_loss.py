@@ -68,7 +68,7 @@ class MarginRankingLoss(LossBase):
         self.margin = argument.exactly_float("MarginRankingLoss", "margin", margin, -math.inf, math.inf)
 
     def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Three tensors of one shape; `target` is 1 where `input1` shall be the larger, -1 where `input2`."""
+        """Three tensors of one shape; `target` is 1 where `input1` should be the larger, -1 where `input2`."""
         same_shape("MarginRankingLoss", input1, input2)
         return ops.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 

@@ -198,7 +198,7 @@ class _BatchNorm(Cell):
         dtype: element type of the Parameters.
 
     Attributes:
-        bn_train, bn_infer: primitives that plans can be told of, used while training and otherwise.
+        bn_train, bn_infer: primitives that can have a strategy, used while training and otherwise.
 
     Raises:
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.

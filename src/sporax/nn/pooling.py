@@ -456,7 +456,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         output_size: number of windows, likewise.
         output_ratio: number of windows as a share of the input's size, in (0, 1), instead.
         return_indices: give the places of the values too, counted through the image.
-        _random_samples: (N, C, 2), numbers in [0, 1) that say where the windows lie; None: drawn at every call.
+        _random_samples: (N, C, 2), numbers in [0, 1) that say where the windows are; None: drawn at every call.
     """
 
     def construct(self, input: Tensor) -> Any:

@@ -95,7 +95,7 @@ def read_keys(directory: Path) -> Keys:
 
 
 def keys_of_token(token: str) -> Keys:
-    """The keys that follow from a job's token: whoever knows it has them, and nobody else."""
+    """The keys that follow from a job's token: whoever knows it has them, and no one else."""
     import zmq
     from zmq.utils import z85
 

@@ -1,4 +1,4 @@
-"""A step of the global view: one program for all devices, cut by a plan.
+"""A step of the global view: one program for all devices, sharded by a plan.
 
 It is traced once with the whole shapes, ingested as an operator graph, planned (`sporax.planner`), and lowered to one manual
 program per device (`sporax.lowering.execute`) inside `shard_map`. `runtime.program` imports this module only for steps that
@@ -60,7 +60,7 @@ from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.session import SESSION
 
-# XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
+# XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting requested.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 
@@ -71,11 +71,11 @@ class Argument:
     Attributes:
         role: what it is.
         name: of the Parameter, or ``"input 0"``.
-        array: its shape and dtype, and where it lies at present if it is an array already.
+        array: its shape and dtype, and where it is at present if it is an array already.
         cuttable: whether optimizer parallelism may cut it.
         given: whether it was made of values, not by an initializer.
         trainable: whether it is a Parameter that gradients may be asked of.
-        on_host: whether it lies in host memory between steps.
+        on_host: whether it is in host memory between steps.
     """
 
     role: Role
@@ -93,10 +93,10 @@ class PlannedStep(Answers):
 
     Attributes:
         step: the traced program and its graph.
-        plan: how it is cut.
+        plan: how it is sharded.
         jitted: the program of all devices; takes the arguments one after another, the updated ones first.
         arguments: what it takes: variables that it updates, variables that it reads, data.
-        shardings: where each argument must lie.
+        shardings: where each argument must be.
         settings: what it was planned under.
         search: how the plan was found, in automatic parallelism.
         blocked: by position the variables that are kept in blocks: tables in uneven parts, and their moments.
@@ -123,7 +123,7 @@ class PlannedStep(Answers):
         return price_list(self.settings, self.plan.mesh, profile_of(self.settings), merging)
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
-        """Where the Parameters lie, as this process's first device sees it."""
+        """Where the Parameters are, as this process's first device sees it."""
         return parameter_layouts(self, _own_rank())
 
     def twins(self) -> list[int]:
@@ -172,9 +172,9 @@ class PlannedStep(Answers):
                 blocked_variables.keep(variables[number], arrays[number], how)
 
     def bring(self, variables: Sequence[Any]) -> None:
-        """Bring variables to where they must lie; lazy ones are made there, each device its own slices.
+        """Bring variables to where they must be; lazy ones are made there, each device its own slices.
 
-        Updated variables would come to lie there by themselves, those that are only read would travel at every step.
+        Updated variables would come to be there by themselves, those that are only read would travel at every step.
         """
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
             if number in self.blocked:
@@ -197,7 +197,7 @@ class PlannedStep(Answers):
         ]
 
     def run(self, executable: Any, variables: Sequence[jax.Array], data: Sequence[jax.Array]) -> list[jax.Array]:
-        """Run the compiled program; arguments that do not lie where they must are brought there.
+        """Run the compiled program; arguments with another sharding are resharded first.
 
         Args:
             executable: the compiled program.
@@ -211,7 +211,7 @@ class PlannedStep(Answers):
         try:
             return _started(executable(*variables, *fed))
         except (TypeError, ValueError):
-            # A variable lies elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
+            # A variable is elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
             if any(array.is_deleted() for array in variables):
                 raise
         moved = [joint.place(array, sharding) for array, sharding in zip(variables, self.shardings, strict=False)]
@@ -235,7 +235,7 @@ def plan_program(
     Args:
         program: the function.
         written, read: the variables.
-        data: the arrays that lie on the devices already; for the others their shapes and dtypes, over all processes.
+        data: the arrays that are on the devices already; for the others their shapes and dtypes, over all processes.
         settings: the user's.
         tags: passes by which it is rewritten.
     """
@@ -299,7 +299,7 @@ def _planned_step(
     settings: PlanSettings,
     tags: frozenset[str],
 ) -> PlannedStep | PipelinedStep:
-    # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
+    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
     roles = [(each.role, each.name) for each in arguments]
 
@@ -362,12 +362,12 @@ def _said_of_host(
 
 
 def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
-    """Refuse host operators and variables that lie on the host in steps of several pipeline stages."""
+    """Refuse host operators and variables that are on the host in steps of several pipeline stages."""
     for argument in arguments:
         if argument.on_host:
             raise SporaxNotImplementedError(
                 f"For '{argument.name}', a target of 'CPU' (of its optimizer or lookup) is not offered with 'pipeline_stages' "
-                "above 1, where all Parameters and state lie on the devices."
+                "above 1, where all Parameters and state are on the devices."
             )
     for operator, equation in zip(step.graph.operators, step.equations, strict=True):
         if equation.on_host:

@@ -1,4 +1,4 @@
-"""Strategy files of a planned step: how Parameters lie, and how operators are cut, saved and taken up again.
+"""Strategy files of a planned step: how Parameters are, and how operators are sharded, saved and taken up again.
 
 Two files, with the field names of MindSpore's:
 
@@ -54,7 +54,7 @@ class SavedStep(PlacedStep, Protocol):
         """What it was planned under."""
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
-        """Where the Parameters lie."""
+        """Where the Parameters are."""
 
     def twins(self) -> list[int]:
         """The ranks that keep the same slices."""
@@ -100,7 +100,7 @@ def save(step: SavedStep, kept: Callable[[OperatorMark], bool]) -> None:
 
 
 def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
-    """How one Parameter lies.
+    """The sharding of one Parameter.
 
     ``opt_weight_shard_size`` is the number of ranks that share a slice in optimizer parallelism, 0 where none do, and
     ``opt_weight_shard_step`` is how far apart they are.

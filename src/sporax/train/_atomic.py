@@ -2,7 +2,7 @@
 
 A checkpoint that was half written when the machine went down is worse than none: it has the name of a good one. So the
 bytes go to a temporary name in the same directory, are forced to disk, and only then take the final name, which the file
-system does in one step. A process that is killed leaves the old file as it was, and at most a ``.tmp`` beside it.
+system does in one step. A process that is killed leaves the old file as it was, and at most a ``.tmp`` next to it.
 """
 
 from __future__ import annotations

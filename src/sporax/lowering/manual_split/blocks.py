@@ -153,7 +153,7 @@ class Branches:
                 return cls(tuple(inner), tuple(operands), tuple(results))
 
     def shared(self, operator: Operator) -> dict[int, Blocked]:
-        """Tensors outside that shall be in blocks, too."""
+        """Tensors outside that should be in blocks, too."""
         pairs = (
             *zip(operator.operands[1:], self.operands, strict=True),
             *zip(operator.results, self.results, strict=True),
@@ -235,7 +235,7 @@ class _BlockRewriter:
     step: Ingested
     blocked: Mapping[int, Blocked]
     wanted: Sequence[Blocked | None]
-    """For each result how it shall come out; None: in rows."""
+    """For each result how it should come out; None: in rows."""
     tensors: list[TensorSpec] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
@@ -393,7 +393,7 @@ class _BlockRewriter:
         )
 
     def _outputs(self) -> Sequence[int]:
-        """The results as they shall come out."""
+        """The results as they should come out."""
         nowhere = Operator(Operation("", (), ()), (), ())
         outputs = []
         for tensor, wanted in zip(self.step.graph.outputs, self.wanted, strict=True):

@@ -194,7 +194,7 @@ class _BatchNorm(Cell):
                 parameter.set_data(ops.full_like(parameter, value))
 
     def reset_parameters(self) -> None:
-        """Start anew: statistics forgotten, `weight` ones and `bias` zeros."""
+        """Start again: statistics forgotten, `weight` ones and `bias` zeros."""
         self.reset_running_stats()
         if self.affine:
             self.weight.set_data(ops.ones_like(self.weight))

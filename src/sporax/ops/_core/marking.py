@@ -40,7 +40,7 @@ def following() -> Iterator[None]:
 
 @contextmanager
 def kept_batch_parallel() -> Iterator[None]:
-    """Context in which operators without a strategy are cut by the batch, also where a search decides (`set_data_parallel`)."""
+    """Context in which operators without a strategy are batch-parallel, also where a search decides (`set_data_parallel`)."""
     before, _said.batch_parallel = _said.batch_parallel, True
     try:
         yield

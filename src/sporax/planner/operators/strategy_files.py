@@ -39,7 +39,7 @@ class Entrance:
     """The entrance of an operator of the forward pass.
 
     Attributes:
-        name: where it stands.
+        name: where it is.
         weight_name: which weight it reads; "" for none, and for all but the first that read it.
         mark: what the program says of it, with its path.
         specs: its inputs.
@@ -94,7 +94,7 @@ def _walk(
 
 
 def _read_at(tensor: int, graph: OperatorGraph, plan: Plan, readers: Mapping[int, Sequence[int]]) -> Placement:
-    """Where a tensor lies for its first reader; searches move tensors behind the entrance of an operator."""
+    """Where a tensor is for its first reader; searches move tensors behind the entrance of an operator."""
     if tensor not in readers:
         return Placement.replicated(graph.tensors[tensor].num_dims)
     first = readers[tensor][0]
@@ -122,7 +122,7 @@ def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, kept: Callable[[Ope
             if placements_for(replace(entrance.mark, in_strategy=strategy), entrance.specs, mesh) == wanted:
                 return strategy
         except SporaxRuntimeError:
-            continue  # it lies as no strategy may ask for: what follows others, such as a reshape
+            continue  # no strategy describes it: what follows others, such as a reshape
     return None
 
 

@@ -92,7 +92,7 @@ def load_distributed_checkpoint(
     Args:
         network: the network; None to write slices to `dst_safetensors_dir` or return them.
         checkpoint_filenames: the files of rank 0, 1, ... of the job that saved them.
-        predict_strategy: how slices that are written or returned lie: layouts by name
+        predict_strategy: layouts by name, of slices that are written or returned
             (`Model.infer_predict_layout`) or a strategy file. The network itself knows how it is sharded.
         train_strategy_filename: strategy of the files; None takes ``strategy_ckpt_load_file``.
         strict_load: demand equal dtypes.
@@ -107,7 +107,7 @@ def load_distributed_checkpoint(
         return_param_dict: return this rank's slices.
 
     Returns:
-        The slices by name, if asked for.
+        The slices by name, if requested.
 
     Raises:
         SporaxValueError: no Cell, a file that does not exist, another number of files than the strategy has ranks.

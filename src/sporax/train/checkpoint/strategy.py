@@ -2,7 +2,7 @@
 
 A file of a job without pipeline stages names its Parameters; one that `merge_pipeline_strategys` wrote puts the number of
 the stage before, ``"1-fc.weight"``. The ranks of a stage are consecutive. A Parameter that no file names, such as a step
-counter, is whole on every rank; the state of an optimizer, ``"moments.fc.weight"``, lies as its weight.
+counter, is whole on every rank; the state of an optimizer, ``"moments.fc.weight"``, is sharded as its weight.
 """
 
 from __future__ import annotations
