@@ -139,7 +139,7 @@ def test_memory_is_a_limit():
         ({"mode": "guess"}, "'mode' must be one of"),
         ({"hardware": "abacus"}, "abacus"),
         ({"fixed": {2: (1,)}}, "must name one of 2 arguments"),
-        ({"fixed": {0: {"up": (1, 8)}}}, "a cut for each of the 2 arrays"),
+        ({"fixed": {0: {"up": (1, 8)}}}, "a sharding for each of the 2 arrays"),
         ({"fixed": {0: (3, 1)}}, "divi"),
         ({"carry": {5: 0}}, "'carry' must name one of 2 results"),
         ({"carry": {1: 0}}, "structure of argument 0"),
