@@ -144,7 +144,7 @@ class BoundInitializer:
         """The values; with a sharding, every device makes its own slice of them (the same values).
 
         Args:
-            sharding: where they shall lie.
+            sharding: where they should be.
             arrange: brings the whole array into the form that is kept; equal functions share one compilation.
         """
         if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays

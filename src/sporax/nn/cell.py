@@ -98,7 +98,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
 
         Raises:
             SporaxTypeError: an input is a numpy array; give Tensors.
-            SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be cut.
+            SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be sharded.
         """
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
@@ -118,7 +118,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
 
     @property
     def parameter_layout_dict(self) -> dict[str, Any]:
-        """Where the Parameters lie by name, once this Cell has been compiled and cut by a plan; empty otherwise.
+        """Where the Parameters are by name, once this Cell has been compiled and sharded by a plan; empty otherwise.
 
         Each is a tuple: device matrix, tensor map, shape of a slice, field size, whether slices are equal, group of
         optimizer parallelism, whole shape, shape that is kept, …
@@ -273,8 +273,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
-        elif name in self._params and isinstance(value, Tensor | int | float):
-            self._params[name].set_data(value)
+        elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor | int | float):
+            parameter.set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:
@@ -365,7 +365,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:
-        """Say whether gradients will be taken. Gradients are asked for explicitly here, so nothing depends on it."""
+        """Say whether gradients will be taken. Gradients are requested explicitly here, so nothing depends on it."""
         self.requires_grad = requires_grad
         return self
 
