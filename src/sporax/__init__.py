@@ -52,7 +52,7 @@ _MODULES = {
     """,
     "sporax.train": """
         Model data_sink build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
-        save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
+        export load save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
         build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
         merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank

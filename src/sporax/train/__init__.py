@@ -8,6 +8,7 @@ from sporax.train.amp import build_train_network
 from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
 from sporax.train.checkpoint import *  # noqa: F403 - their names are listed in checkpoint.__all__
 from sporax.train.data_sink import data_sink
+from sporax.train.export import export, load
 from sporax.train.interop import load_torch_weights, torch_names
 from sporax.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
 from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
@@ -27,6 +28,8 @@ __all__ = [
     "Model",
     "build_train_network",
     "data_sink",
+    "export",
+    "load",
     *callback.__all__,
     *checkpoint.__all__,
     *interop.__all__,
