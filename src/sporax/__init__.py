@@ -42,6 +42,7 @@ _MODULES = {
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
+    "sporax.ops": "constexpr",
     "sporax.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context
@@ -52,7 +53,8 @@ _MODULES = {
         sync_pipeline_shared_parameters
     """,
     "sporax.train": """
-        Model data_sink DatasetHelper connect_network_with_dataset build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
+        Model data_sink DatasetHelper connect_network_with_dataset
+        build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
         export load save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
         build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys

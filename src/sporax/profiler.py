@@ -1,7 +1,7 @@
 """`mindspore.Profiler` and `mindspore.profiler`: where the time of a run goes, recorded by the JAX profiler.
 
-A recording is a folder that TensorBoard (with its profile plugin), XProf and Perfetto show. MindSpore's own files, for MindInsight
-and MindStudio, are not written.
+A recording is a folder that TensorBoard (with its profile plugin), XProf and Perfetto show. MindSpore's own files, for
+MindInsight and MindStudio, are not written.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import jax
 from sporax import log
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.ir.missing import missing_names
+
+__path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = ["Profiler", "ProfilerActivity", "ProfilerLevel"]
 

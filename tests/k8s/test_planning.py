@@ -288,6 +288,16 @@ def test_a_job_that_is_not_elastic_keeps_its_size_and_says_so():
     assert simulation.events.count("NotScaled") == 2
 
 
+def test_an_encrypted_job_keeps_its_size_since_its_scheduler_cannot_be_told():
+    policy = {"curve": {"secretRef": {"name": "keys"}}}
+    simulation = running(job(servers=2, enableDynamicWorker=True, enableDynamicServer=True, securityPolicy=policy))
+    for role in ("Worker", "PS"):
+        simulation.scale(role, 1)
+        simulation.settle()
+        assert len(simulation.names(role)) == 2
+    assert "answers only those who have the job's keys" in simulation.status.condition("Scaled").message
+
+
 def test_an_elastic_job_goes_on_without_a_failed_worker_but_not_without_all():
     simulation = running(job(enableDynamicWorker=True))
     simulation.end("job-worker-1", 1)

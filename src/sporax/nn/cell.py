@@ -7,10 +7,11 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -18,12 +19,13 @@ import numpy as np
 from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
-from sporax.common.jit import returning_values
+from sporax.common.jit import returning_values, run_program
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
+from sporax.ir.missing import missing_name
 from sporax.nn._flags import CellFlags
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
@@ -32,6 +34,7 @@ from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
 from sporax.ops._core.sharded_call import parameters_by_plan, sharded_call
 from sporax.runtime import state
+from sporax.runtime.placed import run_placed
 from sporax.runtime.program import Program
 
 _PLAIN = (bool, int, float, str, type(None), DType)
@@ -40,6 +43,14 @@ _PLAIN = (bool, int, float, str, type(None), DType)
 def _is_plain(value: Any) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
+
+
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        if name == "GraphCell":  # MindSpore has it here; it is built on this module
+            return importlib.import_module("sporax.nn.graph_cell").GraphCell
+        return missing_name(__name__, name)
 
 
 class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
@@ -102,7 +113,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
             if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
-                return self.program(*args, **kwargs)
+                return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
         return self._run(*args, **kwargs)
 
@@ -185,6 +196,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         return None
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
+        if "place" in self._marks:
+            name = self._cell_name or type(self).__name__
+            return run_placed(name, self._marks["place"], self._construct_in_scope, args, kwargs)
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
         if "offload" in self._marks and state.compiling():
@@ -269,7 +283,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
-        elif name in self._params and isinstance(value, Tensor):
+        elif name in self._params and isinstance(value, Tensor | int | float):
             self._params[name].set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
@@ -357,6 +371,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         """Switch training behaviour (Dropout, BatchNorm) on or off, here and below."""
         for _, cell in self.cells_and_names():
             cell.training = bool(mode)
+            object.__setattr__(cell, "phase", "train" if mode else "predict")
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:

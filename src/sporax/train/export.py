@@ -30,6 +30,7 @@ from jax import export as jax_export
 
 from sporax import context, log
 from sporax.common.tensor import Tensor, wrap
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import (
     SporaxImportError,
     SporaxNotImplementedError,
@@ -41,7 +42,6 @@ from sporax.nn.cell import Cell
 from sporax.nn.graph_cell import Graph, flattened
 from sporax.runtime import state
 from sporax.train import _safetensors_format
-from sporax.train._atomic import atomic_write
 from sporax.train._entries import CorruptCheckpointError, Entry
 
 __all__ = ["export", "load"]
