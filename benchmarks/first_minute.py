@@ -5,9 +5,8 @@
 
 Per network: seconds of processor time (all threads, so other programs on the machine count little) to build it, and from
 there to the end of the first step (trace, compile, run): cold, again with the programs that the cold run has kept, written
-by hand in JAX (`first_minute_jax.py`, cold), and, with MindSpore 2.10 in another environment, by the wheel. `trace` is the
-part of the cold step in which the step's variables are found. Figures are medians over the rounds. Read the ratios: the
-seconds are those of the machine.
+by hand in JAX (`first_minute_jax.py`, cold), and, with MindSpore 2.10 in another environment, by the wheel. Figures are
+medians over the rounds. Read the ratios: the seconds are those of the machine.
 
 Goals: building at most 2x the wheel, the cold first step at most 1.5x the one by hand.
 """
@@ -185,9 +184,8 @@ def facade(name, module):
     optimizer = ms.nn.Momentum(net.trainable_params(), 0.01, 0.9)
     step = ms.nn.TrainOneStepCell(ms.nn.WithLossCell(net, loss), optimizer).set_train()
     float(step(*(ms.Tensor(each) for each in batch)).asnumpy())
-    traced = sum(each.trace_seconds for each in step.program.compilations) if module == "sporax" else 0.0
     times = {"import": ready - started, "build": built - ready, "step": time.process_time() - built}
-    return {**times, "trace": traced, "clock": time.perf_counter() - on_clock}
+    return {**times, "clock": time.perf_counter() - on_clock}
 
 
 def by_hand(name):
@@ -230,14 +228,14 @@ def main():
     if chosen.child:
         print(json.dumps(by_hand(chosen.only) if chosen.child == "jax" else facade(chosen.only, chosen.child)))
         return
-    columns = ("build", "wheel", "ratio", "step", "of it trace", "again", "by hand", "ratio", "wheel step")
+    columns = ("build", "wheel", "ratio", "step", "again", "by hand", "ratio", "wheel step")
     print(f"{'network':14}" + "".join(f"{column:>13}" for column in columns))
     for name in [chosen.only] if chosen.only else NETWORKS:
         rounds = [measure(name, chosen.wheel) for _ in range(chosen.rounds)]
         middle = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
         values = (
             middle["build"], middle["wheel build"], middle["build"] / middle["wheel build"], middle["step"],
-            middle["trace"], middle["again"], middle["by hand"], middle["step"] / middle["by hand"], middle["wheel step"],
+            middle["again"], middle["by hand"], middle["step"] / middle["by hand"], middle["wheel step"],
         )  # fmt: skip
         print(f"{name:14}" + "".join(f"{value:13.2f}" for value in values), flush=True)
 
@@ -249,7 +247,7 @@ def measure(name, wheel):
     with tempfile.TemporaryDirectory() as cache:
         hand = child("jax", name, cache)
         theirs = child("mindspore", name, cache, wheel) if wheel else {"build": float("nan"), "step": float("nan")}
-    own = {"build": cold["build"], "step": cold["step"], "trace": cold["trace"], "again": warm["step"]}
+    own = {"build": cold["build"], "step": cold["step"], "again": warm["step"]}
     return {**own, "by hand": hand["step"], "wheel build": theirs["build"], "wheel step": theirs["step"]}
 
 

@@ -55,8 +55,18 @@ class Cost(NamedTuple):
     memory_mb: float
 
 
-def test_one_more_job_costs_the_same_among_two_hundred_as_among_twenty_five(site, record_property):
+@pytest.fixture
+def idle_site(site):
+    """Pods run by word only."""
     site.kubelet.is_idle = True
+    yield site
+    site.plane.kubectl("delete", "msjob", "--all", "--wait=false")
+    site.until(lambda: not site.plane.kubectl("get", "pods", "-o", "name").split(), 400, "no pods")
+    site.kubelet.is_idle = False
+
+
+def test_one_more_job_costs_the_same_among_two_hundred_as_among_twenty_five(idle_site, record_property):
+    site = idle_site
     site.kill_operator()
     site.start_operator()
     site.figures()
@@ -69,14 +79,11 @@ def test_one_more_job_costs_the_same_among_two_hundred_as_among_twenty_five(site
     record_property("memory_mb_without_jobs", memory_before)
     record_property("seconds", time.monotonic() - start)
     few, many = costs[0], costs[-1]
-    assert many.event_look_ms < 2 * few.event_look_ms
+    # processor time, since others on this machine stretch what a clock on the wall shows
     assert many.event_cpu_ms < 2 * few.event_cpu_ms
     assert many.new_job_cpu_ms < 2 * few.new_job_cpu_ms
     assert many.new_job_looks < 2 * few.new_job_looks
     assert (many.memory_mb - memory_before) / many.jobs < 2 * (few.memory_mb - memory_before) / few.jobs
-    site.plane.kubectl("delete", "msjob", "--all", "--wait=false")
-    site.until(lambda: not site.plane.kubectl("get", "pods", "-o", "name").split(), 300, "no pods")
-    site.kubelet.is_idle = False
 
 
 def fill(site: Site, numbers: range) -> float:
