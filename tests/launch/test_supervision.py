@@ -193,3 +193,23 @@ def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision)
     job.handle(ClusterEnded("rank 1 ended with an exception", 1))
     instructions = job.handle(RanksEnded({0: 1, 1: 1}))
     assert [each for each in instructions if isinstance(each, BlameRank)] == [BlameRank(1, 1)]
+
+
+def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))
+    instructions = job.handle(RanksEnded({1: 1}))
+    assert instructions[0] == Tell("rank 1 has left the job while others needed it")
+    assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
+
+
+def test_ranks_that_end_because_of_a_killed_one_are_innocent_before_the_scheduler_has_spoken(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({1: -9}))
+    assert [job.is_innocent(rank) for rank in (0, 1, 2)] == [True, False, True]
+
+
+def test_nobody_is_innocent_where_nobody_is_blamed(job: Supervision):
+    join_all(job)
+    job.handle(SignalCame(signal.SIGTERM))
+    assert not job.is_innocent(0)

@@ -54,6 +54,10 @@ _VERDICT_SECONDS = 2.0
 """How long the scheduler may take to say who is lost."""
 _GRACE_SECONDS = 3.0
 """The launcher ends the other ranks itself; only where there is none they end on their own."""
+_LINGER_SECONDS = 1.0
+"""For which rank 0, whose process has JAX's coordinator, outlives its word that it ends. A rank that hears of the end of the
+coordinator before it hears of the end of the job is aborted by JAX with a C++ stack trace.
+"""
 _FAILED = 1
 
 
@@ -109,11 +113,11 @@ class Watchdog:
         self._exchange: _Exchange | None = None
         self._lost: list[str] = []
         self._idleness = Idleness()
-        self._stopped = False
+        self._stopped = self._leaving = False
 
     def start(self) -> None:
         """Watch from now on."""
-        self._membership.watch(lambda reason: self._end_because(_Verdict(reason), _GRACE_SECONDS))
+        self._membership.watch(self._job_has_failed)
         threading.Thread(target=self._look_after, name="sporax-exchanges", daemon=True).start()
 
     def computes_on(self, platform: str) -> None:
@@ -150,14 +154,27 @@ class Watchdog:
         if self._stopped:
             return
         self._board.leave()
+        self._leaving = True
         if getattr(sys, "last_type", None) is None:
             return
         self._membership.leave()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(_FAILED)  # JAX would wait for all ranks to shut down together
+        self._exit()  # JAX would wait for all ranks to shut down together
+
+    def _exit(self) -> None:
+        """End this process; the others have been told."""
+        if self._rank == 0:
+            time.sleep(_LINGER_SECONDS)
+        os._exit(_FAILED)
 
     # ------------------------------------------------------------------------------------------ the thread that watches
+
+    def _job_has_failed(self, reason: str) -> None:
+        """The scheduler says so. A rank that only waits for the others before it ends has nothing more to say."""
+        if self._leaving:
+            os._exit(_FAILED)
+        self._end_because(_Verdict(reason), _GRACE_SECONDS)
 
     def _look_after(self) -> None:
         """Watch over this rank's exchanges, and over itself while others wait for it; ends the process when all is lost."""
@@ -266,7 +283,7 @@ class Watchdog:
         report(f"rank {self._rank} ends because {verdict.reason}")
         time.sleep(grace_seconds)
         self._membership.leave(f"ended because {verdict.reason.splitlines()[0]}", verdict.accused, verdict.problem)
-        os._exit(_FAILED)
+        self._exit()
 
 
 def report(text: str) -> None:

@@ -128,6 +128,8 @@ def _reason(problem: str, value: Any) -> str:
     if expected is not None:
         kinds = " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in expected["kinds"].split("|"))
         return f"must be {kinds}{expected['limit'].removesuffix('.0')}, but got {shown}"
+    if problem == "Number out of range":
+        return f"must be a number that fits into 64 bits, but got {shown}"
     return problem
 
 

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.documents import MalformedError, convert, decode
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
@@ -126,9 +127,8 @@ def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:
 def _write_bytes(path: str, content: bytes) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, target)
+    with atomic_write(target) as file:
+        file.write(content)
 
 
 def _groups(step: SavedStep) -> bytes:

@@ -12,9 +12,9 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.documents import MalformedError, convert
@@ -29,6 +29,9 @@ from sporax.planner.operators.strategies import on_devices, placements_for
 
 FROM_FILE = "strategy_from_file"
 """Attribute of marks whose strategy comes from a file: searches keep it."""
+
+_MOST_DEVICES = 2**31 - 1
+"""Devices of a job; a larger number in a file is a mistake."""
 
 Items = Mapping[str, Cuts]
 """Strategies by name."""
@@ -139,6 +142,10 @@ def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int,
 # -------------------------------------------------------------------------------------------------------------- JSON
 
 
+_Slices = Annotated[int, Meta(ge=1, le=_MOST_DEVICES)]
+"""Whether a number suits the devices is checked where the operator is placed."""
+
+
 class LayoutDocument(Struct, frozen=True):
     """A Layout in a file."""
 
@@ -150,7 +157,7 @@ class LayoutDocument(Struct, frozen=True):
 class StrategyDocument(Struct, frozen=True):
     """The strategy of one operator in a file, with MindSpore's names."""
 
-    parallel_strategy: tuple[tuple[int, ...], ...]
+    parallel_strategy: tuple[tuple[_Slices, ...], ...]
     stage: int = 0
     parallel_layouts: tuple[LayoutDocument | None, ...] | None = None
     """Where numbers of slices do not determine the slice of each device."""

@@ -24,9 +24,9 @@ import jax
 import numpy as np
 from msgspec import Meta, Struct
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.train._atomic import atomic_write
 from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
 from sporax.train.checkpoint.slices import Region, overlap, region_shape, volume, whole_region, within
 

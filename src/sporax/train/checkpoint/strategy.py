@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.documents import MalformedError, convert
 from sporax.ir.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError
 from sporax.planner.operators.strategy_files import StrategyDocument
 from sporax.runtime import strategy_protobuf
 from sporax.runtime.strategy_files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
-from sporax.train._atomic import atomic_write
 from sporax.train.checkpoint.slices import SliceLayout, layout_of
 
 _STAGED = re.compile(r"(\d+)-(.+)", re.DOTALL)
