@@ -129,7 +129,7 @@ def _reason(problem: str, value: Any) -> str:
         kinds = " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in expected["kinds"].split("|"))
         return f"must be {kinds}{expected['limit'].removesuffix('.0')}, but got {shown}"
     if problem == "Number out of range":
-        return f"must be a number that fits into 64 bits, but got {shown}"
+        return f"must be a number of at most 64 bits, but got {shown}"
     return problem
 
 

@@ -64,6 +64,7 @@ from sporax.nn.dynamic_lr import (
 )
 from sporax.nn.embedding import EmbeddingLookup, MultiFieldEmbeddingLookup
 from sporax.nn.grad_reducer import DistributedGradReducer
+from sporax.nn.graph_cell import GraphCell
 from sporax.nn.image import (
     PSNR,
     CentralCrop,

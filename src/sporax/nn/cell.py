@@ -7,10 +7,11 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
+from sporax.ir.missing import missing_name
 from sporax.nn._flags import CellFlags
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
@@ -41,6 +43,14 @@ _PLAIN = (bool, int, float, str, type(None), DType)
 def _is_plain(value: Any) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
+
+
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        if name == "GraphCell":  # MindSpore has it here; it is built on this module
+            return importlib.import_module("sporax.nn.graph_cell").GraphCell
+        return missing_name(__name__, name)
 
 
 class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):

@@ -40,6 +40,8 @@ __all__ = [
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
+        if name in ("export", "load"):
+            return getattr(importlib.import_module("sporax.train.export"), name)
         # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
         distributed = importlib.import_module("sporax.train.checkpoint")
         if name in distributed.__all__:

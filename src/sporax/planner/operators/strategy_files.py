@@ -142,10 +142,6 @@ def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int,
 # -------------------------------------------------------------------------------------------------------------- JSON
 
 
-_Slices = Annotated[int, Meta(ge=1, le=_MOST_DEVICES)]
-"""Whether a number suits the devices is checked where the operator is placed."""
-
-
 class LayoutDocument(Struct, frozen=True):
     """A Layout in a file."""
 
@@ -157,7 +153,7 @@ class LayoutDocument(Struct, frozen=True):
 class StrategyDocument(Struct, frozen=True):
     """The strategy of one operator in a file, with MindSpore's names."""
 
-    parallel_strategy: tuple[tuple[_Slices, ...], ...]
+    parallel_strategy: tuple[tuple[Annotated[int, Meta(ge=1, le=_MOST_DEVICES)], ...], ...]
     stage: int = 0
     parallel_layouts: tuple[LayoutDocument | None, ...] | None = None
     """Where numbers of slices do not determine the slice of each device."""
