@@ -107,7 +107,8 @@ def measure(site: Site, size: int, filled_seconds: float) -> Cost:
     quiet(site)
     new_jobs_cpu = operator_cpu(site) - cpu_before
     more_looks, more_seconds = (now - then for now, then in zip(site.figures(), (looks, seconds), strict=True))
-    event_looks, event_seconds, cpu = events_of(site, size)
+    rounds = [events_of(site, size, number) for number in range(3)]
+    event_looks, event_seconds, cpu = sorted(rounds, key=lambda costs: costs[2])[1]  # a regular list may fall into one
     return Cost(
         jobs=size,
         filled_seconds=filled_seconds,
@@ -121,13 +122,13 @@ def measure(site: Site, size: int, filled_seconds: float) -> Cost:
     )
 
 
-def events_of(site: Site, size: int) -> tuple[float, float, float]:
+def events_of(site: Site, size: int, turn: int) -> tuple[float, float, float]:
     """Change pods that matter to nobody, spread over the jobs: looks, the seconds they took, processor seconds."""
     looks, seconds = site.figures()
     cpu = operator_cpu(site)
     for number in range(EVENTS):
         pod = f"many-{number * size // EVENTS}-worker-{number % 2}"
-        patch = {"metadata": {"annotations": {"probe": f"{size}-{number}"}}}
+        patch = {"metadata": {"annotations": {"probe": f"{size}-{turn}-{number}"}}}
         site.client.patch(
             f"/api/v1/namespaces/default/pods/{pod}",
             content=json.dumps(patch),
