@@ -82,6 +82,7 @@ class CompiledPipeline:
         parts: of arguments cut into micro batches: numbers of the values by micro batch, position, shape, sharding.
         results: where the results of the step are, by position among the outputs.
         updated: where the new values of variables are, by position of the argument.
+        copied: copies of variables that are still read when the variable itself is overwritten.
         executables: by name, for reading their memory needs.
         many: what there is to do for other processes, where there are any.
         measuring: whether runs wait for every task and note `times`, its start and end in seconds, and `peaks`.
@@ -95,6 +96,7 @@ class CompiledPipeline:
     parts: list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]
     results: dict[int, int]
     updated: dict[int, int]
+    copied: frozenset[int] = frozenset()
     executables: dict[str, Any] = field(default_factory=dict)
     many: ManyProcesses | None = None
     measuring: bool = False
@@ -143,7 +145,7 @@ class CompiledPipeline:
             array = arguments[position]
             if getattr(array, "sharding", None) != sharding:
                 array = self._placed(array, position, sharding)
-            values[number] = array
+            values[number] = jnp.copy(array) if number in self.copied else array
         self._cut(values, arguments)
         return values
 
@@ -331,8 +333,32 @@ class _Compiler:
             results = {key[2]: value for key, value in kinds["result"].items() if self._is_here(key[0])}
         _free(self.instructions, {*results.values(), *updated.values()})
         return CompiledPipeline(
-            self.planned, self.instructions, len(self.numbers), variables, cut, results, updated, self.executables, many
+            self.planned,
+            self.instructions,
+            len(self.numbers),
+            variables,
+            cut,
+            results,
+            updated,
+            self._copied(variables),
+            self.executables,
+            many,
         )
+
+    def _copied(self, variables: list[tuple[int, int, Any]]) -> frozenset[int]:
+        """Copies that the update of a chunk reads of a variable that another chunk of the same devices updates."""
+        places = {value: sharding for value, _, sharding in variables}
+        owners = {position: chunk for chunk, kind, position, _ in self.numbers if kind == "updated"}
+        found = set()
+        for (chunk, kind, position, _), value in self.numbers.items():
+            owner = owners.get(position, chunk)
+            if kind != "variable" or owner == chunk or value not in places:
+                continue
+            own = self.numbers.get((owner, "variable", position, -1), -1)
+            reads = (slot for program in self._programs(chunk).updates for slot, _ in program.inputs)
+            if places.get(own) == places[value] and Slot("variable", position) in reads:
+                found.add(value)
+        return frozenset(found)
 
     def _places(self, chunk: int) -> dict[int, NamedSharding]:
         """Where the inputs of a chunk lie, by tensor."""
