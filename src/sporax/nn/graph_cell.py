@@ -95,7 +95,8 @@ class GraphCell(Cell):
                 f"For 'GraphCell', the inputs must be {list(self.graph.inputs)}, for which the network was exported, but got "
                 f"{list(given)}."
             )
-        parameters = [self._params[name].array for name in self.graph.parameters]
+        held = {parameter.name: parameter.array for parameter in self.get_parameters()}
+        parameters = [held[name] for name in self.graph.parameters]
         outputs = self.graph.program.call(parameters, arrays)
         return restored(self.graph.outputs, iter(outputs))
 
