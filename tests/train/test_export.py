@@ -47,7 +47,9 @@ def test_parameters_can_be_given(tmp_path):
     ms.export(net, ops.ones((1, 3)), file_name=str(tmp_path / "dense.mindir"), file_format="MINDIR")
     graph = ms.load(str(tmp_path / "dense.mindir"))
     assert graph.program.platforms == ("cpu", "cuda", "tpu")
-    assert float(nn.GraphCell(graph, {"weight": ops.ones((1, 3))})(ops.ones((1, 3)))) == 3
+    ones = nn.GraphCell(graph, {"weight": ops.ones((1, 3))})
+    assert float(ones(ops.ones((1, 3)))) == 3
+    assert float(nn.SequentialCell(ones, nn.Identity())(ops.ones((1, 3)))) == 3
     with pytest.raises(ValueError, match="must have names"):
         nn.GraphCell(graph, {"bias": ops.ones((1,))})
     with pytest.raises(ValueError, match="must give"):
