@@ -56,7 +56,6 @@ FACTS: dict[str, tuple[str, ...]] = {
         "a=np.ones(2,np.float32); t=Tensor.from_numpy(a); a[0]=5; t",
         "t=Tensor([1.,2.]); b=t.asnumpy(); b[0]=7; t",
     ),
-    "a value cannot be looked at inside a compiled step": ("@ms.jit\ndef g(x):\n    return x.asnumpy()\ng(F(2))",),
     "an index out of range is an IndexError, whatever its form": (
         "V()[I(0, 5)]",
         "V()[I(0, -6)]",
