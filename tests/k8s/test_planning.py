@@ -339,6 +339,17 @@ def test_servers_leave_one_by_one_and_only_once_they_are_drained():
     assert simulation.status.restarts == 0
 
 
+def test_a_server_that_joined_after_the_scheduler_was_told_makes_it_be_told_again():
+    simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
+    simulation.scale("PS", 2)
+    simulation.extras["membership"] = Membership(True, 2, 2)  # it aims at two, but knew of no third then
+    assert ResizeJob(2, 2) in simulation.step()
+    assert ResizeJob(2, 2) in simulation.step()
+    simulation.extras["membership"] = Membership(True, 2, 2, frozenset({"job-ps-2"}))
+    assert ResizeJob(2, 2) not in simulation.step()
+    assert simulation.pods["job-ps-2"].is_deleting
+
+
 def test_no_server_is_deleted_while_the_scheduler_does_not_answer():
     simulation = running(job(servers=2, enableDynamicServer=True))
     simulation.scale("PS", 1)

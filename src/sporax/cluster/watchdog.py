@@ -9,7 +9,7 @@ about the user's program.
 * Ranks of one machine share a *board* (`sporax.cluster.board`) with the exchanges that each has begun. From it a rank that waits
   sees who is behind. It ends the job at once where the exchange cannot finish: the rank that it waits for is stopped (SIGSTOP),
   has left the job, or all ranks wait in different exchanges and none does anything.
-* A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or stands in a debugger) is left alone. Those who wait
+* A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or is in a debugger) is left alone. Those who wait
   say after half a minute in their logs for whom, and give up after `SPORAX_EXCHANGE_TIMEOUT` seconds.
 * Who wants idle ranks to end the job earlier sets `SPORAX_IDLE_TIMEOUT`: a rank for which others wait, and that has used no
   processor time for so many seconds, ends.
@@ -150,7 +150,7 @@ class Watchdog:
         return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
 
     def say_goodbye(self) -> None:
-        """At the end of the process: after an exception that nobody caught, leave without waiting for the others."""
+        """At the end of the process: after an exception that no one caught, leave without waiting for the others."""
         if self._stopped:
             return
         self._board.leave()

@@ -196,9 +196,15 @@ def _deadline(draft: Draft) -> datetime | None:
 
 
 def _tell_sizes(draft: Draft) -> None:
-    """Tell the job's scheduler the sizes, until it says that it aims at them."""
+    """Tell the job's scheduler the sizes, until it says that it aims at them and that no server is left beyond them.
+
+    A server that was starting while the size went down again joins after the scheduler was told, so it is told once more.
+    """
     told, wanted = draft.membership, (draft.status.size(Role.WORKER), draft.status.size(Role.SERVER))
-    if told is not None and (told.workers, told.servers) != wanted:
+    if told is None:
+        return
+    beyond = {pod.name for pod in draft.pods_of(Role.SERVER) if pod.is_active} - set(draft.wanted(Role.SERVER))
+    if (told.workers, told.servers) != wanted or beyond - told.drained:
         draft.actions.append(ResizeJob(*wanted))
         draft.wake_after(_POLL_SECONDS)
 

@@ -52,7 +52,7 @@ def entries_of(save_obj: Any, choice: Choice, integrated: bool) -> list[Entry]:
     Args:
         save_obj: what to save.
         choice: says by name what to take; None takes all.
-        integrated: put Parameters that are cut over devices together.
+        integrated: put Parameters that are sharded over devices together.
 
     Raises:
         SporaxTypeError: `save_obj` is, or holds, something else.
@@ -144,7 +144,7 @@ def _checked_element(element: Any) -> tuple[str, Any]:
 
 
 def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]:
-    """The values of a Tensor or array on the host; those of a cut one are put together, or are this device's slice.
+    """The values of a Tensor or array on the host; those of a sharded one are put together, or are this device's slice.
 
     They may share the device's memory: XLA does not give a buffer to the next step while an array looks at it.
 
@@ -163,7 +163,7 @@ def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]
     if not integrated:
         if len(array.addressable_shards) > 1:
             raise SporaxNotImplementedError(
-                f"For 'save_checkpoint', parameter '{name}' is cut over {len(array.addressable_shards)} of this process's "
+                f"For 'save_checkpoint', parameter '{name}' is sharded over {len(array.addressable_shards)} of this process's "
                 "devices and over others besides, and 'integrated_save=False' writes one slice per file; use "
                 "integrated_save=True."
             )

@@ -26,7 +26,7 @@ from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.ir.placement import Placement
 from sporax.lowering.execute import rank_program
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
-from sporax.planner.pipeline.simulate import simulate, uniform_costs
+from sporax.planner.pipeline.order import linear_order
 from sporax.planner.pipeline.timeline import Times
 from sporax.runtime import joint
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
@@ -226,17 +226,8 @@ class _Compiler:
         return self.planned.chunks[chunk].programs
 
     def _micro_batches(self) -> None:
-        """Tasks of micro batches and their transfers, in the order in which they would happen on devices of equal speed.
-
-        A task stands where it starts, a transfer where its source ends: a process that waits in a transfer has started
-        all that it can do meanwhile.
-        """
         schedule = self.planned.schedule
-        outcome = simulate(schedule, uniform_costs(schedule))
-        tasks = [task for task in schedule if task.micro >= 0]
-        events = [(outcome.start[task], True, -task.stage, task) for task in tasks]
-        events += [(outcome.end[task], False, -task.stage, task) for task in tasks]
-        for _, starts, _, task in sorted(events, key=lambda event: event[:3]):
+        for task, starts in linear_order(schedule):
             chunk = schedule.position[task.stage, task.chunk]
             program = self._program_of(task, chunk)
             if starts:

@@ -18,12 +18,14 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
+from msgspec import Meta, Struct
 
 from sporax.ir.atomic_file import atomic_write
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
 from sporax.train.checkpoint.slices import Region, overlap, region_shape, volume, whole_region, within
@@ -133,12 +135,26 @@ def complete_checkpoints(directory: Path) -> list[Path]:
     return sorted(folders, key=step_of)
 
 
+class SliceEntry(Struct, frozen=True, array_like=True):
+    """Where a slice of a file belongs: name and shape of the whole Parameter, first index in each dimension."""
+
+    name: str
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+
+
+class MarkerDocument(Struct, frozen=True):
+    """The marker of a complete checkpoint, as far as it is read: the size of each file in bytes."""
+
+    files: dict[str, Annotated[int, Meta(ge=0)]]
+
+
 def is_complete(folder: Path) -> bool:
     """Whether the marker is there and all files have the sizes it says."""
     try:
-        files = json.loads((folder / MARKER).read_bytes())["files"]
+        files = decode((folder / MARKER).read_bytes(), MarkerDocument).files
         return bool(files) and all((folder / name).stat().st_size == size for name, size in files.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, MalformedError):
         return False
 
 
@@ -222,14 +238,14 @@ class SliceDirectory:
             SporaxValueError: it is no file of this kind, or does not fit those before.
         """
         try:
-            places = json.loads(file.metadata[_SLICES])
-            self.facts[rank] = json.loads(file.metadata[_FACTS])
-            slices = [(key, str(name), tuple(shape), tuple(starts)) for key, (name, shape, starts) in places.items()]
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            places = decode(file.metadata[_SLICES], dict[str, SliceEntry])
+            self.facts[rank] = decode(file.metadata[_FACTS], dict[str, Any])
+        except (KeyError, MalformedError) as error:
             raise SporaxValueError(
-                f"For 'ResumableCheckpoint', '{file.path}' of rank {rank} does not say where its slices belong: {error!r}."
+                f"For 'ResumableCheckpoint', '{file.path}' of rank {rank} does not say where its slices belong: {error}."
             ) from None
-        for key, name, shape, starts in slices:
+        for key, entry in places.items():
+            name, shape, starts = entry.name, entry.shape, entry.starts
             stored = file.specs.get(key)
             spec = TensorSpec(name, shape, stored.dtype if stored else None)
             fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
@@ -260,7 +276,7 @@ def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
             "another size."
         )
     found = SliceDirectory(folder, {}, {})
-    for name in json.loads((folder / MARKER).read_bytes())["files"]:
+    for name in decode((folder / MARKER).read_bytes(), MarkerDocument).files:
         rank = int(Path(name).stem.removeprefix("rank_"))
         found.add(rank, open_checkpoint("ResumableCheckpoint", folder / name, verify=verify))
     return found
