@@ -89,27 +89,43 @@ class GradientHookHandle:
         state.touch()
 
 
-def register_hook(tensor: Tensor, hook: Hook) -> GradientHookHandle:
+def register_hook(self: Tensor, hook: Hook) -> GradientHookHandle:
     """``hook(gradient)`` runs in the backward pass; what it returns (unless None) replaces the gradient of this tensor.
 
-    A Parameter's hook sees the sum of all gradients. Another tensor's sees what comes from uses after the registration.
+    The hook sees what comes from uses of the tensor after the registration.
 
     Raises:
         SporaxTypeError: `hook` is not callable.
     """
-    if not callable(hook):
-        raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
-    hooks: Hooks | None = getattr(tensor, "gradient_hooks", None)
-    if isinstance(tensor, Parameter):
-        if hooks is None:
-            hooks = Hooks()
-    elif hooks is None or hooks.array is not tensor.array:
+    _check(hook)
+    hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    if hooks is None or hooks.array is not self.array:
         hooks = Hooks()
         run = hooks.run
-        tensor._replace(watched(tensor.array, lambda gradients: (run(gradients[0]),)))
-        hooks.array = tensor.array
-    tensor.gradient_hooks = hooks
+        self._replace(watched(self.array, lambda gradients: (run(gradients[0]),)))
+        hooks.array = self.array
+        self.gradient_hooks = hooks
     return GradientHookHandle(hooks, hook)
 
 
-Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # Tensors get methods from many modules
+def register_parameter_hook(self: Parameter, hook_fn: Hook) -> GradientHookHandle:
+    """``hook_fn(gradient)`` runs when the gradient of this Parameter is complete; its result (unless None) replaces it.
+
+    Raises:
+        SporaxTypeError: `hook_fn` is not callable.
+    """
+    _check(hook_fn)
+    hooks: Hooks | None = getattr(self, "gradient_hooks", None)
+    if hooks is None:
+        hooks = self.gradient_hooks = Hooks()
+    return GradientHookHandle(hooks, hook_fn)
+
+
+def _check(hook: Any) -> None:
+    if not callable(hook):
+        raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
+
+
+# Tensors get methods from many modules.
+Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]
+Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]
