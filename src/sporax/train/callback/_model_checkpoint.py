@@ -1,7 +1,8 @@
 """`ModelCheckpoint`: saves the network while it trains.
 
 Files are called ``prefix-epoch_step.ckpt``, with the step counted within its epoch. If a directory holds files of an
-earlier run with the same prefix, the new ones are called ``prefix_1-…`` and so on, so none is overwritten.
+earlier run with the same prefix, the new ones are called ``prefix_1-…`` and so on, so none is overwritten. A run that is
+resumed (`Model.train(resume=True)`, MS_ENABLE_RECOVERY=1) goes on from them instead, under the same names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._background import writer
 from sporax.train.callback._callback import Callback, RunContext
 from sporax.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
+from sporax.train.callback._resuming import POSITION, newest_common_file, position, resume_from
 from sporax.train.serialization import save_checkpoint
 
 _BREAKPOINT = "_breakpoint"
@@ -69,6 +71,7 @@ class ModelCheckpoint(Callback):
         self._last_step = 0
         self._last_saved = self._last_kept = time.monotonic()
         self._latest = ""
+        self._resumes = False
 
     @property
     def latest_ckpt_file_name(self) -> str:
@@ -79,6 +82,27 @@ class ModelCheckpoint(Callback):
         """Steps are counted from the beginning of a run."""
         self._last_step = 0
         self._last_saved = self._last_kept = time.monotonic()
+        facts = run_context.original_args()
+        self._resumes = bool(facts.get("resume")) and not context.plans_only()
+        if self._resumes and "resume_step" not in facts:
+            self._go_on(facts)
+
+    def _go_on(self, facts: Any) -> None:
+        """Load the newest file that all ranks have; the loop then goes on behind its step."""
+        if callable(self._name_prefix) or callable(self._name_directory):
+            raise SporaxValueError(
+                "For 'ModelCheckpoint', 'prefix' and 'directory' must be strings in a run that is resumed, but one is a function."
+            )
+        if self._config.saved_network is not None:
+            raise SporaxValueError(
+                "For 'ModelCheckpoint', 'saved_network' must be None in a run that is resumed, since the optimizer's state is "
+                f"needed as well, but it is {type(self._config.saved_network).__name__}."
+            )
+        self._prefix = self._name_prefix
+        path = newest_common_file(self._directory, self._prefix, self._config.format)
+        if path is not None:
+            facts.resume_step = self._last_step = resume_from(path, facts.train_network)
+            self._latest = str(path)
 
     def step_end(self, run_context: RunContext) -> None:
         """Save if it is time to."""
@@ -119,14 +143,17 @@ class ModelCheckpoint(Callback):
             if counter in self._append_dict:
                 self._append_dict[counter] = self._append_start[counter] + value
         path = str(self._directory / f"{name}.{config.format}")
+        further = {POSITION: position(facts.cur_step_num)} if self._resumes else {}
         save_checkpoint(
             config.saved_network if config.saved_network is not None else facts.train_network,
             path,
             config.integrated_save,
             config.async_save,
-            self._append_dict or None,
+            {**self._append_dict, **further} or None,
             crc_check=config.crc_check,
             format=config.format,
+            remove_redundancy=config.remove_redundancy,
+            _mark=f"{facts.cur_epoch_num}_{facts.cur_step_num}",
         )
         return path
 

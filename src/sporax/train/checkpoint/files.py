@@ -28,6 +28,8 @@ from sporax.train.checkpoint.slices import Region, Shape
 SUFFIXES = (".ckpt", ".safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
 _CRC_DIGITS = 10  # 2**32 has that many
+LAYOUT = "sporax.layout"
+"""Where a file says which blocks it has: a string of a ``.ckpt`` file, an entry of a safetensors header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,13 @@ class CheckpointFile:
         shape = (region[0].stop - region[0].start, *spec.shape[1:])
         return np.array(rows.view(spec.dtype).reshape(shape)[(slice(None), *region[1:])])
 
+    def crc32(self, name: str) -> int:
+        """CRC-32 of a tensor's bytes, which are not copied."""
+        found = 0
+        for part in self._parts[name]:
+            found = zlib.crc32(part, found)
+        return found
+
     def text(self, name: str) -> str:
         """A string of the file."""
         return _ckpt_format.text_of(_ckpt_format.StoredTensor(name, (), None, self._parts[name]))
@@ -146,8 +155,10 @@ _Contents = tuple[dict[str, TensorSpec], dict[str, tuple[memoryview, ...]], dict
 
 def _ckpt_contents(content: memoryview, verify: bool) -> _Contents:
     tensors = {tensor.name: tensor for tensor in _ckpt_format.tensors(content, verify=verify)}
+    layout = tensors.pop(LAYOUT, None)
+    metadata = {} if layout is None else {LAYOUT: _ckpt_format.text_of(layout)}
     specs = {name: TensorSpec(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    return specs, {name: tensor.parts for name, tensor in tensors.items()}, {}
+    return specs, {name: tensor.parts for name, tensor in tensors.items()}, metadata
 
 
 def _safetensors_contents(content: memoryview, verify: bool) -> _Contents:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,6 +25,7 @@ from sporax.train import _ranks
 from sporax.train._apply import load_param_into_net
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train.checkpoint.assembly import ShardedCheckpoint
+from sporax.train.checkpoint.deferred import placed_blocks
 from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
 from sporax.train.checkpoint.merging import layout_from_entry
 from sporax.train.checkpoint.slices import Region, SliceLayout, region_shape, whole_region
@@ -269,18 +269,15 @@ def _fill(parameter: Parameter, source: Source) -> None:
     if parameter.has_init:
         parameter.set_data(_tensor(np.asarray(source.read(name)).astype(dtype, copy=False)))
         return
-    sharding, shape = parameter.raw.sharding, tuple(parameter.shape)
-    blocks: dict[tuple[tuple[int, int], ...], np.ndarray[Any, Any]] = {}
-
-    def block(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
-        starts = [part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True)]
-        key = tuple(starts)
-        if key not in blocks:  # devices that hold the same block share what is read
-            region = tuple(slice(*bounds) for bounds in starts)
-            blocks[key] = np.asarray(source.read(name, region)).astype(dtype, copy=False)
-        return blocks[key]
-
-    parameter.set_data(_tensor(jax.make_array_from_callback(shape, sharding, block)))
+    parameter.set_data(
+        _tensor(
+            placed_blocks(
+                tuple(parameter.shape),
+                parameter.raw.sharding,
+                lambda region: np.asarray(source.read(name, region)).astype(dtype, copy=False),
+            )
+        )
+    )
 
 
 def load_segmented_checkpoints(
