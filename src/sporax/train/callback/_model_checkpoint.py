@@ -84,7 +84,7 @@ class ModelCheckpoint(Callback):
         self._last_saved = self._last_kept = time.monotonic()
         facts = run_context.original_args()
         self._resumes = bool(facts.get("resume")) and not context.plans_only()
-        if self._resumes and "resume_step" not in facts:
+        if self._resumes:
             self._go_on(facts)
 
     def _go_on(self, facts: Any) -> None:
@@ -99,8 +99,11 @@ class ModelCheckpoint(Callback):
                 f"needed as well, but it is {type(self._config.saved_network).__name__}."
             )
         self._prefix = self._name_prefix
-        path = newest_common_file(self._directory, self._prefix, self._config.format)
-        if path is not None:
+        newest = newest_common_file(self._directory, self._prefix, self._config.format)
+        if newest is None:
+            return
+        path, (epoch, step) = newest
+        if (epoch - 1) * facts.batch_num + step > facts.get("resume_step", 0):
             facts.resume_step = self._last_step = resume_from(path, facts.train_network)
             self._latest = str(path)
 

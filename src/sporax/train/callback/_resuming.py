@@ -40,8 +40,8 @@ def position(step: int) -> Tensor:
     return Tensor(np.concatenate([np.asarray([step], np.uint32), random]))
 
 
-def newest_common_file(directory: Path, prefix: str, suffix: str) -> Path | None:
-    """The newest file that every rank has, by epoch and step; None where there is none. All ranks must call it."""
+def newest_common_file(directory: Path, prefix: str, suffix: str) -> tuple[Path, tuple[int, int]] | None:
+    """The newest file that every rank has, with its epoch and step; None where there is none. All ranks must call it."""
     pattern = re.compile(re.escape(prefix) + r"(?:_\d+)?-(\d+)_(\d+)\." + suffix)
     files: dict[tuple[int, int], Path] = {}
     for path in sorted(directory.iterdir(), key=_written) if directory.is_dir() else []:
@@ -50,7 +50,7 @@ def newest_common_file(directory: Path, prefix: str, suffix: str) -> Path | None
             files[int(match[1]), int(match[2])] = path
     newest = sorted(files)[-_MOST_FILES:]
     common = _ranks.common_pairs(newest, _MOST_FILES)
-    return files[common[-1]] if common else None
+    return (files[common[-1]], common[-1]) if common else None
 
 
 def _written(path: Path) -> int:
@@ -73,9 +73,15 @@ def resume_from(path: Path, network: Any) -> int:
     kept = parameters.get(POSITION)
     if kept is None:
         raise SporaxValueError(
-            f"For 'ModelCheckpoint', '{path}' must have been written with Model.train(resume=True) or {RECOVERY_VARIABLE}=1 to be "
-            "resumed from, but it has no random numbers and no step; delete it, or load it with load_checkpoint."
+            f"For 'ModelCheckpoint', '{path}' must have been written with Model.train(resume=True) or {RECOVERY_VARIABLE}=1 to "
+            "be resumed from, but it has no random numbers and no step; delete it, or load it with load_checkpoint."
         )
     values = kept.asnumpy()
     state.put(seed.operators, values[1:].astype(np.uint32))
     return int(values[0])
+
+
+def saved_step(path: Path) -> int:
+    """The step after which a file was written; 0 where it does not say."""
+    kept = load_checkpoint(str(path)).get(POSITION)
+    return 0 if kept is None else int(kept.asnumpy()[0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted f
 _CRC_DIGITS = 10  # 2**32 has that many
 LAYOUT = "sporax.layout"
 """Where a file says which blocks it has: a string of a ``.ckpt`` file, an entry of a safetensors header."""
+
+_counting = threading.Lock()
+"""Several threads may read a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ class CheckpointFile:
         spec = self.specs[name]
         assert spec.dtype is not None, name
         values = self._rows(spec, region)
-        self.bytes_read += values.nbytes
+        with _counting:
+            self.bytes_read += values.nbytes
         return values
 
     def _rows(self, spec: TensorSpec, region: Region) -> np.ndarray[Any, Any]:
