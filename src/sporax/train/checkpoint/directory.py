@@ -75,7 +75,11 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
                 "checkpoint before is still the latest."
             )
         time.sleep(_POLL_SECONDS)
-    content = {"step": step_of(folder), "files": {path.name: path.stat().st_size for path in paths}}
+    content = {
+        "step": step_of(folder),
+        "files": {path.name: path.stat().st_size for path in paths},
+        "sums": {path.name: _checksum_of(path) for path in paths},
+    }
     with atomic_write(folder / MARKER) as file:
         file.write(json.dumps(content).encode())
     with atomic_write(folder.parent / LATEST) as file:
@@ -84,6 +88,11 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
         for old in complete_checkpoints(folder.parent)[:-keep]:
             (old / MARKER).unlink(missing_ok=True)  # first, so that half of it is never taken for all of it
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _checksum_of(path: Path) -> str:
+    """What a file says is its checksum; it is compared with the values when the checkpoint is opened."""
+    return open_checkpoint(_WHERE, path).metadata.get("crc_num", "")
 
 
 def complete_checkpoints(directory: Path) -> list[Path]:
@@ -149,11 +158,17 @@ def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
             f"For 'ResumableCheckpoint', '{folder}' must be a complete checkpoint, but '{MARKER}' or a file is missing or of "
             "another size."
         )
-    files = json.loads((folder / MARKER).read_bytes())["files"]
+    marker = json.loads((folder / MARKER).read_bytes())
+    files, sums = marker["files"], marker.get("sums", {})
     source = SliceDirectory(_WHERE, str(folder), num_ranks=len(files))
     for name in files:
         rank = int(Path(name).stem.removeprefix("rank_"))
         file = open_checkpoint(_WHERE, folder / name, verify=verify)
+        if name in sums and file.metadata.get("crc_num", "") != sums[name]:
+            raise SporaxValueError(
+                f"For '{_WHERE}', '{file.path}' of rank {rank} must be of the save that '{MARKER}' tells of, with the CRC-32 "
+                f"{sums[name]}, but has {file.metadata.get('crc_num', '')!r}."
+            )
         try:
             places = json.loads(file.metadata[_SLICES])
             source.facts[rank] = dict(json.loads(file.metadata[_FACTS]))
