@@ -79,14 +79,30 @@ def test_data_parallel_reaches_all_below():
     assert net.fc.marks["strategy_gen_mode"] == "data_parallel"
 
 
-def test_placing_a_cell_on_a_process_is_refused():
-    net = Net()
-    with pytest.raises(SporaxRuntimeError, match="For 'Net', operators cannot be placed on single processes"):
-        net.place("MS_WORKER", 1)
+def test_a_cell_is_placed_on_a_worker_that_there_is():
+    net, x = Net(), Tensor([[1.0, 2.0], [3.0, 4.0]])
+    values = net(x).asnumpy()
+    net.place("MS_WORKER", 0)
+    assert (net(x).asnumpy() == values).all()
+    net.place("MS_WORKER", 1)
+    for call in (net, ms.jit(net)):
+        with pytest.raises(SporaxRuntimeError, match="For 'Net', 'rank_id' must be < 1, the workers, but got 1"):
+            call(x)
+    net.matmul.place("MS_WORKER", 2)
+    with pytest.raises(SporaxRuntimeError, match="For 'MatMul', 'rank_id' must be < 1, the workers, but got 2"):
+        net.matmul(x, x)
     with pytest.raises(SporaxValueError, match="'MS_WORKER'"):
         net.place("MS_SERVER", 0)
     with pytest.raises(SporaxTypeError, match="'rank_id' must be an int"):
         net.place("MS_WORKER", 1.0)
+    ms.set_auto_parallel_context(parallel_mode="data_parallel")
+    try:
+        with pytest.raises(
+            SporaxRuntimeError, match="must be used in the parallel mode 'stand_alone', but the mode is 'data_"
+        ):
+            net.place("MS_WORKER", 0)
+    finally:
+        ms.reset_auto_parallel_context()
 
 
 def test_marks_change_no_values():

@@ -68,6 +68,11 @@ def test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash(durabilit
     assert not simulation.failures
 
 
+def test_a_follower_that_asked_twice_for_a_slot_replays_what_was_on_its_way() -> None:
+    """Records on their way when the second image is sent are of an earlier epoch than the view; a restart keeps them."""
+    test_no_acknowledged_push_is_lost_when_servers_and_scheduler_crash("replica", 283)
+
+
 def settle(simulation: Simulation) -> None:
     """Until the slots no longer move and each has its backup."""
     epoch = -1

@@ -8,9 +8,10 @@ from sporax import context
 from sporax.common.recompute import checked_settings
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn._tree import AnyCell, CellTree
-from sporax.ops._core.primitive import refuse_place, strategy_form
+from sporax.ops._core.primitive import strategy_form
 from sporax.ops._core.sharded_call import check_options, checked_plan
 from sporax.runtime import state
+from sporax.runtime.placed import check_place
 
 
 class PlacementMarks(CellTree[AnyCell]):
@@ -126,12 +127,15 @@ class PlacementMarks(CellTree[AnyCell]):
         return self
 
     def place(self, role: str, rank_id: int) -> None:
-        """Refused, as `Primitive.place` is.
+        """Let one worker of the job compute this Cell and its derivative; the others receive the results.
+
+        As `Primitive.place`, for everything inside. All workers hold the Parameters.
 
         Raises:
             SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
         """
-        refuse_place(type(self).__name__, role, rank_id)
+        check_place(type(self).__name__, role, rank_id, context.snapshot().parallel_mode)
+        self._mark("place", rank_id)
 
     def set_param_ps(self, recurse: bool = True, init_in_server: bool = False) -> None:
         """Let parameter servers keep and update the trainable Parameters. Call it before the optimizer is made.

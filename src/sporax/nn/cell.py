@@ -32,6 +32,7 @@ from sporax.ops._core.operator import Primitive
 from sporax.ops._core.precision import Precision, ruled_by
 from sporax.ops._core.sharded_call import parameters_by_plan, sharded_call
 from sporax.runtime import state
+from sporax.runtime.placed import run_placed
 from sporax.runtime.program import Program
 
 _PLAIN = (bool, int, float, str, type(None), DType)
@@ -185,6 +186,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         return None
 
     def _construct_named(self, *args: Any, **kwargs: Any) -> Any:
+        if "place" in self._marks:
+            name = self._cell_name or type(self).__name__
+            return run_placed(name, self._marks["place"], self._construct_in_scope, args, kwargs)
         if state.current_frame() is None and self._cast_to is None:
             return self.construct(*args, **kwargs)
         if "offload" in self._marks and state.compiling():

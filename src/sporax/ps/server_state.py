@@ -646,8 +646,9 @@ class ServerState:
         assert lead.backup is not None
         image, frames = self.states[slot].image()
         # Replay passes over records before the image's epoch: those that a former leader wrote and this one overruled.
-        # All that this leader sends from now on is of this epoch or a later one.
-        image = msgspec.structs.replace(image, epoch=self.view.epoch if self.view is not None else 0)
+        # What this leader has on its way may be of an earlier epoch than the present one, and must not be passed over.
+        now = self.view.epoch if self.view is not None else 0
+        image = msgspec.structs.replace(image, epoch=lead.flights[0].record.epoch if lead.flights else now)
         lead.image_sent, lead.backup_lsn = True, -1
         self._actions.append(ToServer(lead.backup, image, tuple(frames)))
         for flight in lead.flights:

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -92,6 +92,9 @@ class Collective:
 
     group: Group
 
+    is_linear: ClassVar[bool] = True
+    """Whether derivatives of `backward` with respect to the arrays are zero, so that there are derivatives of any order."""
+
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
         """The results on this rank."""
         raise NotImplementedError
@@ -150,13 +153,31 @@ def forward_mode_refused() -> Iterator[None]:
         _forward_mode.reset(token)
 
 
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Context in which exchanges are errors, because not all ranks run what is inside: `what` it is, for the message."""
+    token = _refused.set(what)
+    try:
+        yield
+    finally:
+        _refused.reset(token)
+
+
 def check_mode() -> None:
-    """Raise `ReverseModeNeeded` inside `forward_mode_refused`."""
+    """Check that data may be exchanged here.
+
+    Raises:
+        ReverseModeNeeded: inside `forward_mode_refused`.
+        SporaxRuntimeError: inside `refused`.
+    """
     if _forward_mode.get():
         raise ReverseModeNeeded
+    if _refused.get():
+        raise SporaxRuntimeError(f"For '{_refused.get()}', communication operators must stand outside of it.")
 
 
 _forward_mode = ContextVar("forward_mode", default=False)
+_refused = ContextVar("refused", default="")
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -203,6 +224,10 @@ def _linear(
 def _linear_forward(
     collective: Collective, method: str, before: jax.Array | None, arrays: Any, results: Any, values: Any
 ) -> tuple[Any, Any]:
+    if not collective.is_linear:
+        raise SporaxRuntimeError(
+            f"For '{type(collective).__name__}', the order of a derivative must be 1, but that of a derivative is asked for."
+        )
     found, last = _linear(collective, method, latest_receipt(before), arrays, results, values)
     happened(last)
     return (found, last), (arrays, results)

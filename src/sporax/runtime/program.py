@@ -26,7 +26,7 @@ from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.rewrite import compiler_options, rewritten
 from sporax.planner.report.progress import doing, shown
-from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, state
+from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, placed, state
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
 
 if TYPE_CHECKING:
@@ -305,6 +305,8 @@ class Program:
             variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
             bring_to_host((*variant.written, *variant.read), variant.tags)
+            if placed.TAG in variant.tags:
+                placed.agree((*variant.written, *variant.read))
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
             from sporax.runtime.planned import (
@@ -448,8 +450,9 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
 def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
-    if variant.tags:
-        program, options = rewritten(program, variant.tags), compiler_options(variant.tags)
+    passes = variant.tags - {placed.TAG}
+    if passes:
+        program, options = rewritten(program, passes), compiler_options(passes)
     if variant.communicates:
         return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
@@ -461,10 +464,11 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
     def program(
         written: list[jax.Array], read: list[jax.Array], arrays: list[jax.Array]
     ) -> tuple[list[jax.Array], list[jax.Array]]:
-        args, kwargs = _inputs(variant.signature, arrays)
         variables = (*variant.written, *variant.read)
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
+            data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays
+            args, kwargs = _inputs(variant.signature, data)
             result = function(*args, **kwargs)
         leaves, variant.out_tree = jax.tree.flatten(result)
         variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import jax
 
+from sporax import context
 from sporax.common.recompute import offloading
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.lowering.memory.host import place_of_work
@@ -16,6 +17,7 @@ from sporax.ops._core.host import on_host
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import static
 from sporax.runtime import state
+from sporax.runtime.placed import check_place, run_placed
 
 
 class Primitive:
@@ -74,7 +76,7 @@ class Primitive:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator on these values."""
         try:
-            if state.current_frame() is None:
+            if state.current_frame() is None and "place" not in self.attrs:
                 return self.operator.run(args, kwargs, self._constants)
             if "offload" in self.attrs and state.compiling():
                 with offloading(self.attrs["offload"]):
@@ -96,7 +98,15 @@ class Primitive:
                     return between_marks(self.operator, args, kwargs, self._constants, self)
             if by_host and state.compiling():
                 return on_host(self.operator.run, args, kwargs, self._constants)
+            if "place" in self.attrs:
+                return self._run_placed(args, kwargs)
             return self.operator.run(args, kwargs, self._constants)
+
+    def _run_placed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self.operator.run(args, kwargs, self._constants)
+
+        return run_placed(self.name, self.attrs["place"], call, args, kwargs)
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self._attributes.items())
@@ -189,32 +199,22 @@ class Primitive:
         return self.add_prim_attr("primitive_target", device_target)
 
     def place(self, role: str, rank_id: int) -> None:
-        """Refused: an operator runs in the process that calls it, or by a plan in all of them.
+        """Let one worker of the job compute this operator and its derivative; the others receive the results.
+
+        For compiled steps in the parallel mode ``"stand_alone"``. All workers compute what is not placed, from the data and
+        first Parameters of worker 0.
+
+        Args:
+            role: ``"MS_WORKER"``.
+            rank_id: of the worker.
 
         Raises:
             SporaxTypeError: `rank_id` is not an int.
             SporaxValueError: `role` is not ``"MS_WORKER"`` or `rank_id` is negative.
-            SporaxRuntimeError: everything else.
+            SporaxRuntimeError: another parallel mode is set; later, the job has no such worker, or the mode is PYNATIVE_MODE.
         """
-        refuse_place(self.name, role, rank_id)
-
-
-def refuse_place(name: str, role: str, rank_id: int) -> NoReturn:
-    """Say what is wrong with ``place(role, rank_id)`` of an operator or Cell of this name.
-
-    Raises:
-        SporaxTypeError, SporaxValueError, SporaxRuntimeError: as `Primitive.place`.
-    """
-    if role != "MS_WORKER":
-        raise SporaxValueError(f"For '{name}', 'role' must be 'MS_WORKER', but got {role!r}.")
-    if not isinstance(rank_id, int) or isinstance(rank_id, bool):
-        raise SporaxTypeError(f"For '{name}', 'rank_id' must be an int, but got {type(rank_id).__name__}.")
-    if rank_id < 0:
-        raise SporaxValueError(f"For '{name}', 'rank_id' must be >= 0, but got {rank_id}.")
-    raise SporaxRuntimeError(
-        f"For '{name}', operators cannot be placed on single processes, but got place({role!r}, {rank_id}). Cut "
-        "the network into pipeline stages instead (`pipeline_stage`, set_auto_parallel_context(pipeline_stages=...))."
-    )
+        check_place(self.name, role, rank_id, context.snapshot().parallel_mode)
+        self.add_prim_attr("place", rank_id)
 
 
 def strategy_form(name: str, what: str, strategy: Any) -> str:
