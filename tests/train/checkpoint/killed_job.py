@@ -1,6 +1,6 @@
 """A job one of whose ranks kills itself at a drawn moment: `killed_job.py KIND DIRECTORY VICTIM MOMENT`.
 
-KIND is ``zero`` (optimizer parallelism), ``pipeline`` (a stage per pair of ranks) or ``data`` (data parallelism). A moment is
+KIND is ``zero`` (optimizer parallelism), ``pipeline`` (a stage per rank) or ``data`` (data parallelism). A moment is
 the so-many-th step, flush of a file or renaming of one, whichever comes; 0 is never. It comes in the first start only.
 """
 
@@ -57,20 +57,20 @@ settings = {
         "enable_parallel_optimizer": True,
         "parallel_optimizer_config": {"parallel_optimizer_threshold": 0},
     },
-    "pipeline": {"parallel_mode": "semi_auto_parallel", "full_batch": True, "pipeline_stages": 2},
+    "pipeline": {"parallel_mode": "semi_auto_parallel", "full_batch": True, "pipeline_stages": size},
     "data": {"parallel_mode": "data_parallel", "gradients_mean": True},
 }
 ms.set_auto_parallel_context(**settings[kind])
 rng = np.random.default_rng(0)
 data = (rng.normal(size=(32, 8)).astype(np.float32), rng.normal(size=(32, 8)).astype(np.float32))
-net = nn.SequentialCell(nn.Dense(8, 16), nn.Dropout(p=0.3), nn.Dense(16, 8))
+layers = [nn.Dense(8, 16), nn.Dropout(p=0.3), nn.Dense(16, 16), nn.Dense(16, 16), nn.Dense(16, 8)]
+net = nn.SequentialCell(*layers)
 shards = {"num_shards": size, "shard_id": rank} if kind == "data" else {}
 dataset = NumpySlicesDataset(data, ["x", "y"], shuffle=True, **shards).batch(8 // (size if kind == "data" else 1))
 if kind == "pipeline":
-    for stage, cell in enumerate((net[0], net[2])):
-        cell.pipeline_stage = stage
-    net[1].pipeline_stage = 0
-    net = PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 2)
+    for layer, place in zip(layers, (0, 0, 1, 2, 3), strict=True):
+        layer.pipeline_stage = place * size // 4
+    net = PipelineCell(nn.WithLossCell(net, nn.MSELoss()), 4)
     model = Model(net, optimizer=nn.Adam(net.trainable_params(), 0.01))
 else:
     model = Model(net, nn.MSELoss(), nn.Adam(net.trainable_params(), 0.01))

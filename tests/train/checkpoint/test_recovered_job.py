@@ -27,11 +27,17 @@ def numbers(text: str) -> list[float]:
     return [float.fromhex(value) for _, value in sorted(losses(text).items())] + [float.fromhex(weights)]
 
 
+def environ() -> dict[str, str]:
+    """The environment without what is about this process and its simulated devices."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(_OF_JOBS)}
+    return {**kept, "JAX_PLATFORMS": "cpu"}
+
+
 def launch(folder: Path, kill_at: int, *flags: object, **variables: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
     words = ["run", "--worker_num", 2, "--log_dir", folder / "logs", *flags, JOB, folder, kill_at]
     command = [sys.executable, "-m", "sporax", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250, env={**os.environ, **variables})
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, env={**environ(), **variables})
 
 
 def log_of(folder: Path, rank: int) -> str:
@@ -84,8 +90,7 @@ def process(rank: int | None, port: int, folder: Path, kill_at: int) -> subproce
     """A scheduler (None) or worker as `run.sh` of MindSpore's sample starts it."""
     name = "scheduler" if rank is None else f"worker_{rank}"
     role = {"MS_ROLE": "MS_SCHED"} if rank is None else {"MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(rank)}
-    variables = {key: value for key, value in os.environ.items() if not key.startswith(_OF_JOBS)}
-    variables |= {
+    variables = environ() | {
         **role,
         "MS_WORKER_NUM": "2",
         "MS_SCHED_HOST": "127.0.0.1",
@@ -93,7 +98,6 @@ def process(rank: int | None, port: int, folder: Path, kill_at: int) -> subproce
         "MS_ENABLE_RECOVERY": "1",
         "MS_RECOVERY_PATH": str(folder),
         "SPORAX_TOKEN": "0123456789abcdef0123456789abcdef",
-        "JAX_PLATFORMS": "cpu",
         "PYTHONUNBUFFERED": "1",
     }
     with open(folder / "logs" / f"{name}.log", "ab") as log:
