@@ -225,3 +225,23 @@ def test_refused() -> None:
     ):
         with pytest.raises(error, match=match):
             ResumableCheckpoint(*arguments)
+
+
+@pytest.mark.parametrize("async_save", [False, True])
+def test_a_full_disk_leaves_the_only_file_of_model_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, async_save: bool
+) -> None:
+    def saver() -> ModelCheckpoint:
+        config = CheckpointConfig(2, keep_checkpoint_max=1, async_save=async_save)
+        return ModelCheckpoint("net", str(tmp_path), config)
+
+    train([saver()], epochs=1, resume=True)
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["net-1_5.ckpt"]
+
+    def full(*arguments: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        train([saver()], epochs=2, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["net-1_5.ckpt"]

@@ -119,6 +119,8 @@ class ModelCheckpoint(Callback):
         if facts.get("train_network") is not None and facts.cur_step_num != self._last_step:
             self._save(facts)
         writer.wait()
+        if self._last_step:
+            self._remove_oldest()
 
     def _is_due(self, step: int) -> bool:
         config = self._config
@@ -138,7 +140,16 @@ class ModelCheckpoint(Callback):
         self._last_step = facts.cur_step_num
         self._last_saved = time.monotonic()
         self._latest = self._write(facts, name)
+        if not self._config.async_save:
+            self._remove_oldest()
         facts.last_save_ckpt_step, facts.latest_ckpt_file = facts.cur_step_num, self._latest
+
+    def _remove_oldest(self) -> None:
+        """Delete what is beyond `keep_checkpoint_max`, once the newest is whole."""
+        keep = self._config.keep_checkpoint_max
+        if keep:
+            for path in _saved_files(self._directory, self._prefix, self._config.format)[:-keep]:
+                path.unlink(missing_ok=True)
 
     def _write(self, facts: Any, name: str) -> str:
         config = self._config
@@ -173,7 +184,8 @@ class ModelCheckpoint(Callback):
         ]
         keep, minutes = self._config.keep_checkpoint_max, self._config.keep_checkpoint_per_n_minutes
         if keep:
-            for path in files[: max(0, len(files) - keep + 1)]:
+            # The newest stays until the next one is whole: the disk may be full.
+            for path in files[:-1][: max(0, len(files) - keep + 1)]:
                 path.unlink(missing_ok=True)
         elif minutes:
             now = time.monotonic()
