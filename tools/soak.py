@@ -1,15 +1,16 @@
-"""Long trials with a seed: kills while checkpoints are saved, changed files, eight devices against one.
+"""Long trials with a seed: kills while checkpoints are saved, changed files, eight devices against one, ends of ranks.
 
 Each case is drawn from the seed and its own number alone, so one that fails can be run again:
 ``--only fuzz --first 17 --cases 1``.
 
-Run: python tools/soak.py [--seed 0] [--cases 600] [--only kills|files|fuzz] [--json FILE]
+Run: python tools/soak.py [--seed 0] [--cases 600] [--only kills|files|fuzz|jobs] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import signal
@@ -24,6 +25,7 @@ from typing import Any
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 
 import numpy as np
+from soak_jobs import end_of_a_rank
 
 import sporax as ms
 from sporax import Parameter, Tensor, context, nn, ops
@@ -164,7 +166,10 @@ TRIALS: dict[str, Callable[[random.Random, Path], None]] = {
     "kills": kill,
     "files": changed_file,
     "fuzz": eight_against_one,
+    "jobs": end_of_a_rank,
 }
+SHARES = {"kills": 0.32, "files": 0.32, "fuzz": 0.32, "jobs": 0.04}
+"""Of all cases; a job takes some ten seconds."""
 
 
 def run(name: str, seed: int, first: int, cases: int) -> dict[str, Any]:
@@ -178,7 +183,7 @@ def run(name: str, seed: int, first: int, cases: int) -> dict[str, Any]:
                 TRIALS[name](random.Random(f"{name} {seed} {number}"), Path(folder))
             except Exception as error:  # a trial that fails in any way is a finding
                 failed.append(number)
-                print(f"{name} {number}: {type(error).__name__}: {str(error)[:400]}", file=sys.stderr, flush=True)
+                print(f"{name} {number}: {type(error).__name__}: {str(error)[:4000]}", file=sys.stderr, flush=True)
     return {
         "tried": cases,
         "survived": cases - len(failed),
@@ -191,7 +196,7 @@ def main(words: list[str] | None = None) -> int:
     """Run the trials and print their figures; 1 where one failed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other cases (0)")
-    parser.add_argument("--cases", type=int, default=600, help="in all, a third of each kind (600)")
+    parser.add_argument("--cases", type=int, default=600, help="in all, of all kinds (600)")
     parser.add_argument("--first", type=int, default=0, help="number of the first case of each kind (0)")
     parser.add_argument("--only", choices=TRIALS, help="one kind alone")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
@@ -199,7 +204,8 @@ def main(words: list[str] | None = None) -> int:
     context.set_context(mode=context.GRAPH_MODE)
     names = [arguments.only] if arguments.only else list(TRIALS)
     # Kills fork this process, which must not have started XLA's threads by then: they come first.
-    figures = {name: run(name, arguments.seed, arguments.first, -(-arguments.cases // len(names))) for name in names}
+    cases = {name: arguments.cases if arguments.only else math.ceil(arguments.cases * SHARES[name]) for name in names}
+    figures = {name: run(name, arguments.seed, arguments.first, cases[name]) for name in names}
     text = json.dumps({"seed": arguments.seed, **figures}, indent=1)
     print(text)
     if arguments.json is not None:

@@ -16,7 +16,7 @@ from sporax.ir.missing import missing_name
 _module_paths.install()
 
 _SUBMODULES = frozenset(
-    "common communication context dataset ir log mint nn numpy ops parallel planner runtime train".split()  # noqa: SIM905
+    "common communication context dataset ir log mindrecord mint nn numpy ops parallel planner runtime train".split()  # noqa: SIM905
 )
 
 # Which module each top-level name lives in.
@@ -41,6 +41,7 @@ _MODULES = {
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",
     "sporax.common.vectorize": "vmap jacfwd jacrev",
     "sporax.common.toplevel": "from_numpy is_tensor mutable",
+    "sporax.ops": "constexpr",
     "sporax.context": """
         GRAPH_MODE PYNATIVE_MODE STRICT COMPATIBLE LAX set_context get_context set_device set_deterministic
         set_ps_context get_ps_context reset_ps_context set_offload_context get_offload_context

@@ -10,6 +10,7 @@ from sporax import context as context
 from sporax import dataset as dataset
 from sporax import ir as ir
 from sporax import log as log
+from sporax import mindrecord as mindrecord
 from sporax import mint as mint
 from sporax import nn as nn
 from sporax import numpy as numpy
@@ -76,6 +77,7 @@ from sporax.context._search import reset_algo_parameters as reset_algo_parameter
 from sporax.context._search import set_algo_parameters as set_algo_parameters
 from sporax.ir.parallel_config import ParallelMode as ParallelMode
 from sporax.ops._core.shard import shard as shard
+from sporax.ops.control.composition import constexpr as constexpr
 from sporax.parallel._layout import Layout as Layout
 from sporax.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
 from sporax.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from sporax.ir.missing import missing_name
+from sporax.ir.missing import SUBMODULES, missing_name
 
 _PACKAGE = "sporax"
 
@@ -45,8 +45,14 @@ _PATHS_OF = {
         nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
         nn.layer.rnn_cells nn.layer.rnns nn.layer.timedistributed nn.layer.transformer
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.cell_wrapper nn.wrap.grad_reducer nn.wrap.loss_scale
-        nn.optim.ada_grad nn.optim.lazyadam nn.optim.optimizer nn.optim.proximal_ada_grad nn.optim.sgd nn.transformer
+        nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
+    "sporax.parallel._transformer": """
+        nn.transformer nn.transformer.layers nn.transformer.loss nn.transformer.moe nn.transformer.op_parallel_config
+        nn.transformer.transformer parallel._transformer.layers parallel._transformer.loss parallel._transformer.moe
+        parallel._transformer.op_parallel_config parallel._transformer.transformer
+    """,
+    "sporax.nn.optim": "nn.optim.optimizer",
     "sporax.nn.utils": "nn.utils.init",
     "sporax.mint.nn": """
         mint.nn.layer mint.nn.layer.activation mint.nn.layer.basic mint.nn.layer.conv mint.nn.layer.normalization
@@ -57,6 +63,10 @@ _PATHS_OF = {
     "sporax.dataset": """
         dataset.engine dataset.engine.datasets dataset.engine.datasets_standard_format dataset.engine.datasets_text
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers
+    """,
+    "sporax.mindrecord": """
+        mindrecord.filewriter mindrecord.filereader mindrecord.mindpage mindrecord.config mindrecord.common
+        mindrecord.common.exceptions
     """,
     "sporax.dataset.transforms": "dataset.transforms.transforms dataset.transforms.c_transforms dataset.transforms.py_transforms",
     "sporax.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
@@ -111,3 +121,4 @@ def _has(home: ModuleType, name: str) -> bool:
 def install() -> None:
     """Make the paths importable in this process."""
     sys.meta_path.append(PathFinder())
+    SUBMODULES.update(HOMES)

@@ -24,11 +24,11 @@ def case(*inputs):
     return add
 
 
-def same(first, second, rtol=1e-6):
+def assert_same(first, second, rtol=1e-6):
     if isinstance(first, tuple | list):
         assert len(first) == len(second)
         for one, two in zip(first, second, strict=True):
-            same(one, two, rtol)
+            assert_same(one, two, rtol)
     else:
         np.testing.assert_allclose(np.asarray(first), np.asarray(second), rtol=rtol)
 
@@ -195,6 +195,25 @@ def a_temporary_of_two_types(x):
     return y
 
 
+@case((X, Tensor(1)), (X, Tensor(-1)))
+def lists_indexed_by_tensors(x, i):
+    return [x, x * 2, x * 3][i], (5, 6, 7)[i]
+
+
+@case((X,))
+def a_long_loop_of_constants(x):
+    n = Tensor(0)
+    while n < 100:
+        x = x + 1
+        n = n + 1
+    return x, n
+
+
+@case((X,))
+def extremes_of_a_vector(x):
+    return max(x), min(x)
+
+
 @case((X,))
 def try_and_with_around(x):
     try:
@@ -207,7 +226,7 @@ def try_and_with_around(x):
 
 @pytest.mark.parametrize(("function", "inputs"), CASES)
 def test_compiled_equals_python(function, inputs):
-    same(ms.jit(function)(*inputs), function(*inputs))
+    assert_same(ms.jit(function)(*inputs), function(*inputs))
 
 
 def test_lambdas_and_closures():
@@ -216,8 +235,8 @@ def test_lambdas_and_closures():
     def inner(x):
         return x * scale if x.sum() > 0 else -x
 
-    same(ms.jit(inner)(X), X * 2)
-    same(ms.jit(lambda x: x if x.sum() < 0 else -x)(X), -X)
+    assert_same(ms.jit(inner)(X), X * 2)
+    assert_same(ms.jit(lambda x: x if x.sum() < 0 else -x)(X), -X)
 
 
 def test_methods_with_super_and_private_names():
@@ -236,8 +255,8 @@ def test_methods_with_super_and_private_names():
             return x
 
     ms.set_context(mode=ms.GRAPH_MODE)
-    same(Net()(X), X * 2 + 3)
-    same(Net()(-X), -X)
+    assert_same(Net()(X), X * 2 + 3)
+    assert_same(Net()(-X), -X)
 
 
 def test_parameters_written_in_branches_and_loops(mode):
@@ -285,7 +304,7 @@ def test_gradients_through_branches_and_loops():
     ms.set_context(mode=ms.PYNATIVE_MODE)
     weight = Tensor(1.1)
     eager = ms.grad(function, (0, 1))(X, weight)
-    same(ms.jit(ms.grad(function, (0, 1)))(X, weight), eager, rtol=1e-3)  # some are of the order of 1e-14
+    assert_same(ms.jit(ms.grad(function, (0, 1)))(X, weight), eager, rtol=1e-3)  # some are of the order of 1e-14
     ms.set_context(mode=ms.GRAPH_MODE)
 
 
@@ -297,12 +316,12 @@ def test_assert_and_raise_happen_when_the_step_has_run():
             raise ValueError("too large")
         return x * 2
 
-    same(checked(X), X * 2)
+    assert_same(checked(X), X * 2)
     with pytest.raises(AssertionError, match="not positive"):
         checked(-X)
     with pytest.raises(ValueError, match="too large"):
         checked(X * 100)
-    same(checked(X), X * 2)
+    assert_same(checked(X), X * 2)
 
 
 def test_printing_shows_values(capfd):
@@ -350,7 +369,17 @@ def only_inside_a_loop(x):
     return inner
 
 
+def cells_by_tensor(x):
+    return [nn.ReLU(), nn.Tanh()][x[0].astype(ms.int32)](x)
+
+
+def bounds_by_tensor(x):
+    return x[x[0].astype(ms.int32) :]
+
+
 ERRORS = [
+    (cells_by_tensor, TypeError, "can only be the index of tensors or numbers of one type and shape"),
+    (bounds_by_tensor, TypeError, "the bounds of a slice must be known while the step is being compiled"),
     (one_branch_only, UnboundLocalError, "'z'"),
     (only_inside_a_loop, UnboundLocalError, "'inner'"),
     (two_shapes, TypeError, r"one type and shape.*\[2\].*\[3\]"),

@@ -46,6 +46,7 @@ def test_two_processes_train_and_predict_like_one(check_ranks, tmp_path):
         (2, 2, ["gpipe", "sharded", "scaled", "four"]),
         (2, 4, ["plain", "four"]),
         (4, 1, ["four"]),
+        (4, 1, ["plain", "sharded", "scaled", "parts"]),  # every stage is driven by two processes
     ],
 )
 def test_other_numbers_of_processes_and_devices(check_ranks, tmp_path, processes, devices, ways):

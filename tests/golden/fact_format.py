@@ -55,8 +55,16 @@ class Topic:
 
 
 def topics() -> list[Topic]:
-    """Every topic under `cases/`, by name."""
-    return [parse(path.stem, path.read_text()) for path in sorted(CASES.glob("*.cases"))]
+    """Every topic under `cases/`, by name; a file `x_both` is two topics, one per mode."""
+    return [
+        parse(name, path.read_text())
+        for path in sorted(CASES.glob("*.cases"))
+        for name in (
+            [f"{path.stem[:-5]}_{mode}" for mode in ("graph", "pynative")]
+            if path.stem.endswith("_both")
+            else [path.stem]
+        )
+    ]
 
 
 def parse(name: str, text: str) -> Topic:

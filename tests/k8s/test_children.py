@@ -104,7 +104,8 @@ def test_gangs_are_written_as_their_scheduler_wants_them():
 
 
 def test_the_job_may_be_closed_to_others_and_its_secret_given_to_its_processes():
-    parsed = read_job(job(servers=1, securityPolicy={"secretName": "keys", "networkPolicy": True}))
+    policy = {"curve": {"secretRef": {"name": "keys"}}, "networkPolicy": True}
+    parsed = read_job(job(servers=1, securityPolicy=policy))
     assert [item["kind"] for item in children.shared(parsed, "policy/v1")] == [
         "Service",
         "PodDisruptionBudget",
@@ -113,6 +114,14 @@ def test_the_job_may_be_closed_to_others_and_its_secret_given_to_its_processes()
     pod = children.pod(parsed, Role.WORKER, 0, SIZES, None)
     assert pod["spec"]["volumes"][0]["secret"]["secretName"] == "keys"
     assert {"name": "MS_PS_KEYS", "value": "/etc/sporax/keys"} in pod["spec"]["containers"][0]["env"]
+
+
+def test_a_token_reaches_every_process_without_the_operator_reading_it():
+    body = job(servers=1, securityPolicy={"token": {"secretRef": {"name": "mine"}}})
+    for kind in Role:
+        found = variables(body, kind)
+        assert found["SPORAX_TOKEN"] == {"secretKeyRef": {"name": "mine", "key": "token"}}
+        assert not {"MS_PS_INSECURE", "MS_PS_KEYS"} & set(found)
 
 
 def test_every_pod_has_a_name_in_the_dns_before_it_is_ready():

@@ -97,9 +97,17 @@ def test_what_happened_while_the_operator_was_dead_is_repaired(site):
     site.plane.kubectl("delete", "pod", "orphan-worker-1", "--wait=false")
     site.kubelet.kill("orphan-ps-0")
     site.until(lambda: "orphan-ps-0" not in site.kubelet.alive())
+    kept = {name: site.kubelet.pid(name) for name in ("orphan-scheduler-0", "orphan-worker-0")}
     site.start_operator()
     site.until(lambda: {"orphan-worker-1", "orphan-ps-0"} <= set(site.kubelet.alive()))
-    site.until(lambda: site.status("orphan").restarts == 2)
+    site.until(lambda: site.status("orphan").is_true("Running") and not site.status("orphan").is_true("Restarting"))
+    status = site.status("orphan")
+    assert (status.restarts, status.failures) == (2, 1)  # a pod that was deleted has not failed
+    assert {name: record.restarts for name, record in status.pods.items() if record.restarts} == {
+        "orphan-worker-1": 1,
+        "orphan-ps-0": 1,
+    }
+    assert {name: site.kubelet.pid(name) for name in kept} == kept
     site.delete("orphan")
 
 
@@ -111,7 +119,9 @@ def test_an_api_server_that_dies_interrupts_nothing(site):
     site.kubelet.kill("steady-ps-0")
     site.plane.start_api_server()
     site.until(lambda: site.kubelet.pid("steady-ps-0") not in (None, pids["steady-ps-0"]))
-    assert site.kubelet.pid("steady-worker-0") == pids["steady-worker-0"]
+    others = set(pids) - {"steady-ps-0"}
+    assert {name: site.kubelet.pid(name) for name in others} == {name: pids[name] for name in others}
+    site.until(lambda: site.status("steady").restarts == 1)
     site.delete("steady")
 
 

@@ -14,8 +14,7 @@ import time
 from typing import Any
 
 import pytest
-import yaml
-from support_k8s.control_plane import HOW_TO, assets, resident_bytes
+from support_k8s.control_plane import HOW_TO, assets
 from support_k8s.jobs import job
 from support_k8s.site import Site, example, sleeping
 
@@ -141,33 +140,3 @@ def test_forty_random_kills_end_in_the_right_state(site, record_property):
     assert not site.status("endless").is_finished
     assert site.status("endless").restarts >= expected_restarts
     site.delete("endless")
-
-
-@pytest.mark.soak
-def test_two_hundred_jobs_take_the_same_time_each(site, record_property):
-    """No process is started: pods are marked as running by the test, so that only the operator and the API server work."""
-    site.kubelet.is_idle = True
-    assert site.operator is not None
-    before = resident_bytes(site.operator.pid)
-    seconds = {}
-    for count in (50, 200):
-        mark = site.figures()
-        start = time.monotonic()
-        first = 0 if count == 50 else 50
-        text = "---\n".join(yaml.safe_dump(named(sleeping(job(f"many-{n}")))) for n in range(first, count))
-        site.plane.kubectl("apply", "--validate=false", "-f", "-", text=text)
-        site.until(lambda count=count: site.count_running() >= count, 300, f"{count} jobs run")
-        seconds[count] = time.monotonic() - start
-        looks, spent = (now - then for now, then in zip(site.figures(), mark, strict=True))
-        record_property(f"reconcile_ms_up_to_{count}_jobs", 1000 * spent / looks)
-        record_property(f"looks_per_job_up_to_{count}", looks / (count - first))
-        record_property(f"memory_mb_at_{count}_jobs", resident_bytes(site.operator.pid) / 1e6)
-    record_property("memory_mb_before", before / 1e6)
-    record_property("seconds_to_running", json.dumps(seconds))
-    site.plane.kubectl("delete", "msjob", "--all", "--wait=false")
-    site.until(lambda: not site.plane.kubectl("get", "pods", "-o", "name").split(), 120)
-    site.kubelet.is_idle = False
-
-
-def named(body: dict[str, Any]) -> dict[str, Any]:
-    return {**body, "metadata": {"name": body["metadata"]["name"]}}

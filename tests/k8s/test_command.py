@@ -13,6 +13,36 @@ from sporax.k8s.spec import read_job
 from sporax.k8s.status import write_status
 from sporax.launch import cli
 
+FLAGS = {
+    "submit": {
+        "name": "", "workers": None, "servers": None, "image": "", "dry_run": False, "output": "", "namespace": "",
+        "target": None, "target_arguments": None,
+    },
+    "status": {"name": None, "all_namespaces": False, "namespace": ""},
+    "logs": {"name": None, "role": "worker", "index": 0, "follow": False, "tail": None, "namespace": ""},
+    "delete": {"name": None, "namespace": ""},
+    "manifests": {"output": "deploy", "image": "sporax-operator:latest", "expressions": False},
+    "operator": {"namespaces": [], "metrics_port": 8080, "liveness_port": 8081, "verbose": False},
+}  # fmt: skip
+
+
+def commands():
+    (subparsers,) = cli.command_parser("k8s", cli.load_command("k8s"))._subparsers._group_actions
+    return subparsers.choices
+
+
+def test_the_command_line_is_frozen():
+    """A changed name or default breaks scripts of users: change it here only on purpose."""
+    found = {
+        name: {action.dest: action.default for action in parser._actions if action.dest != "help"}
+        for name, parser in commands().items()
+    }
+    assert found == FLAGS
+
+
+def test_every_flag_has_a_help_text():
+    assert [a.dest for parser in commands().values() for a in parser._actions if not a.help] == []
+
 
 @pytest.fixture
 def script(tmp_path):

@@ -162,6 +162,9 @@ def test_expired_and_cut_watches_are_opened_again(play):
             api.cut_watches()
             api.put("msjobs", job(f"job-{number}"))
             await playground.until(playground.is_in("Running", f"job-{number}"))
+        assert api.calls["GET", "pods"] > 4  # each watch was opened again
+        assert len(api.names("pods")) == 5 * 3
+        assert playground.status().restarts == 0
 
     play(story)
 
@@ -203,6 +206,21 @@ def test_a_server_is_replaced_and_counted_once_while_deleting_it_fails(play):
         )
         await playground.until(lambda: not playground.status().is_true("Restarting"))
         assert (playground.status().restarts, playground.status().failures) == (1, 1)
+
+    play(story)
+
+
+def test_a_look_lists_nothing_however_many_jobs_there_are(play):
+    """The API server walks over all pods to list those of one job; the operator's cache has them by job."""
+
+    async def story(api, playground):
+        for number in range(20):
+            api.put("msjobs", job(f"job-{number}"))
+        await playground.until(lambda: all(playground.is_in("Running", f"job-{number}")() for number in range(20)))
+        looks = playground.metrics.registry.get_sample_value("sporax_operator_reconcile_seconds_count")
+        assert looks >= 60
+        assert api.calls["GET", "pods"] <= 3  # kopf's first list and watch
+        assert api.calls["GET", "msjobs"] <= 20  # the same, and one after each conflict
 
     play(story)
 

@@ -288,6 +288,16 @@ def test_a_job_that_is_not_elastic_keeps_its_size_and_says_so():
     assert simulation.events.count("NotScaled") == 2
 
 
+def test_an_encrypted_job_keeps_its_size_since_its_scheduler_cannot_be_told():
+    policy = {"curve": {"secretRef": {"name": "keys"}}}
+    simulation = running(job(servers=2, enableDynamicWorker=True, enableDynamicServer=True, securityPolicy=policy))
+    for role in ("Worker", "PS"):
+        simulation.scale(role, 1)
+        simulation.settle()
+        assert len(simulation.names(role)) == 2
+    assert "answers only those who have the job's keys" in simulation.status.condition("Scaled").message
+
+
 def test_an_elastic_job_goes_on_without_a_failed_worker_but_not_without_all():
     simulation = running(job(enableDynamicWorker=True))
     simulation.end("job-worker-1", 1)
@@ -327,6 +337,17 @@ def test_servers_leave_one_by_one_and_only_once_they_are_drained():
     simulation.settle()
     assert simulation.names("PS") == ["job-ps-0"]
     assert simulation.status.restarts == 0
+
+
+def test_a_server_that_joined_after_the_scheduler_was_told_makes_it_be_told_again():
+    simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
+    simulation.scale("PS", 2)
+    simulation.extras["membership"] = Membership(True, 2, 2)  # it aims at two, but knew of no third then
+    assert ResizeJob(2, 2) in simulation.step()
+    assert ResizeJob(2, 2) in simulation.step()
+    simulation.extras["membership"] = Membership(True, 2, 2, frozenset({"job-ps-2"}))
+    assert ResizeJob(2, 2) not in simulation.step()
+    assert simulation.pods["job-ps-2"].is_deleting
 
 
 def test_no_server_is_deleted_while_the_scheduler_does_not_answer():

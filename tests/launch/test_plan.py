@@ -162,6 +162,21 @@ def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(r
     assert "Traceback" not in done.stderr
 
 
+def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write):
+    entry = '{"parallel_strategy_item": {"Net.matmul/MatMul-op0": {"parallel_strategy": [[Infinity, 1], [1, 1]], "stage": 0}}}'
+    write("strategies.json", entry)
+    write(
+        "script.py",
+        SCRIPT.replace("try:", "if True:")
+        .replace("except Exception as error:", "if False:")
+        .replace('l")', "l\", op_strategy_load_file='strategies.json')"),
+    )
+    done = run("plan", "--devices", "8", "script.py")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "For 'strategies.json', an operator must have an entry" in done.stderr
+
+
 def test_a_file_that_cannot_be_written_is_told_after_the_plan(run, script, tmp_path):
     (tmp_path / "plan.html").symlink_to("nowhere/plan.html")
     done = run("plan", "--devices", "8", "--html", "plan.html", "script.py")
@@ -267,7 +282,7 @@ def test_a_saved_plan_for_another_number_of_devices_is_refused(run, write):
     )
     write("script.py", words)
     done = run("plan", "--devices", "8", "script.py")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "the saved plan is for 2 devices, but `sporax plan --devices` asks for 8" in done.stderr
 
 

@@ -215,3 +215,23 @@ def test_a_rank_that_fails_while_it_leaves_has_failed():
     job.handle(RanksEnded({0: 3}))
     assert job.handle(SignalCame(signal.SIGTERM)) == [SignalRanks((1,), signal.SIGKILL)]
     assert job.handle(RanksEnded({1: -signal.SIGKILL})) == [Finish(143)]
+
+
+def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends(job: Supervision):
+    join_all(job)
+    job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))
+    instructions = job.handle(RanksEnded({1: 1}))
+    assert instructions[0] == Tell("rank 1 has left the job while others needed it")
+    assert not any(isinstance(instruction, BlameRank) for instruction in instructions)
+
+
+def test_ranks_that_end_because_of_a_killed_one_are_innocent_before_the_scheduler_has_spoken(job: Supervision):
+    join_all(job)
+    job.handle(RanksEnded({1: -9}))
+    assert [job.is_innocent(rank) for rank in (0, 1, 2)] == [True, False, True]
+
+
+def test_nobody_is_innocent_where_nobody_is_blamed(job: Supervision):
+    join_all(job)
+    job.handle(SignalCame(signal.SIGTERM))
+    assert not job.is_innocent(0)

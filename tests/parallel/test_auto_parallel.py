@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -214,3 +216,9 @@ def test_rewrites_for_ascend_warn(parallel):
         parallel.transformer_opt(None)
     with pytest.warns(UserWarning, match="changes nothing here"):
         parallel.transformer_opt("speed_up.json")
+
+
+def test_its_module_may_be_the_first_that_is_imported():
+    command = "from sporax.parallel.auto_parallel import AutoParallel; print(AutoParallel.__name__)"
+    job = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+    assert job.stdout.split() == ["AutoParallel"], job.stderr

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from sporax.launch.ps_cluster import BackgroundCluster, background
-from sporax.ps.messages import OptimizerSpec
+from sporax.ps.messages import OptimizerSpec, Options, Ready, Register, Scale
+from sporax.ps.scheduler_state import Journal, SchedulerState
+from sporax.ps.server_state import Received
 from sporax.ps.store import Dense, Store
 
 SIZE = 64
@@ -29,6 +31,23 @@ def wait_for(cluster: BackgroundCluster, servers: int, seconds: float = 40.0) ->
             return
         time.sleep(0.05)
     raise AssertionError(status)
+
+
+def test_a_server_that_comes_back_is_no_longer_among_those_that_left() -> None:
+    """Whoever deletes servers that have left (a launcher, an operator) must not take the new one for the old."""
+    state = SchedulerState(Options(durability="memory"), Journal("job", 1, 2), 0.0)
+
+    def join(index: int, incarnation: int) -> None:
+        sender = b"server-%d-%d" % (index, incarnation)
+        state.handle(Received(sender, Register("server", f"s{index}", index, "h", "1"), ()), 0.0)
+        state.handle(Received(sender, Ready(index, incarnation, {}), ()), 0.0)
+
+    for index in range(3):
+        join(index, 1)
+    state.handle(Received(b"somebody", Scale(1, 2), ()), 0.0)
+    assert state.journal.retired == ["s2"]
+    join(2, 2)
+    assert state.journal.retired == []
 
 
 @pytest.mark.slow

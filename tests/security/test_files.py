@@ -8,6 +8,7 @@ import resource
 import struct
 import warnings
 import zlib
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import sporax as ms
 from sporax import Tensor
 from sporax.dataset.vision._decode import decode
 from sporax.ir.errors import SporaxError
+from sporax.ir.hardware import load_profile
 from sporax.planner.operators.strategy_files import strategy_from_json
 from sporax.planner.solver.command import main as solve
 
@@ -300,12 +302,37 @@ def test_choices_are_refused_in_one_line(tmp_path, capsys, choices):
 
 @pytest.mark.parametrize(
     "strategy",
-    ["[[Infinity, 1], [1, 1]]", "[[NaN, 1]]", "[[1.5, 1]]", "[[true, 1]]", "[[1e400, 1]]", "[1]", "null", '"22"'],
+    [
+        "[[Infinity, 1], [1, 1]]",
+        "[[NaN, 1]]",
+        "[[1.5, 1]]",
+        "[[true, 1]]",
+        "[[1e400, 1]]",
+        "[1]",
+        "null",
+        '"22"',
+        "[[0, 1]]",
+        "[[-2, 1]]",
+        "[[2147483648, 1]]",
+        "[[1180591620717411303424, 1]]",
+    ],
 )
 def test_strategies_are_refused_in_one_line(strategy):
     with pytest.raises(SporaxError, match=r"For 'strategy\.json', an operator must have") as refused:
         strategy_from_json({"parallel_strategy": json.loads(strategy)}, "strategy.json")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "number", ["Infinity", "-Infinity", "NaN", "-1", "0", "1" + "0" * 400, "true", '"1"', "null", "[1]"]
+)
+def test_hardware_profiles_are_refused_by_file_and_number(tmp_path, number):
+    profile = json.loads((files("sporax.ir") / "profiles" / "a100.json").read_text())
+    (tmp_path / "mine.json").write_text(json.dumps(profile | {"memory_bandwidth": json.loads(number)}))
+    with pytest.raises(ValueError, match=r"'memory_bandwidth' of '.*mine\.json' must be a number > 0") as refused:
+        load_profile(str(tmp_path / "mine.json"))
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 1000
 
 
 # ----------------------------------------------------------------------------------------------------------------- images
@@ -347,6 +374,21 @@ def test_an_image_without_a_file_is_refused_by_row():
     data = ms.dataset.GeneratorDataset(contents, ["image"], shuffle=False).map(ms.dataset.vision.Decode(), "image")
     with pytest.raises(SporaxError, match=r"For 'Decode', the image of \d+ bytes of row 1 claims more pixels"):
         list(data.create_tuple_iterator(num_epochs=1))
+
+
+@pytest.mark.parametrize("decoded", [True, False])
+@pytest.mark.parametrize("case", IMAGES)
+def test_images_of_a_folder_are_refused_by_file_and_row(tmp_path, case, decoded):
+    (tmp_path / "cats").mkdir()
+    for number in range(4):
+        pytest.importorskip("PIL.Image").new("RGB", (2, 2)).save(tmp_path / "cats" / f"{number}.png")
+    (tmp_path / "cats" / "2.png").write_bytes(IMAGES[case])
+    data = ms.dataset.ImageFolderDataset(str(tmp_path), decode=decoded, shuffle=False)
+    if not decoded:
+        data = data.map(ms.dataset.vision.Decode(), "image")
+    with pytest.raises(SporaxError, match=r"cats/2\.png") as refused:
+        list(data.batch(2).create_tuple_iterator(num_epochs=1))
+    assert "number 2 of 'ImageFolderDataset'" in str(refused.value) or "row 2" in str(refused.value)
 
 
 def test_a_sound_file_is_read_whatever_was_refused_before(tmp_path):

@@ -107,12 +107,9 @@ def _any_jump(nodes: Iterable[ast.AST]) -> bool:
 class _Expressions(ast.NodeTransformer):
     """`and`, `or`, `not`, conditional expressions, chained comparisons, and built-in functions that need a number."""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        return node
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
-    visit_ClassDef = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
-    visit_Lambda = visit_FunctionDef  # type: ignore[assignment] # noqa: N815
+    def visit(self, node: ast.AST) -> Any:
+        """The rewritten form of an expression; functions and classes inside it stay as they are."""
+        return node if isinstance(node, SCOPES) else super().visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> Any:
         self.generic_visit(node)
@@ -144,6 +141,12 @@ class _Expressions(ast.NodeTransformer):
             for op, right in zip(node.ops, node.comparators, strict=True)
         ]
         return _at(_call("chained", node.left, *steps), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or isinstance(node.slice, ast.Slice | ast.Tuple | ast.Constant):
+            return node
+        return _at(_call("item", node.value, node.slice), node)
 
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
@@ -234,7 +237,7 @@ class _Statements:
 
     def _return(self, node: ast.Return) -> ast.stmt:
         value = ast.Constant(None) if node.value is None else self._expression(node.value)
-        return _placed(ast.Return(_call("Returned", value) if self._round else value), node)
+        return _placed(ast.Return(_call("returned", value) if self._round else value), node)
 
     def _compound(self, node: Any) -> ast.stmt:
         """A statement that stays, with its blocks rewritten."""
@@ -251,7 +254,8 @@ class _Statements:
                 setattr(node, field, self._expression(getattr(node, field)))
         self._guarded -= guard
         self._loops_that_stay -= stays
-        return node  # type: ignore[no-any-return]
+        statement: ast.stmt = node
+        return statement
 
     def _statement_within(self, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(node, ast.While | ast.For) and self._moves(node) and not _jumps([node]):
@@ -292,7 +296,7 @@ class _Statements:
         new.append(self._function(orelse, node.orelse, self.block(node.orelse, following), node))
         needed = self._needed_in_round if self._round else frozenset()
         known = self._state(self._written, needed, [node, *rest])
-        name = "if_jump" if self._round else "if_return"
+        name = "if_jump" if self._round else "if_"
         call = _call(name, self._expression(node.test), _load(body), _load(orelse), *known, ast.Constant(node.lineno))
         new.append(_placed(ast.Return(call), node))
         return new
@@ -341,7 +345,8 @@ class _Statements:
             node.args.insert(0, node.func)
             node.func = _attribute("range_", node)
             return node
-        return self._expression(node)  # type: ignore[no-any-return]
+        items: ast.expr = self._expression(node)
+        return items
 
     def _after_loop(self, node: ast.stmt, rest: list[ast.stmt], tail: str | None) -> list[ast.stmt]:
         following = self._new_name("after")

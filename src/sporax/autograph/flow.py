@@ -10,6 +10,8 @@ import builtins
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from typing import Any
 
 import jax
@@ -18,12 +20,11 @@ import numpy as np
 
 from sporax.autograph._branches import BREAK_OUT, GO_ON, RAISED, RETURN, Outcome, as_flag, branch, trace
 from sporax.autograph._loops import loop
-from sporax.autograph._values import Attributes, Scope, take_over
-from sporax.common.tensor import Tensor, wrap
+from sporax.autograph._values import Scope, take_over
+from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxTypeError
-from sporax.runtime import checks, state
+from sporax.runtime import checks, constants, state
 
-Names = tuple[str, ...]
 Body = Callable[..., Any]
 
 BREAK = Outcome(BREAK_OUT)
@@ -31,7 +32,7 @@ CONTINUE = None
 _LONG = 32  # rounds above which a counted loop is not written out because of a `break`
 
 
-def Returned(value: Any) -> Outcome:  # noqa: N802 - stands for a result, in rewritten code
+def returned(value: Any) -> Outcome:
     """A round that returns from the function."""
     return Outcome(RETURN, value)
 
@@ -40,14 +41,7 @@ def unknown(value: Any) -> bool:
     """Whether this is a tensor whose value is not known yet."""
     if not isinstance(value, Tensor) or not state.compiling():
         return False
-    array = value.array
-    if not isinstance(array, jax.core.Tracer):
-        return False
-    try:
-        np.asarray(array)
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
-        return True
-    return False
+    return not constants.is_constant(value.array)
 
 
 def _where(what: str, function: Any, line: int) -> str:
@@ -57,84 +51,55 @@ def _where(what: str, function: Any, line: int) -> str:
 # --------------------------------------------------------------------------------------------------------- statements
 
 
-def if_(
-    test: Any,
-    body: Body,
-    orelse: Body,
-    names: Names,
-    needed: Names,
-    mutable: Names,
-    attributes: Attributes,
-    line: int,
-) -> None:
-    """``if test: body`` and ``else: orelse``, neither of which leaves the block."""
-    if not unknown(test):
-        (body if test else orelse)()
-        return
-    scope = Scope((body, orelse), names, needed, mutable, attributes)
-    branch(test, body, orelse, scope, _where("if", body, line))
+def if_(test: Any, body: Body, orelse: Body, *known: Any) -> Any:
+    """``if test: body`` and ``else: orelse``.
+
+    Args:
+        test: a value, or a tensor.
+        body, orelse: both ways: the block, or all that runs to the end of the function.
+        known: what `Scope` takes, and the line.
+
+    Returns:
+        What the way that is taken returns.
+    """
+    return _decided(test, body, orelse, known, in_round=False)
 
 
-def if_return(
-    test: Any,
-    body: Body,
-    orelse: Body,
-    names: Names,
-    needed: Names,
-    mutable: Names,
-    attributes: Attributes,
-    line: int,
-) -> Any:
-    """An `if` either way of which runs to the end of the function; gives what is returned."""
+def if_jump(test: Any, body: Body, orelse: Body, *known: Any) -> Any:
+    """As `if_`, where either way runs to the end of a loop's round; gives how the round ends."""
+    return _decided(test, body, orelse, known, in_round=True)
+
+
+def _decided(test: Any, body: Body, orelse: Body, known: tuple[Any, ...], in_round: bool) -> Any:
     if not unknown(test):
         return (body if test else orelse)()
-    scope = Scope((body, orelse), names, needed, mutable, attributes)
-    return branch(test, body, orelse, scope, _where("if", body, line))
+    scope = Scope((body, orelse), *known[:4])
+    return branch(test, body, orelse, scope, _where("if", body, known[4]), in_round)
 
 
-def if_jump(
-    test: Any,
-    body: Body,
-    orelse: Body,
-    names: Names,
-    needed: Names,
-    mutable: Names,
-    attributes: Attributes,
-    line: int,
-) -> Any:
-    """An `if` either way of which runs to the end of a loop's round; gives how the round ends."""
-    if not unknown(test):
-        return (body if test else orelse)()
-    scope = Scope((body, orelse), names, needed, mutable, attributes)
-    return branch(test, body, orelse, scope, _where("if", body, line), in_round=True)
-
-
-def while_(
-    test: Body, body: Body, names: Names, needed: Names, mutable: Names, attributes: Attributes, line: int
-) -> Outcome | None:
-    """``while test(): body()``; gives how it ended."""
+def while_(test: Body, body: Body, *known: Any) -> Outcome | None:
+    """``while test(): body()``; gives how it ended. `known` is as for `if_`."""
     compiling = state.compiling()
-    while True:
+    for rounds in count():
         goes_on = test()
-        scope = Scope((test, body), names, needed, mutable, attributes) if compiling else None
-        if scope is not None and unknown(goes_on):
-            return _traced_while(test, body, scope, line)
+        scope = Scope((test, body), *known[:4]) if compiling else None
+        if scope is not None and (unknown(goes_on) or (rounds >= _LONG and isinstance(goes_on, Tensor))):
+            return _traced_while(test, body, scope, known[4])
         if not goes_on:
-            return None
-        begin = None if scope is None else scope.values()
-        copies = None if scope is None or begin is None else scope.copies(begin)
+            break
+        begin = {} if scope is None else scope.values()
+        copies = {} if scope is None else scope.copies(begin)
         with state.Frame() as frame:
-            outcome = body()
+            outcome: Outcome | None = body()
         if scope is not None and outcome is not None and not isinstance(outcome.code, int):
-            assert begin is not None
-            assert copies is not None
             for key in scope.mutable & begin.keys():
                 take_over(begin[key], copies[key])
             scope.put(begin)
-            return _traced_while(test, body, scope, line)
+            return _traced_while(test, body, scope, known[4])
         state.commit(frame.updates())
         if outcome is not None:
             return outcome
+    return None
 
 
 def _traced_while(test: Body, body: Body, scope: Scope, line: int) -> Outcome | None:
@@ -160,11 +125,8 @@ def range_(range_of: Any, *args: Any) -> Any:
     return TensorRange(start, stop, int(step))
 
 
-def for_(
-    items: Any, body: Body, names: Names, needed: Names, mutable: Names, attributes: Attributes, line: int
-) -> Outcome | None:
-    """``for item in items: body(item)``; gives how it ended."""
-    known = (names, needed, mutable, attributes, line)
+def for_(items: Any, body: Body, *known: Any) -> Outcome | None:
+    """``for item in items: body(item)``; gives how it ended. `known` is as for `if_`."""
     if isinstance(items, TensorRange):
         return _counted(items, body, known)
     compiling = state.compiling()
@@ -172,11 +134,11 @@ def for_(
         return _counted(TensorRange(items.start, items.stop, items.step), body, known)
     remaining = iter(items)
     for item in remaining:
-        outcome = body(item)
+        outcome: Outcome | None = body(item)
         if outcome is None:
             continue
         if isinstance(outcome.code, int):
-            return outcome  # type: ignore[no-any-return]
+            return outcome
         return _rest(outcome, list(remaining), body, known)
     return None
 
@@ -229,39 +191,25 @@ def _integer(value: Any) -> Any:
     return value.array.reshape(()).astype(jnp.int64)
 
 
-def after(
-    outcome: Outcome | None,
-    following: Body,
-    names: Names,
-    needed: Names,
-    mutable: Names,
-    attributes: Attributes,
-    line: int,
-) -> Any:
+def after(outcome: Outcome | None, following: Body, *known: Any) -> Any:
     """What follows a loop that may have returned from the function; gives what is returned."""
-    if outcome is None or isinstance(outcome.code, int):
-        return following() if outcome is None or outcome.code != RETURN else outcome.value
-    scope = Scope((following,), names, needed, mutable, attributes)
-    value, where = outcome.value, _where("return", following, line)
-    return branch(wrap(outcome.code == RETURN), lambda: value, following, scope, where)
+    return _followed(outcome, following, known, in_round=False)
 
 
-def round_after(
-    outcome: Outcome | None,
-    following: Body,
-    names: Names,
-    needed: Names,
-    mutable: Names,
-    attributes: Attributes,
-    line: int,
-) -> Any:
+def round_after(outcome: Outcome | None, following: Body, *known: Any) -> Any:
     """As `after`, within a round of a loop around; gives how that round ends."""
-    if outcome is None or isinstance(outcome.code, int):
-        return following() if outcome is None or outcome.code != RETURN else outcome
-    scope = Scope((following,), names, needed, mutable, attributes)
-    returned = Outcome(RETURN, outcome.value)
-    flag = wrap(outcome.code == RETURN)
-    return branch(flag, lambda: returned, following, scope, _where("return", following, line), in_round=True)
+    return _followed(outcome, following, known, in_round=True)
+
+
+def _followed(outcome: Outcome | None, following: Body, known: tuple[Any, ...], in_round: bool) -> Any:
+    if outcome is None or (isinstance(outcome.code, int) and outcome.code != RETURN):
+        return following()
+    returned = Outcome(RETURN, outcome.value) if in_round else outcome.value
+    if isinstance(outcome.code, int):
+        return returned
+    scope = Scope((following,), *known[:4])
+    where = _where("return", following, known[4])
+    return branch(wrap(outcome.code == RETURN), lambda: returned, following, scope, where, in_round)
 
 
 def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
@@ -333,11 +281,15 @@ def chained(left: Any, *steps: tuple[str, Callable[[], Any]]) -> Any:
     for name, operand in steps:
         right = operand()
         one = getattr(operator, name)(left, right)
-        result = one if result is True else and_(lambda result=result: result, lambda one=one: one)  # type: ignore[misc]
+        result = one if result is True else and_(partial(_same, result), partial(_same, one))
         if not unknown(result) and not result:
             return result
         left = right
     return result
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def not_(value: Any) -> Any:
@@ -349,7 +301,8 @@ def choose(test: Any, first: Callable[[], Any], second: Callable[[], Any], line:
     """``first() if test else second()``."""
     if not unknown(test):
         return first() if test else second()
-    return branch(test, first, second, _pure(first), _where("if", first, line))
+    where = f"if, line {line}" if isinstance(first, partial) else _where("if", first, line)
+    return branch(test, first, second, _pure(first), where)
 
 
 def in_(value: Any, container: Any) -> Any:
@@ -365,6 +318,24 @@ def not_in(value: Any, container: Any) -> Any:
     return not_(in_(value, container))
 
 
+def item(container: Any, index: Any) -> Any:
+    """``container[index]``; of a list or tuple also where the index is a tensor whose value is not known.
+
+    Raises:
+        SporaxTypeError: its elements are not tensors or numbers of one type and shape.
+    """
+    if not isinstance(container, list | tuple) or not unknown(index):
+        return container[index]
+    elements = [wrap(to_array(each, None)) for each in container if isinstance(each, Tensor | bool | int | float)]
+    if len(elements) < len(container) or len({(each.shape, each.dtype) for each in elements}) != 1:
+        raise SporaxTypeError(
+            f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
+            "be the index of tensors or numbers of one type and shape."
+        )
+    place = jnp.reshape(index.array, ())
+    return wrap(jnp.stack([each.array for each in elements])[jnp.where(place < 0, place + len(elements), place)])
+
+
 def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
     """``int(x)``, ``float(x)``, ``bool(x)``: of a tensor whose value is not known, a tensor of that kind."""
     dtypes = {builtins.int: jnp.int64, builtins.float: jnp.float32, builtins.bool: jnp.bool_}
@@ -375,13 +346,15 @@ def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
 
 def largest(function: Any, *args: Any, **kwargs: Any) -> Any:
     """``max`` and ``min``, of tensors too."""
+    if function in (max, min) and len(args) == 1 and not kwargs and unknown(args[0]) and args[0].ndim == 1:
+        return args[0].max() if function is max else args[0].min()
     items = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
     if kwargs or function not in (max, min) or len(items) < 2 or not any(map(unknown, items)):
         return function(*args, **kwargs)
     result = items[0]
     for item in items[1:]:
         pair = (item, result) if function is max else (result, item)
-        result = choose(pair[0] > pair[1], lambda item=item: item, lambda result=result: result, 0)  # type: ignore[misc]
+        result = choose(pair[0] > pair[1], partial(_same, item), partial(_same, result), 0)
     return result
 
 
@@ -457,7 +430,6 @@ def _filled(value: Any, values: tuple[Any, ...]) -> Any:
 __all__: Iterable[str] = [
     "BREAK",
     "CONTINUE",
-    "Returned",
     "after",
     "and_",
     "assert_",
@@ -465,8 +437,8 @@ __all__: Iterable[str] = [
     "for_",
     "if_",
     "if_jump",
-    "if_return",
     "in_",
+    "item",
     "largest",
     "not_",
     "not_in",
@@ -475,6 +447,7 @@ __all__: Iterable[str] = [
     "print_",
     "raised",
     "range_",
+    "returned",
     "round_after",
     "text",
     "while_",

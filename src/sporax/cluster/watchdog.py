@@ -59,6 +59,10 @@ _VERDICT_SECONDS = 2.0
 """How long the scheduler may take to say who is lost."""
 _GRACE_SECONDS = 3.0
 """The launcher ends the other ranks itself; only where there is none they end on their own."""
+_LINGER_SECONDS = 1.0
+"""For which rank 0, whose process has JAX's coordinator, outlives its word that it ends. A rank that hears of the end of the
+coordinator before it hears of the end of the job is aborted by JAX with a C++ stack trace.
+"""
 _FAILED = 1
 _STANDARD_ERROR = 2
 
@@ -115,12 +119,12 @@ class Watchdog:
         self._exchange: _Exchange | None = None
         self._lost: list[str] = []
         self._idleness = Idleness()
-        self._stopped = False
+        self._stopped = self._leaving = False
         self._recovers = recovers(environ)
 
     def start(self) -> None:
         """Watch from now on."""
-        self._membership.watch(self._other_is_lost)
+        self._membership.watch(self._job_has_failed)
         threading.Thread(target=self._look_after, name="sporax-exchanges", daemon=True).start()
 
     def computes_on(self, platform: str) -> None:
@@ -161,16 +165,38 @@ class Watchdog:
         if self._stopped:
             return
         self._board.leave()
+        self._leaving = True
         if getattr(sys, "last_type", None) is None:
             return
         if self._recovers and self._hears_of_a_loss():
-            begin_again(f"rank {self._rank} begins again because {self._lost[0]}")
+            self._begin_again()
         self._membership.leave()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(_FAILED)  # JAX would wait for all ranks to shut down together
+        self._exit()  # JAX would wait for all ranks to shut down together
+
+    def _begin_again(self) -> NoReturn:
+        """Begin this process's program again; its coordinator, if it has that, outlives the news of the loss."""
+        if self._rank == 0:
+            time.sleep(_LINGER_SECONDS)
+        begin_again(f"rank {self._rank} begins again because {self._lost[0]}")
+
+    def _exit(self) -> None:
+        """End this process; the others have been told."""
+        if self._rank == 0:
+            time.sleep(_LINGER_SECONDS)
+        os._exit(_FAILED)
 
     # ------------------------------------------------------------------------------------------ the thread that watches
+
+    def _job_has_failed(self, reason: str) -> None:
+        """The scheduler says so, or is gone. A rank that only waits for the others before it ends has nothing more to say."""
+        if self._recovers and not self._stopped:
+            self._lost.append(reason)
+            self._begin_again()
+        if self._leaving:
+            os._exit(_FAILED)
+        self._end_because(_Verdict(reason), _GRACE_SECONDS)
 
     def _look_after(self) -> None:
         """Watch over this rank's exchanges, and over itself while others wait for it; ends the process when all is lost."""
@@ -271,14 +297,6 @@ class Watchdog:
             f"{self._board.begun} here{begun}"
         )
 
-    def _other_is_lost(self, reason: str) -> None:
-        """The scheduler says that another rank is lost, or is gone itself."""
-        if not self._recovers or self._stopped:
-            self._end_because(_Verdict(reason), _GRACE_SECONDS)
-            return
-        self._lost.append(reason)
-        begin_again(f"rank {self._rank} begins again because {reason}")
-
     def _end_because(self, verdict: _Verdict, grace_seconds: float = 0.0) -> None:
         """End this process: what it waits for will not come."""
         if self._stopped:
@@ -287,7 +305,7 @@ class Watchdog:
         report(f"rank {self._rank} ends because {verdict.reason}")
         time.sleep(grace_seconds)
         self._membership.leave(f"ended because {verdict.reason.splitlines()[0]}", verdict.accused, verdict.problem)
-        os._exit(_FAILED)
+        self._exit()
 
 
 def recovers(environ: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameter
 from sporax.common.seed import get_seed, manual_seed, set_seed
 from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor
+from sporax.common.toplevel import mutable
 from sporax.ir.missing import missing_names
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "set_seed",
     "RowTensor",
     "Tensor",
+    "mutable",
 ]
 
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves

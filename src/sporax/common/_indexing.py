@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.ir.errors import SporaxIndexError, SporaxTypeError, SporaxValueError
+from sporax.runtime import constants
 
 
 def get(array: jax.Array, index: Any) -> jax.Array:
@@ -122,7 +123,7 @@ _INDEX_DTYPES = frozenset(map(np.dtype, (np.bool_, np.int32, np.int64)))
 def _index_array(array: Any) -> Any:
     if array.dtype not in _INDEX_DTYPES:
         raise _no_index(array)
-    return array if isinstance(array, jax.core.Tracer) else np.asarray(array)
+    return np.asarray(constants.known(array)) if constants.is_constant(array) else array
 
 
 def _true(item: bool) -> Any:
@@ -141,6 +142,11 @@ def _slice(item: slice) -> slice:
 
 
 def _bound(bound: Any) -> int:
+    if hasattr(bound, "array") and not constants.is_constant(bound.array):
+        raise SporaxTypeError(
+            "For 'Tensor.__getitem__', the bounds of a slice must be known while the step is being compiled, since the shape "
+            "of the result depends on them, but got a Tensor; use ops.where, or a Tensor of indices."
+        )
     try:
         return int(bound.__index__())
     except (AttributeError, TypeError):
@@ -151,8 +157,9 @@ def _bound(bound: Any) -> int:
 
 def _sequence(items: Any) -> Any:
     values = [item.array if hasattr(item, "array") else item for item in items]
-    if any(isinstance(value, jax.core.Tracer) for value in values):
+    if not all(map(constants.is_constant, values)):
         return jnp.stack([jnp.asarray(value) for value in values])
+    values = [constants.known(value) if isinstance(value, jax.core.Tracer) else value for value in values]
     array = np.asarray(values)
     if array.size == 0:
         raise SporaxIndexError("For 'Tensor.__getitem__', a list as index must not be empty.")

@@ -170,7 +170,12 @@ class Pullback:
         gradients = [_dense(g, a) for g, a in zip(by_parameter, self._parameters, strict=True)]
         if state.planning():
             gradients = apply_mark(gradients, _gradient_mark(self.call.weights))
-        return inputs, dict(zip(self.call.weights, map(wrap, gradients), strict=True))
+        by_weight = dict(zip(self.call.weights, map(wrap, gradients), strict=True))
+        for weight in self.call.weights:
+            hooks = getattr(weight, "gradient_hooks", None)
+            if hooks is not None:
+                by_weight[weight] = hooks.run(by_weight[weight])
+        return inputs, by_weight
 
 
 def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any]:

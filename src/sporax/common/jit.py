@@ -6,9 +6,11 @@ The work is done by `sporax.runtime.program.Program`; here are MindSpore's ways 
 from __future__ import annotations
 
 import functools
+import traceback
 import types
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,7 +19,7 @@ from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import state
+from sporax.runtime import distributed, state
 from sporax.runtime.program import HOLDERS, Program
 
 HOLDERS.add(Tensor)
@@ -48,7 +50,7 @@ class Compiled:
             self._check_signature(args)
         if state.current_frame() is not None:
             return self.function(*args, **kwargs)
-        return self.program(*args, **kwargs)
+        return run_program(self.program, args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -84,6 +86,42 @@ def returning_values(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(value_of, function(*args, **kwargs))
 
     return call
+
+
+def run_program(program: Program, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a program; where its function asks for values as numpy arrays, run that operator by operator, with a warning.
+
+    MindSpore at its default ``jit_syntax_level`` (LAX) does the same with such parts of a function.
+
+    Raises:
+        SporaxTypeError: values are asked for, and the level is STRICT, or a plan cuts the step, or ranks work on it together.
+    """
+    try:
+        return program(*args, **kwargs)
+    except state.ValueNeededError as needed:
+        if context.get_context("jit_syntax_level") == context.STRICT or program.settings() or distributed.has_peers():
+            raise
+        if program.needed is None:
+            place = _place_of(needed)
+            warnings.warn(
+                f"For '{program.name}', the step runs operator by operator instead of as one compiled program, because it asks "
+                f"for the values of a tensor{place}.",
+                stacklevel=3,
+            )
+            program.needed = needed.with_traceback(None)
+    result, updates = state.isolate(lambda: program.function(*args, **kwargs))  # in a frame, where nothing is compiled
+    state.commit(updates)
+    return result
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+def _place_of(error: BaseException) -> str:
+    """File and line of the user's code where an error came from."""
+    calls = traceback.extract_tb(error.__traceback__)
+    own = [call for call in calls if not call.filename.startswith(_PACKAGE) and call.name != "run_program"]
+    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
 
 
 def _signature_leaves(signature: Any) -> list[Tensor] | None:

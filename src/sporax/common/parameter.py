@@ -214,7 +214,8 @@ class Parameter(Tensor):
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled gradient takes as fixed."""
-        return {"requires_grad": self._requires_grad}
+        hooks = getattr(self, "gradient_hooks", None)
+        return {"requires_grad": self._requires_grad, "hooks": tuple(hooks.entries) if hooks else ()}
 
     def describe(self) -> str:
         """What it is called in messages about compilation."""

@@ -19,7 +19,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.symbol import smallest_shape
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.runtime import joint, state
+from sporax.runtime import constants, joint, state
 from sporax.runtime.host import copied, to_device
 
 # MindSpore's element types include 64 bits, so JAX has to keep them. Only the facade needs this: the planner and plain
@@ -56,9 +56,10 @@ class Tensor:
         mindspore.float32
     """
 
-    __slots__ = ("__weakref__", "_initializer", "raw")
+    __slots__ = ("__weakref__", "_initializer", "gradient_hooks", "raw")
 
     raw: jax.Array
+    gradient_hooks: Any  # of `sporax.common.gradient_hooks`; absent where there are none
 
     def __init__(
         self,
@@ -82,6 +83,8 @@ class Tensor:
             array = to_array(input_data, dtype)
             # A Tensor made from another is a copy; a Parameter's buffer, moreover, is given away at the next step.
             self.raw = copied(array) if isinstance(input_data, Tensor) else array
+            if self.raw is not array and state.current_frame() is not None:
+                constants.derive(self.raw, (array,), np.asarray)
 
     def _init_lazily(self, input_data: Any, dtype: DType | None, shape: Any, init: Any) -> None:
         if not hasattr(init, "bound"):
@@ -198,17 +201,19 @@ class Tensor:
         return self.size
 
     def __repr__(self) -> str:
-        if isinstance(self.array, jax.core.Tracer):
+        array = constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
+        if array is None:
             return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value=<traced>)"
         gap = "\n" if self.ndim > 1 else " "
-        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{_listing(self.array)})"
+        return f"Tensor(shape={list(self.shape)}, dtype={self.dtype}, value={gap}{_listing(array)})"
 
     def __str__(self) -> str:
-        if isinstance(self.array, jax.core.Tracer):
+        values = constants.known(self.array) if isinstance(self.array, jax.core.Tracer) else self.array
+        if values is None:
             for meet in _when_unknown:
                 meet("str")
             return repr(self)
-        return str(_printable(self.array))
+        return str(_printable(values))
 
     def __format__(self, spec: str) -> str:
         if spec:
@@ -236,7 +241,7 @@ class Tensor:
         Raises:
             SporaxValueError: there is more than one element.
         """
-        if isinstance(self.array, jax.core.Tracer) and self.size == 1 and state.compiling():
+        if self.size == 1 and state.compiling() and constants.known(self.array) is None:
             return wrap(jnp.reshape(self.array, ()))
         return self._scalar("item").item()
 
@@ -331,6 +336,8 @@ class Tensor:
     def __getitem__(self, index: Any) -> Tensor:
         array = self.array
         part = _indexing.get(array, index)
+        if state.current_frame() is not None:
+            constants.derive(part, (array, *_arrays_in(index)), lambda *_: _indexing.get(constants.known(array), index))
         return wrap(jnp.array(part, copy=True) if part is array else part)
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -374,7 +381,7 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
     if isinstance(value, Tensor):
         value = value.array
     if isinstance(value, jax.Array):
-        return value if target is None else value.astype(target)
+        return value if target is None else _cast(value, target)
     if isinstance(value, np.ndarray | np.generic):
         dtypes.from_numpy(value.dtype)
         return _constant(np.array(value) if target is None else np.asarray(value).astype(target))
@@ -391,7 +398,10 @@ def to_array(value: Any, dtype: DType | None) -> jax.Array:
 def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
     leaves = list(_leaves(values))
     if any(isinstance(leaf, Tensor | jax.Array) for leaf in leaves):
-        return jnp.stack([to_array(value, None) for value in values]).astype(target or _common_dtype(leaves))
+        parts, kind = [to_array(value, None) for value in values], target or _common_dtype(leaves)
+        stacked = jnp.stack(parts).astype(kind)
+        constants.derive(stacked, parts, lambda *known: np.stack(known).astype(kind))
+        return stacked
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -403,7 +413,26 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
 
 def _constant(array: np.ndarray[Any, Any]) -> jax.Array:
     """The `jax.Array` of a numpy array that nobody will write to; outside steps nothing is compiled for it."""
-    return to_device(array) if state.current_frame() is None else jnp.asarray(array)
+    if state.current_frame() is None:
+        return to_device(array)
+    traced = jnp.asarray(array)
+    constants.note(traced, lambda: array)
+    return traced
+
+
+def _cast(array: jax.Array, dtype: Any) -> jax.Array:
+    result = array.astype(dtype)
+    constants.derive(result, (array,), lambda known: known.astype(dtype))
+    return result
+
+
+def _arrays_in(index: Any) -> Iterator[jax.Array]:
+    """The arrays that an index is made of."""
+    for item in index if isinstance(index, tuple | list) else (index,):
+        if isinstance(item, Tensor):
+            yield item.array
+        elif isinstance(item, tuple | list):
+            yield from _arrays_in(item)
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -436,18 +465,18 @@ def _as_shape(shape: Any) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
 
 
-def _printable(array: jax.Array) -> np.ndarray[Any, Any]:
+def _printable(array: Any) -> np.ndarray[Any, Any]:
     values = np.asarray(array)
     return values.astype(np.float32) if values.dtype == dtypes.bfloat16.np_dtype else values
 
 
-def _listing(array: jax.Array) -> str:
+def _listing(array: Any) -> str:
     """The values in MindSpore's notation: floats with all their digits, in columns; `` ... `` for what is left out."""
     values = _printable(array)
     if not values.size:
         return ""
     if not values.ndim or values.dtype.kind != "f":
-        return np.array2string(values, separator=", ").replace(", ...,", " ...")
+        return np.array2string(values, separator=", ").replace(", ...,", " ...").removesuffix(".")
     if np.asarray(array).dtype == dtypes.bfloat16.np_dtype:
         texts = {value: f"{value:g}" for value in values.ravel().tolist()}
     else:
@@ -458,6 +487,7 @@ def _listing(array: jax.Array) -> str:
     return np.array2string(values, separator=", ", formatter=cast("Any", formats)).replace(", ...,", " ...")
 
 
+_NUMPY_FORMS = frozenset(("asnumpy", "numpy", "tolist"))
 _when_unknown: list[Callable[[str], None]] = []
 
 
@@ -468,12 +498,13 @@ def when_unknown(meet: Callable[[str], None]) -> None:
 
 def _concrete(array: jax.Array, what: str) -> Any:
     if isinstance(array, jax.core.Tracer):
-        try:  # an eager gradient's tracer knows its value
-            return np.asarray(array)
-        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
+        values = constants.known(array)
+        if values is None:
             for meet in _when_unknown:
                 meet(what)
-            raise SporaxTypeError(_TRACED_VALUE.format(what=what)) from None
+            kind = state.ValueNeededError if what in _NUMPY_FORMS and state.compiling() else SporaxTypeError
+            raise kind(_TRACED_VALUE.format(what=what))
+        return values
     return array if array.is_fully_addressable else joint.whole(array)
 
 

@@ -52,7 +52,6 @@ _WITHOUT_MEANING: dict[str, tuple[Any, Check]] = {
     "gpu_config": ({}, _dict),
     "jit_config": ({}, _dict),
     "jit_level": ("", one_of("", "O0", "O1", "O2")),
-    "jit_syntax_level": (LAX, one_of(STRICT, COMPATIBLE, LAX, type_error=False)),
     "jit_enable_inplace_ops": (True, _flag),
     "pynative_synchronize": (False, _flag),
     "precompile_only": (False, _flag),
@@ -244,6 +243,7 @@ _DEFAULTS: dict[str, Any] = {
     "deterministic": "OFF",
     "memory_offload": "OFF",
     "max_device_memory": "1024GB",
+    "jit_syntax_level": LAX,
     **{key: default for key, (default, _) in _WITHOUT_MEANING.items()},
 }
 _SETTERS: dict[str, Setter] = {
@@ -253,6 +253,7 @@ _SETTERS: dict[str, Setter] = {
     "deterministic": _set_deterministic,
     "memory_offload": _switch("memory_offload", one_of("ON", "OFF")),
     "max_device_memory": _set_max_memory,
+    "jit_syntax_level": _switch("jit_syntax_level", one_of(STRICT, COMPATIBLE, LAX, type_error=False)),
     **{key: _idle_switch(key, *entry) for key, entry in _WITHOUT_MEANING.items()},
 }
 

@@ -42,6 +42,7 @@ from sporax.dataset._sources.images import (
     SUN397Dataset,
 )
 from sporax.dataset._sources.memory import GeneratorDataset, NumpySlicesDataset
+from sporax.dataset._sources.mindrecord import MindDataset
 from sporax.dataset._sources.mnist import EMnistDataset, FashionMnistDataset, KMnistDataset, MnistDataset, QMnistDataset
 from sporax.dataset._sources.pairs import CityscapesDataset, DIV2KDataset, FlickrDataset, SBDataset, SBUDataset
 from sporax.dataset._sources.people import (
@@ -124,6 +125,7 @@ __all__ = [
     "LSUNDataset",
     "LibriTTSDataset",
     "ManifestDataset",
+    "MindDataset",
     "MnistDataset",
     "Multi30kDataset",
     "NumpySlicesDataset",

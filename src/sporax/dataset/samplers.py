@@ -23,7 +23,7 @@ from sporax.dataset._checks import (
     type_error,
 )
 from sporax.dataset._random import Pass
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 
 Order = NDArray[np.int64]
 
@@ -272,7 +272,7 @@ class PKSampler(BuiltinSampler):
         num_val: rows per class.
         num_class: not offered (as in MindSpore), must be None.
         shuffle: whether classes, and the choice of rows within a class, are random.
-        class_column: name of the label column; only sources with a `label` column support it.
+        class_column: name of the label column; `MindDataset` has any, other sources only `label`.
         num_samples: at most this many rows.
 
     Raises:
@@ -292,8 +292,7 @@ class PKSampler(BuiltinSampler):
         if num_class is not None:
             raise SporaxNotImplementedError("For 'PKSampler', 'num_class' is not supported and must be None.")
         self.shuffle = check_bool("PKSampler", "shuffle", shuffle)
-        if check_str("PKSampler", "class_column", class_column) != "label":
-            raise SporaxValueError(f"For 'PKSampler', 'class_column' must be 'label', but got {class_column!r}.")
+        self.class_column = check_str("PKSampler", "class_column", class_column)
 
     def is_shuffled(self) -> bool:
         """Whether the order is random."""

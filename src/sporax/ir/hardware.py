@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
+import sys
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cache
@@ -181,6 +182,7 @@ def _folder() -> Any:
 
 
 _MERGED = {"all_gather", "all_reduce", "reduce_scatter"}
+_MOST = sys.float_info.max
 _SHARES = {"compute_efficiency", "memory_efficiency", "overlap"}
 
 
@@ -239,9 +241,9 @@ def _check_text(value: Any, name: str, where: str) -> None:
 
 
 def _check_number(value: Any, name: str, where: str, zero: bool) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and _MOST >= value > -math.inf
     if not is_number or value < 0 or (value == 0 and not zero):
         bound = ">= 0" if zero else "> 0"
         raise SporaxValueError(
-            f"For 'HardwareProfile', '{name}' of '{where}' must be a number {bound}, but got {value!r}."
+            f"For 'HardwareProfile', '{name}' of '{where}' must be a number {bound}, but got {reprlib.repr(value)}."
         )

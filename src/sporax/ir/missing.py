@@ -22,6 +22,7 @@ or, when it has a `__getattr__` already, by ending that function with ``return m
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
 from collections.abc import Callable, Iterator
 from opcode import opmap
@@ -40,6 +41,10 @@ _LEAST_SIMILARITY = 0.75
 """Of `difflib`, 0 to 1: below it, a suggestion is more often wrong than helpful."""
 
 
+SUBMODULES: set[str] = set()
+"""Full names of modules that are imported when their package is asked for them, as MindSpore's packages have them at once."""
+
+
 class SporaxModuleNotFoundError(SporaxImportError, ModuleNotFoundError):  # type: ignore[misc]  # two uses of `path`
     """A module of MindSpore's that Sporax does not have."""
 
@@ -53,13 +58,15 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
         reason: a sentence of its own for the message: why it is not there, and what to use instead.
 
     Returns:
-        A `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__` are), where the caller of
-        `__getattr__` executes ``from module import name``.
+        A module of `SUBMODULES`. Else a `Placeholder` (typed as Any, as all attributes of a module with a `__getattr__`
+        are), where the caller of `__getattr__` executes ``from module import name``.
 
     Raises:
         SporaxAttributeError: the caller executes anything else.
         SporaxImportError: the from-import stands in a ``try`` or ``with``, or in Sporax itself.
     """
+    if f"{module}.{name}" in SUBMODULES and f"{module}.{name}" not in sys.modules:
+        return importlib.import_module(f"{module}.{name}")
     importer = _importer(sys._getframe(1))
     message = f"For '{module}', '{name}' is not offered: {reason}" if reason else explanation(module, name)
     is_submodule = f"{module}.{name}" in sys.modules  # then Python goes on and finds it, after an AttributeError

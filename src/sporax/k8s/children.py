@@ -22,6 +22,7 @@ Manifest = dict[str, Any]
 
 _MS_ROLES = {Role.SCHEDULER: "MS_SCHED", Role.SERVER: "MS_PSERVER", Role.WORKER: "MS_WORKER"}
 _KEYS_PATH = "/etc/sporax/keys"
+_TOKEN_KEY = "token"  # of the Secret that holds a job's token
 _SERVER_GRACE_SECONDS = 60  # a server writes its log and hands its slots over before it goes
 
 
@@ -44,7 +45,8 @@ def pod(job: Job, role: Role, index: int, sizes: dict[Role, int], gang: Gang | N
     container = next(item for item in body["containers"] if item["name"] == names.CONTAINER)
     _add_port(container)
     if job.spec.replica_spec(Role.SCHEDULER) is not None:
-        _add_environment(container, [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job)])
+        variables = [*environment(job, role, sizes), *_own_number(role, index), *_server_settings(job), *_token(job)]
+        _add_environment(container, variables)
     _add_keys(job, body, container)
     if role is Role.SERVER:
         body.setdefault("terminationGracePeriodSeconds", _SERVER_GRACE_SECONDS)
@@ -87,16 +89,26 @@ def _server_settings(job: Job) -> list[Manifest]:
     if part is None:
         return []
     policy, claim = job.spec.security_policy, part.persistent_volume_claim_template
-    if policy is not None and policy.secret_name:
-        settings = [{"name": "MS_PS_KEYS", "value": _KEYS_PATH}]
-    else:  # as in the original: the cluster's network is trusted
-        settings = [{"name": "MS_PS_INSECURE", "value": "1"}]
+    settings: list[Manifest] = []
+    if policy is not None and policy.curve is not None:
+        settings.append({"name": "MS_PS_KEYS", "value": _KEYS_PATH})
+    elif policy is None or policy.token is None:  # as in the original: the cluster's network is trusted
+        settings.append({"name": "MS_PS_INSECURE", "value": "1"})
     if claim is not None:
         settings += [
             {"name": "MS_ENABLE_RECOVERY", "value": "1"},
             {"name": "MS_RECOVERY_PATH", "value": claim.mount_path},
         ]
     return settings
+
+
+def _token(job: Job) -> list[Manifest]:
+    """The secret that all processes of the job share."""
+    policy = job.spec.security_policy
+    if policy is None or policy.token is None:
+        return []
+    reference = {"name": policy.token.secret_ref.name, "key": _TOKEN_KEY}
+    return [{"name": "SPORAX_TOKEN", "valueFrom": {"secretKeyRef": reference}}]
 
 
 def shared(job: Job, budget_version: str) -> list[Manifest]:
@@ -248,9 +260,10 @@ def _add_environment(container: Manifest, variables: list[Manifest]) -> None:
 def _add_keys(job: Job, body: Manifest, container: Manifest) -> None:
     """Mount the job's keys where its processes read them."""
     policy = job.spec.security_policy
-    if policy is None or not policy.secret_name:
+    if policy is None or policy.curve is None:
         return
-    volume = {"name": "sporax-keys", "secret": {"secretName": policy.secret_name, "defaultMode": 0o400}}
+    secret = {"secretName": policy.curve.secret_ref.name, "defaultMode": 0o400}
+    volume = {"name": "sporax-keys", "secret": secret}
     body.setdefault("volumes", []).append(volume)
     mount = {"name": "sporax-keys", "mountPath": _KEYS_PATH, "readOnly": True}
     container.setdefault("volumeMounts", []).append(mount)

@@ -8,6 +8,8 @@ from typing import Any
 import httpx2
 from lightkube import ApiError, Client
 from lightkube.core.exceptions import ConfigError, LoadResourceError
+from lightkube.core.resource import NamespacedResource
+from lightkube.core.resource_registry import resource_registry
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.resources.core_v1 import Pod
 from lightkube.types import CascadeType, PatchType
@@ -92,20 +94,18 @@ class JobClient:
 
     def _apply(self, body: Body) -> str:
         """Create or update one object, by server-side apply."""
-        group, _, version = body["apiVersion"].rpartition("/")
-        plural = names.PLURAL if body["kind"] == names.KIND else f"{body['kind'].lower()}s"
-        resource: Any = create_namespaced_resource(group, version, body["kind"], plural)
         name = body["metadata"]["name"]
         with _explained(f"applying {body['kind']} '{name}'"):
-            self._client.patch(
-                resource,
-                name,
-                body,
-                namespace=body["metadata"].get("namespace") or self.namespace,
-                patch_type=PatchType.APPLY,
-                force=True,
-            )
+            resource = _resource(body["apiVersion"], body["kind"])
+            namespace = body["metadata"].get("namespace") or self.namespace
+            place = {"namespace": namespace} if issubclass(resource, NamespacedResource) else {}
+            self._client.patch(resource, name, body, patch_type=PatchType.APPLY, force=True, **place)
         return f"{body['kind'].lower()}/{name} applied"
+
+
+def _resource(version: str, kind: str) -> Any:
+    """lightkube's class for a kind: our own, or one of Kubernetes itself."""
+    return _JOB if (version, kind) == (names.API_VERSION, names.KIND) else resource_registry.load(version, kind)
 
 
 class _explained:  # noqa: N801  # reads as a phrase where it is used

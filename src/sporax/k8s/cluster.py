@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,6 +39,7 @@ _KINDS: dict[tuple[str, str], Any] = {
     for group, _, edition in [version.rpartition("/")]
 }
 _POD = _KINDS["v1", "Pod"]
+_ANY_JOB: Any = {names.LABEL_JOB: None}  # the selector "has this label"
 _GANGS = {
     Gang.VOLCANO: _KINDS["scheduling.volcano.sh/v1beta1", "PodGroup"],
     Gang.COSCHEDULING: _KINDS["scheduling.x-k8s.io/v1alpha1", "PodGroup"],
@@ -52,9 +53,9 @@ class ConflictError(Exception):
 class Cluster:
     """The objects of all jobs."""
 
-    def __init__(self, client: AsyncClient, scope: str = "*") -> None:
-        """A cluster, of which all namespaces (`*`) or one are looked at."""
-        self._scope = scope
+    def __init__(self, client: AsyncClient, namespaces: Collection[str] = ()) -> None:
+        """A cluster, of which some namespaces are looked at; without any, all."""
+        self._scopes = tuple(namespaces) or ("*",)
         self._client = client
         self._budget_version = "policy/v1"
         self._gang: Gang | None = None
@@ -63,7 +64,7 @@ class Cluster:
     async def knows_jobs(self) -> bool:
         """Whether the definition of our jobs is installed."""
         try:
-            async for _ in self._client.list(JOB, namespace=self._scope, chunk_size=1):
+            async for _ in self._client.list(JOB, namespace=self._scopes[0], chunk_size=1):
                 break
         except httpx2.HTTPStatusError as error:
             if error.response.status_code == NOT_FOUND:
@@ -81,13 +82,20 @@ class Cluster:
             raise
         return body
 
-    async def read_pods(self, namespace: str, job_name: str) -> list[Body]:
-        """Every pod with a job's label."""
-        labels: Any = names.job_selector(job_name)
-        return [dict(pod) async for pod in self._client.list(_POD, namespace=namespace, labels=labels)]
+    async def read_all(self) -> tuple[list[Body], list[Body], int]:
+        """All jobs, all their pods, and a version that both lists are at least at."""
+        jobs: list[Body] = []
+        pods: list[Body] = []
+        versions = []
+        for scope in self._scopes:
+            for kind, labels, bodies in ((JOB, None, jobs), (_POD, _ANY_JOB, pods)):
+                listing = self._client.list(kind, namespace=scope, labels=labels)
+                bodies += [body async for body in listing]
+                versions.append(int(listing.resourceVersion))
+        return jobs, pods, min(versions)
 
-    async def patch_status(self, body: Mapping[str, Any], patch: Body) -> None:
-        """Change a job's status, if the job is still the one that was read.
+    async def patch_status(self, body: Mapping[str, Any], patch: Body) -> Body:
+        """Change a job's status, if the job is still the one that was read; returns the job as it is then.
 
         Raises:
             ConflictError: it is not.
@@ -95,24 +103,25 @@ class Cluster:
         metadata = body["metadata"]
         change = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": patch}
         try:
-            await self._client.patch(
+            changed: Body = await self._client.patch(
                 JOB.Status, metadata["name"], change, namespace=metadata["namespace"], patch_type=PatchType.MERGE
             )
         except httpx2.HTTPStatusError as error:
             if error.response.status_code in (CONFLICT, NOT_FOUND):
                 raise ConflictError from error
             raise
+        return changed
 
-    async def create(self, manifest: Body) -> bool:
-        """Create an object; whether it was not there yet."""
+    async def create(self, manifest: Body) -> Body | None:
+        """Create an object; returns it as it is then, None if it was there already."""
         resource = _KINDS[manifest["apiVersion"], manifest["kind"]]
         try:
-            await self._client.create(resource(manifest))
+            created: Body = await self._client.create(resource(manifest))
         except httpx2.HTTPStatusError as error:
             if error.response.status_code == CONFLICT:
-                return False
+                return None
             raise
-        return True
+        return created
 
     async def create_shared(self, job: Job, gang: Gang | None) -> None:
         """Create what a job's pods share, where it is missing."""
@@ -194,7 +203,7 @@ class Cluster:
         """Gang schedulers whose PodGroup resource exists."""
         for gang, resource in _GANGS.items():
             try:
-                async for _ in self._client.list(resource, namespace=self._scope, chunk_size=1):
+                async for _ in self._client.list(resource, namespace=self._scopes[0], chunk_size=1):
                     break
             except httpx2.HTTPStatusError as error:
                 if error.response.status_code == NOT_FOUND:

@@ -50,7 +50,7 @@ def rules() -> list[Manifest]:
     return [
         _rule(names.GROUP, [names.PLURAL], "get", "list", "watch", "delete"),
         _rule(names.GROUP, [f"{names.PLURAL}/status"], "patch"),
-        _rule("", ["pods"], "get", "list", "watch", "create", "delete"),
+        _rule("", ["pods"], "list", "watch", "create", "delete"),
         _rule("", ["services", "persistentvolumeclaims"], "create"),
         _rule("", ["events"], "create"),
         _rule("policy", ["poddisruptionbudgets"], "create", "patch"),

@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import uuid
-from typing import Protocol, TypeVar
+from contextlib import closing
+from typing import Protocol
 
 from sporax.k8s.observed import Membership
 from sporax.k8s.spec import Job, scheduler_port
-from sporax.ps.messages import GetStatus, GetWanted, Message, Scale, StatusIs, Wanted
-from sporax.ps.transport import Transport, receive, send
-from sporax.ps.wire import WireError, decode
+from sporax.ps.asker import Asker
+from sporax.ps.messages import GetStatus, GetWanted, Scale, StatusIs, Wanted
 
 _FIRST_PEACE_SECONDS, _LONGEST_PEACE_SECONDS = 1.0, 30.0
 _ANSWER_SECONDS = 0.5  # a scheduler that is up answers in milliseconds; others must not hold up the job
@@ -50,7 +49,7 @@ class ParameterServerMembership:
         until, wait = self._silent.get(place, (0.0, _FIRST_PEACE_SECONDS / 2))
         if now < until:
             return None
-        answer = await asyncio.to_thread(_read, place)
+        answer = await asyncio.to_thread(read_membership, place)
         if answer is None:
             wait = min(2 * wait, _LONGEST_PEACE_SECONDS)
             self._silent[place] = (now + wait, wait)
@@ -68,41 +67,21 @@ def _place(job: Job, address: str) -> str:
     return f"{address}:{scheduler_port(job.spec) + 1}"
 
 
-def _read(place: str) -> Membership | None:
-    """Ask for the state and the sizes."""
-    answer = _ask(place, GetStatus(), StatusIs)
-    wanted = _ask(place, GetWanted(), Wanted) if answer is not None else None
-    if answer is None or wanted is None:
+def read_membership(place: str) -> Membership | None:
+    """What the scheduler at `host:port` says; None if it does not answer."""
+    with closing(Asker(place)) as asker:
+        state = asker.ask(GetStatus(), StatusIs, _ANSWER_SECONDS)
+        wanted = asker.ask(GetWanted(), Wanted, _ANSWER_SECONDS) if state is not None else None
+    if state is None or wanted is None:
         return None
-    state = json.loads(answer.text)
-    needs_copies = state["durability"] == "replica" and wanted.servers > 1
-    is_replicated = not needs_copies or all(backup >= 0 and synced for _, backup, synced in state["slots"])
+    facts = json.loads(state.text)
+    needs_copies = facts["durability"] == "replica" and wanted.servers > 1
+    slots = facts["slots"]  # none before the first server has come
+    is_replicated = not needs_copies or (bool(slots) and all(backup >= 0 and synced for _, backup, synced in slots))
     return Membership(is_replicated, wanted.workers, wanted.servers, frozenset(wanted.retired))
 
 
 def _resize(place: str, workers: int, servers: int) -> None:
     """Tell the sizes. If this is lost, the next look finds the old sizes and tells again."""
-    _ask(place, Scale(workers, servers), Wanted)
-
-
-Answer = TypeVar("Answer", bound=Message)
-
-
-def _ask(place: str, question: Message, kind: type[Answer]) -> Answer | None:
-    """One question over a connection of its own; None when no answer came in time."""
-    transport, end = Transport(None), time.monotonic() + _ANSWER_SECONDS
-    try:
-        socket = transport.connect(f"tcp://{place}", b"operator-" + uuid.uuid4().bytes)
-        send(socket, question)
-        while (left := end - time.monotonic()) > 0:
-            socket.poll(left * 1000)
-            while (parts := receive(socket)) is not None:
-                try:
-                    message = decode(parts)[0]
-                except WireError:
-                    continue
-                if isinstance(message, kind):
-                    return message
-    finally:
-        transport.close()
-    return None
+    with closing(Asker(place)) as asker:
+        asker.ask(Scale(workers, servers), Wanted, _ANSWER_SECONDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -32,6 +32,8 @@ class Pod:
         reason: why it ended, in Kubernetes' words (OOMKilled, Evicted, NodeLost, Error …); "" if nothing is said.
         restarts: how often the kubelet has started that container again.
         is_deleting: whether it has been asked to end.
+        address: where its processes are reached; "" before it has one.
+        owner_uid: the incarnation of the job that it belongs to.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Pod:
     reason: str = ""
     restarts: int = 0
     is_deleting: bool = False
+    address: str = ""
+    owner_uid: str = ""
 
     @property
     def is_active(self) -> bool:
@@ -85,11 +89,6 @@ class Gang(StrEnum):
     COSCHEDULING = "scheduler-plugins"
 
 
-def read_pods(bodies: Iterable[Mapping[str, Any]]) -> list[Pod]:
-    """The pods among these that carry the labels of a job's pods."""
-    return [pod for body in bodies if (pod := read_pod(body)) is not None]
-
-
 def read_pod(body: Mapping[str, Any]) -> Pod | None:
     """One pod as the API server holds it; None if it carries no labels of ours."""
     metadata, status = body["metadata"], body.get("status") or {}
@@ -113,4 +112,6 @@ def read_pod(body: Mapping[str, Any]) -> Pod | None:
         reason=status.get("reason") or ended.get("reason") or "",
         restarts=int(container.get("restartCount", 0)),
         is_deleting=bool(metadata.get("deletionTimestamp")),
+        address=status.get("podIP") or "",
+        owner_uid=str((metadata.get("ownerReferences") or [{}])[0].get("uid", "")),
     )

@@ -1,8 +1,9 @@
 """The running operator: kopf watches jobs and pods and wakes up the job concerned; everything else is in the reconciler.
 
 kopf brings the watching (with resuming, relisting after 410 and back-off), the login and the liveness endpoint. Its
-change-detection handlers are not used: they would write annotations and finalizers into users' objects. What a watch may
-lose, such as a deletion while it was cut, is found by a slow regular look at every job.
+change-detection handlers are not used: they would write annotations and finalizers into users' objects. What is seen enters
+a cache, and looks read from there. What a watch may lose, such as a deletion while it was cut, is found by a slow regular
+list of everything.
 
 Each job has one task, so that two looks at one job never overlap, and jobs do not wait for each other.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx2
@@ -24,13 +26,17 @@ from lightkube import AsyncClient
 from prometheus_client import start_http_server
 
 from sporax.k8s import names
+from sporax.k8s.cache import JobCache, JobKey, key_of_job, key_of_pod
 from sporax.k8s.cluster import Cluster
 from sporax.k8s.membership import MembershipClient
 from sporax.k8s.metrics import Metrics
-from sporax.k8s.reconciler import JobGoneError, JobKey, Reconciler, reconcile_until_stored
+from sporax.k8s.reconciler import JobGoneError, Reconciler, reconcile_until_stored
 
 _log = logging.getLogger(__name__)
 _DEFINITION_POLL_SECONDS = 1.0
+_IDENTITY: Any = (
+    "sporax-operator"  # unused without peering; kopf's own needs a user name, which no container has to give
+)
 _FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 0.2, 30.0
 
 
@@ -42,7 +48,7 @@ class OperatorOptions:
         namespaces: those it serves; empty: all.
         metrics_port: where Prometheus finds the figures; None: nowhere.
         liveness_port: where the kubelet asks whether the operator lives; None: nowhere.
-        resync_seconds: how often every job is looked at without a reason.
+        resync_seconds: how often everything is listed and every job looked at without a reason.
         parallel_looks: jobs that are looked at at the same time.
     """
 
@@ -59,7 +65,6 @@ class Workforce:
     def __init__(self, reconciler: Reconciler, metrics: Metrics, options: OperatorOptions) -> None:
         self._reconciler = reconciler
         self._metrics = metrics
-        self._options = options
         self._turns = asyncio.Semaphore(options.parallel_looks)
         self._notices: dict[JobKey, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,28 +87,27 @@ class Workforce:
 
     async def _serve(self, key: JobKey) -> None:
         """Look at one job again and again, until it is gone."""
-        notice, wait, failures = self._notices[key], 0.0, 0
+        notice, failures = self._notices[key], 0
+        wait: float | None = 0.0
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(notice.wait(), wait)
             notice.clear()
             try:
-                due = await self._look(key)
+                wait = await self._look(key)
             except JobGoneError:
                 if not notice.is_set():  # it may just have been created again
                     del self._notices[key]
                     return
-                due = 0.0
+                wait = 0.0
             except Exception as error:
                 failures += 1
                 self._metrics.count_error()
                 _log.warning("%s/%s: a look failed and is tried again: %r", *key, error)
                 wait = min(_FIRST_RETRY_SECONDS * 2 ** (failures - 1), _LONGEST_RETRY_SECONDS)
                 notice.clear()
-                continue
-            failures = 0
-            resync = self._options.resync_seconds * random.uniform(0.8, 1.2)  # not all jobs at the same moment
-            wait = resync if due is None else min(due, resync)
+            else:
+                failures = 0
 
     async def _look(self, key: JobKey) -> float | None:
         """Look at a job once, when it is its turn."""
@@ -129,15 +133,17 @@ async def serve(
     if options.metrics_port is not None:
         start_http_server(options.metrics_port, registry=metrics.registry)
     client = client or AsyncClient(field_manager="sporax-operator")
-    cluster = Cluster(client, next(iter(options.namespaces), "*"))
-    workforce = Workforce(Reconciler(cluster, metrics, membership), metrics, options)
+    cluster, cache = Cluster(client, options.namespaces), JobCache()
+    workforce = Workforce(Reconciler(cluster, cache, metrics, membership), metrics, options)
+    resync = asyncio.create_task(_resync(cluster, cache, workforce, metrics, options.resync_seconds))
     endpoint = None if options.liveness_port is None else f"http://0.0.0.0:{options.liveness_port}/healthz"
     try:
         await _wait_for_definition(cluster, stop)
         await kopf.operator(
-            registry=_handlers(workforce),
+            registry=_handlers(workforce, cache),
             settings=_settings(),
             standalone=True,
+            identity=_IDENTITY,
             clusterwide=not options.namespaces,
             namespaces=tuple(options.namespaces),
             liveness_endpoint=endpoint,
@@ -145,8 +151,26 @@ async def serve(
             ready_flag=ready,
         )
     finally:
+        resync.cancel()
+        await asyncio.gather(resync, return_exceptions=True)
         await workforce.stop()
         await client.close()
+
+
+async def _resync(
+    cluster: Cluster, cache: JobCache, workforce: Workforce, metrics: Metrics, pause_seconds: float
+) -> None:
+    """Compare the cache with everything there is, and look at every job, now and then."""
+    while True:
+        await asyncio.sleep(pause_seconds * random.uniform(0.8, 1.2))
+        try:
+            keys = cache.replace(*await cluster.read_all())
+        except httpx2.HTTPError as error:
+            metrics.count_error()
+            _log.warning("Listing all jobs and pods failed and is tried again: %r", error)
+            continue
+        for key in keys:
+            workforce.wake(key)
 
 
 async def _wait_for_definition(cluster: Cluster, stop: asyncio.Event | None) -> None:
@@ -173,20 +197,47 @@ def _settings() -> kopf.OperatorSettings:
     return settings
 
 
-def _handlers(workforce: Workforce) -> kopf.OperatorRegistry:
-    """What kopf calls: notices become wake-ups."""
+def _in_cluster(**arguments: Any) -> kopf.ConnectionInfo | None:
+    """How a pod reaches the API server: by its address, as lightkube does, so that the operator does not need the DNS."""
+    login = kopf.login_with_service_account(**arguments)
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    if login is None or not host:
+        return login
+    return replace(login, server=f"https://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+def _handlers(workforce: Workforce, cache: JobCache) -> kopf.OperatorRegistry:
+    """What kopf calls: notices enter the cache and become wake-ups.
+
+    kopf calls functions of an index for every object there is before it calls any other: the cache is complete when
+    the first job is looked at. They return nothing, since kopf's own index cannot hold what the operator writes itself.
+    """
     registry = kopf.OperatorRegistry()
+    job = (names.GROUP, names.VERSION, names.PLURAL)
+    pod, pod_labels = ("", "v1", "pods"), {names.LABEL_JOB: kopf.PRESENT}
 
     @kopf.on.login(registry=registry)
     def login(**arguments: Any) -> Any:
-        return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+        return _in_cluster(**arguments) or kopf.login_with_kubeconfig(**arguments)
 
-    @kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)
-    async def notice_job(*, name: str, namespace: str | None, **_: Any) -> None:
-        workforce.wake(JobKey(str(namespace), name))
+    @kopf.index(*job, registry=registry)
+    async def keep_job(*, body: kopf.Body, **_: Any) -> None:
+        cache.put_job(body)
 
-    @kopf.on.event("", "v1", "pods", labels={names.LABEL_JOB: kopf.PRESENT}, registry=registry)
-    async def notice_pod(*, namespace: str | None, labels: Any, **_: Any) -> None:
-        workforce.wake(JobKey(str(namespace), labels[names.LABEL_JOB]))
+    @kopf.index(*pod, labels=pod_labels, registry=registry)
+    async def keep_pod(*, body: kopf.Body, **_: Any) -> None:
+        cache.put_pod(body)
+
+    @kopf.on.event(*job, registry=registry)
+    async def notice_job(*, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            cache.remove_job(body)
+        workforce.wake(key_of_job(body))
+
+    @kopf.on.event(*pod, labels=pod_labels, registry=registry)
+    async def notice_pod(*, event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            cache.remove_pod(body)
+        workforce.wake(key_of_pod(body))
 
     return registry

@@ -148,11 +148,17 @@ def _decide_sizes(draft: Draft) -> None:
         if part is None:
             continue
         asked, size = part.replicas, sizes.get(role.value)
-        if size is None or draft.spec.is_elastic(role):
+        is_elastic = draft.spec.is_elastic(role)
+        if size is None or (is_elastic and not draft.spec.is_encrypted):
             low, high = part.min_replicas or 0, part.max_replicas
             size = max(low, asked if high is None else min(asked, high))
             if size != asked:
                 refusals.append(f"{role.value}: {asked} replicas asked for, {size} within its limits")
+        elif size != asked and is_elastic:
+            refusals.append(
+                f"{role.value}: {asked} replicas asked for, but the job runs with {size} and its scheduler, which must be "
+                "told, answers only those who have the job's keys (spec.securityPolicy)"
+            )
         elif size != asked:
             switch = "enableDynamicWorker" if role is Role.WORKER else "enableDynamicServer"
             refusals.append(
@@ -190,9 +196,15 @@ def _deadline(draft: Draft) -> datetime | None:
 
 
 def _tell_sizes(draft: Draft) -> None:
-    """Tell the job's scheduler the sizes, until it says that it aims at them."""
+    """Tell the job's scheduler the sizes, until it says that it aims at them and that no server is left beyond them.
+
+    A server that was starting while the size went down again joins after the scheduler was told, so it is told once more.
+    """
     told, wanted = draft.membership, (draft.status.size(Role.WORKER), draft.status.size(Role.SERVER))
-    if told is not None and (told.workers, told.servers) != wanted:
+    if told is None:
+        return
+    beyond = {pod.name for pod in draft.pods_of(Role.SERVER) if pod.is_active} - set(draft.wanted(Role.SERVER))
+    if (told.workers, told.servers) != wanted or beyond - told.drained:
         draft.actions.append(ResizeJob(*wanted))
         draft.wake_after(_POLL_SECONDS)
 

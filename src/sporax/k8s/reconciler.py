@@ -1,12 +1,11 @@
-"""One look at one job: read it and its pods, plan, store the status, carry out the actions."""
+"""One look at one job: take it and its pods from the cache, plan, store the status, carry out the actions."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sporax.k8s import children
 from sporax.k8s import status as facts
@@ -22,22 +21,16 @@ from sporax.k8s.actions import (
     Report,
     ResizeJob,
 )
+from sporax.k8s.cache import JobCache, JobKey
 from sporax.k8s.cluster import Cluster, ConflictError
 from sporax.k8s.membership import MembershipClient
 from sporax.k8s.metrics import Metrics
-from sporax.k8s.observed import Gang, Membership, read_pods
+from sporax.k8s.observed import Gang, Membership, Pod
 from sporax.k8s.planning import plan, refuse
 from sporax.k8s.spec import InvalidSpecError, Job, Role, managed_elsewhere, read_job
 from sporax.k8s.status import Status, read_status, status_patch
 
 _log = logging.getLogger(__name__)
-
-
-class JobKey(NamedTuple):
-    """A job's place."""
-
-    namespace: str
-    name: str
 
 
 class JobGoneError(Exception):
@@ -50,11 +43,13 @@ class Reconciler:
     def __init__(
         self,
         cluster: Cluster,
+        cache: JobCache,
         metrics: Metrics,
         membership: MembershipClient | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._cluster = cluster
+        self._cache = cache
         self._metrics = metrics
         self._membership = membership
         self._clock = clock
@@ -68,14 +63,15 @@ class Reconciler:
         Raises:
             JobGoneError: there is no such job.
         """
-        body = await self._cluster.read_job(*key)
+        body = self._cache.job(key)
         if body is None:
             self._metrics.forget(key)
             raise JobGoneError(f"{key.namespace}/{key.name}")
         if body["metadata"].get("deletionTimestamp") or managed_elsewhere(body):
             return None
         before = read_status(body.get("status"))
-        pods = [pod for pod in await self._cluster.read_pods(*key) if _owner_uid(pod) == body["metadata"]["uid"]]
+        # pods of an earlier job of the same name are not ours
+        pods = [pod for pod in self._cache.pods(key) if pod.owner_uid == body["metadata"]["uid"]]
         try:
             job = read_job(body)
         except InvalidSpecError as error:
@@ -84,9 +80,17 @@ class Reconciler:
         address = _scheduler_address(pods)
         membership = await self._ask(job, before, address)
         gang = await self._cluster.find_gang() if job.spec.run_policy.scheduling_policy is not None else None
-        result = plan(job, before, read_pods(pods), self._clock(), membership=membership, gang=gang)
+        result = plan(job, before, pods, self._clock(), membership=membership, gang=gang)
         await self._apply(body, before, result, job, address, gang)
         return None if result.wake_at is None else max(0.0, (result.wake_at - self._clock()).total_seconds())
+
+    async def refresh(self, key: JobKey) -> None:
+        """Read a job from the API server: the cache has an old edition."""
+        body = await self._cluster.read_job(*key)
+        if body is None:
+            self._cache.miss_job(key)
+        else:
+            self._cache.put_job(body)
 
     async def _apply(
         self,
@@ -99,7 +103,8 @@ class Reconciler:
     ) -> None:
         """Store the status, then act. An action that fails is planned again at the next look."""
         if result.status != before:
-            await self._cluster.patch_status(body, status_patch(read_status(body.get("status")), result.status))
+            patch = status_patch(read_status(body.get("status")), result.status)
+            self._cache.put_job(await self._cluster.patch_status(body, patch))
         key = JobKey(body["metadata"]["namespace"], body["metadata"]["name"])
         self._metrics.set_state(key, _state(result.status))
         for action in result.actions:
@@ -119,7 +124,9 @@ class Reconciler:
                 claim = children.volume_claim(job, role, index)
                 if claim is not None:
                     await self._cluster.create(claim)
-                await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
+                created = await self._cluster.create(children.pod(job, role, index, dict(sizes), wanted))
+                if created is not None:
+                    self._cache.put_pod(created)
             case DeletePod(name, _):
                 await self._cluster.delete_pod(job.namespace, name)
             case DeleteJob():
@@ -141,15 +148,11 @@ class Reconciler:
 async def reconcile_until_stored(reconciler: Reconciler, key: JobKey, attempts: int = 5) -> float | None:
     """Look again at once when somebody changed the job in between."""
     for _ in range(attempts - 1):
-        with suppress(ConflictError):
+        try:
             return await reconciler.reconcile(key)
+        except ConflictError:
+            await reconciler.refresh(key)
     return await reconciler.reconcile(key)
-
-
-def _owner_uid(pod: dict[str, Any]) -> str:
-    """The uid of the job that a pod belongs to: pods of an earlier job of the same name are not ours."""
-    owners = pod["metadata"].get("ownerReferences") or [{}]
-    return str(owners[0].get("uid", ""))
 
 
 def _generation(body: dict[str, Any]) -> int:
@@ -157,12 +160,10 @@ def _generation(body: dict[str, Any]) -> int:
     return int(body["metadata"].get("generation", 0))
 
 
-def _scheduler_address(pods: list[dict[str, Any]]) -> str:
+def _scheduler_address(pods: list[Pod]) -> str:
     """The address of a job's running scheduler; "" if it has none."""
-    for seen, body in zip(read_pods(pods), pods, strict=False):
-        if seen.role is Role.SCHEDULER and seen.is_ready and not seen.is_deleting:
-            return str((body.get("status") or {}).get("podIP", ""))
-    return ""
+    up = [pod for pod in pods if pod.role is Role.SCHEDULER and pod.is_ready and not pod.is_deleting]
+    return up[0].address if up else ""
 
 
 def _state(status: Status) -> str:

@@ -114,9 +114,7 @@ def _job_schema(with_expressions: bool) -> Schema:
             "enableDynamicWorker": {"type": "boolean"},
             "enableDynamicServer": {"type": "boolean"},
             "failurePolicy": _failure_policy_schema(),
-            "securityPolicy": _object(
-                {"secretName": {"type": "string", "minLength": 1}, "networkPolicy": {"type": "boolean"}}
-            ),
+            "securityPolicy": _security_policy_schema(),
         },
         "msReplicaSpecs",
     )
@@ -208,6 +206,15 @@ def _failure_policy_schema() -> Schema:
         "action",
     )
     return _object({"rules": {"type": "array", "minItems": 1, "maxItems": 20, "items": rule}}, "rules")
+
+
+def _security_policy_schema() -> Schema:
+    """Keys from one of two kinds of Secrets, and who may connect."""
+    reference = _object({"name": {"type": "string", "minLength": 1}}, "name")
+    source = _object({"secretRef": reference}, "secretRef")
+    return _object({"curve": source, "token": source, "networkPolicy": {"type": "boolean"}}) | {
+        "not": {"required": ["curve", "token"]}
+    }
 
 
 def _status_schema() -> Schema:

@@ -144,15 +144,29 @@ class FailurePolicy(_Spec, frozen=True):
     rules: list[FailureRule]
 
 
+class SecretReference(_Spec, frozen=True):
+    """A Secret in the job's namespace."""
+
+    name: Annotated[str, Meta(min_length=1)]
+
+
+class KeySource(_Spec, frozen=True):
+    """Where keys come from."""
+
+    secret_ref: SecretReference
+
+
 class SecurityPolicy(_Spec, frozen=True):
-    """Who may talk to a job's processes.
+    """Who may talk to a job's processes. The operator itself never reads the Secrets.
 
     Attributes:
-        secret_name: a Secret with the `keys.json` of `sporax ps keys`, mounted into every pod of the job.
+        curve: a Secret with the `keys.json` of `sporax ps keys`, mounted into every pod: servers and workers encrypt.
+        token: a Secret whose key `token` every process gets: members prove that they belong, servers and workers encrypt.
         network_policy: whether only pods of the job (and the operator) may connect to its pods.
     """
 
-    secret_name: str = ""
+    curve: KeySource | None = None
+    token: KeySource | None = None
     network_policy: bool = False
 
 
@@ -176,6 +190,12 @@ class JobSpec(_Spec, frozen=True):
         """How many pods of a role the user wants."""
         part = self.replica_spec(role)
         return part.replicas if part is not None else 0
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether the job's servers and their scheduler answer only those who have its keys, which the operator has not."""
+        policy = self.security_policy
+        return self.replicas(Role.SERVER) > 0 and policy is not None and (policy.curve or policy.token) is not None
 
     def is_elastic(self, role: Role) -> bool:
         """Whether the number of pods of a role may change while the job runs."""
@@ -293,6 +313,9 @@ def _check_roles(spec: JobSpec) -> None:
         _check_template(f"{where}.{role.value}", part)
         if part.persistent_volume_claim_template is not None and role is not Role.SERVER:
             raise InvalidSpecError(f"{where}.{role.value}.persistentVolumeClaimTemplate: only PS may have one")
+    security = spec.security_policy
+    if security is not None and security.curve is not None and security.token is not None:
+        raise InvalidSpecError("spec.securityPolicy.token: keys come from curve or from token, but both are given")
     policy = spec.run_policy.scheduling_policy
     total = sum(spec.replicas(role) for role in Role)
     if policy is not None and policy.min_available is not None and policy.min_available > total:

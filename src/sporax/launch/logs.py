@@ -1,11 +1,41 @@
-"""Workers' log files: show them as they grow, and quote their last lines."""
+"""Workers' log files: show them as they grow, and quote their last lines.
+
+When a rank is lost, JAX's coordinator ends the others with a C++ stack trace that says nothing of the cause. The files keep it;
+what is shown has one line in its place.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
 _QUOTED_BYTES = 16384
+ENDED_BY_JAX = "sporax: JAX has ended this rank, since another one is lost"
+_TERMINATING = re.compile(r"F\d{4} .*\] Terminating process because the JAX distributed service detected fatal errors")
+_COORDINATION = re.compile(r"[WEF]\d{4} [\d:.]+ +\d+ \w*(coordination|preemption)\w*\.(cc|h):\d+\] ")
+_FURTHER_LINES = re.compile(
+    r"Additional GRPC error information|RPC: /|:UNKNOWN:|\*\*\* Check failure stack trace|\s+@\s+0x[0-9a-f]+"
+)
+
+
+class _WithoutTraces:
+    """Takes lines, and gives them back without what JAX's coordination service says when a rank is lost: complaints of several
+    lines, and a C++ stack trace, for which there is one line.
+    """
+
+    def __init__(self) -> None:
+        self._has_complained = False
+
+    def __call__(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            is_the_end = _TERMINATING.match(line) is not None
+            if is_the_end:
+                yield ENDED_BY_JAX
+            if is_the_end or _COORDINATION.match(line):
+                self._has_complained = True
+            elif not (self._has_complained and _FURTHER_LINES.match(line)):
+                yield line
 
 
 class LogTail:
@@ -22,22 +52,23 @@ class LogTail:
         self._file.seek(start)
         self._label = label
         self._partial = b""
+        self._without_traces = _WithoutTraces()
 
     def new_lines(self) -> Iterator[str]:
         """The whole lines that were written since the last call."""
         *lines, self._partial = (self._partial + self._file.read()).split(b"\n")
-        for line in lines:
-            yield self._labelled(line)
+        return self._labelled(lines)
 
     def close(self) -> Iterator[str]:
         """The rest, with a last line that was not ended; afterwards the file is closed."""
         yield from self.new_lines()
         if self._partial:
-            yield self._labelled(self._partial)
+            yield from self._labelled([self._partial])
         self._file.close()
 
-    def _labelled(self, line: bytes) -> str:
-        return f"{self._label}{line.decode(errors='replace')}"
+    def _labelled(self, lines: list[bytes]) -> Iterator[str]:
+        for line in self._without_traces(line.decode(errors="replace") for line in lines):
+            yield f"{self._label}{line}"
 
 
 def last_lines(path: str, count: int) -> list[str]:
@@ -45,16 +76,18 @@ def last_lines(path: str, count: int) -> list[str]:
     try:
         with open(path, "rb") as file:
             file.seek(-min(_QUOTED_BYTES, os.path.getsize(path)), os.SEEK_END)
-            return file.read().decode(errors="replace").splitlines()[-count:]
+            return list(_WithoutTraces()(file.read().decode(errors="replace").splitlines()))[-count:]
     except OSError:
         return []
 
 
 def write_problem(path: str) -> str | None:
-    """Why nothing more can be written to a log (a full disk, say); None where it can. Costs the log an empty line."""
+    """Why nothing more can be written to a log that no process writes to any more (a full disk, say); None where it can."""
     try:
         with open(path, "ab", buffering=0) as file:
-            file.write(b"\n")
+            size = file.seek(0, os.SEEK_END)
+            file.write(b"\n")  # only the attempt shows that a disk is full or a quota is used up
+            file.truncate(size)
     except OSError as error:
         return error.strerror
     return None

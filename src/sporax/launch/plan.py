@@ -28,6 +28,8 @@ from sporax.ir.units import parse_bytes
 from sporax.launch import target
 from sporax.launch.simulation import simulated_devices
 
+WRONG_INPUT = 2
+"""Exit code for arguments, or files that the script names, with a value that they cannot have."""
 NO_PLAN = 3
 """Exit code of a script that came to its end without such a step."""
 
@@ -173,6 +175,7 @@ class Show:
         self.steps = steps
         self.count = 0
         self.last: Any = None
+        self.has_wrong_input = False
 
     def __call__(self, planned: Any) -> None:
         """A plan was made."""
@@ -188,6 +191,11 @@ class Show:
         json_file, html_file = (_numbered(each, self.count) for each in self.files)
         _show(planned, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
 
+    def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+        """Report what left the script."""
+        self.has_wrong_input = isinstance(error, SporaxError) and isinstance(error, ValueError | TypeError)
+        _tell(kind, error, frames)
+
 
 def _numbered(path: Path | None, number: int) -> Path | None:
     return path if path is None or number == 1 else path.with_stem(f"{path.stem}-{number}")
@@ -198,7 +206,7 @@ def _plan(program: target.Target, show: Show) -> int:
 
     SESSION.plan_listeners.append(show)
     SESSION.plan_only = SESSION.plans_all = True
-    sys.excepthook = _tell
+    sys.excepthook = show.tell
     try:
         code: object = target.execute(program)
     except SystemExit as end:
@@ -216,6 +224,8 @@ def _plan(program: target.Target, show: Show) -> int:
         print(code, file=sys.stderr)
     if _misspelt(program):
         print(f"sporax plan: {_misspelt(program)}", file=sys.stderr)
+    if show.has_wrong_input:
+        return WRONG_INPUT
     return code if isinstance(code, int) else 1
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from collections.abc import Mapping
 
 from sporax.cluster.environment import NO_CACHE
-from sporax.launch import options, target
+from sporax.launch import cores, options, target
+from sporax.launch.allocation import allocation_settings
 from sporax.launch.launcher import launch
 from sporax.launch.options import LaunchOptions
 from sporax.launch.simulation import simulated_devices
@@ -34,4 +37,14 @@ def launch_or_execute(chosen: LaunchOptions) -> int:
         return launch(chosen)
     if chosen.local_devices is not None:
         os.environ.update(simulated_devices(os.environ, chosen.local_devices))
+    if sys.platform == "linux" and cores.computes_on_cpu(os.environ):
+        _restart_with(allocation_settings(os.environ))
     return target.execute(chosen.target)
+
+
+def _restart_with(settings: Mapping[str, str]) -> None:
+    """Let this process run its command line again unless it has these variables: the C library reads them only at its start."""
+    if all(os.environ.get(name) == value for name, value in settings.items()):
+        return
+    os.environ.update(settings)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

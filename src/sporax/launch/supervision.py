@@ -139,6 +139,7 @@ class Supervision:
         cluster_failure: what the scheduler says went wrong, kept back while the rank concerned may still speak.
         cause: local rank that is the cause, as the scheduler says, or ELSEWHERE; None where no rank is.
         is_accused: whether it is only other ranks that say so.
+        blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
         graceful: SIGTERM asks ranks to save and leave; if all of them end well, the job has.
@@ -155,6 +156,7 @@ class Supervision:
     cluster_failure: str | None = None
     cause: int | None = None
     is_accused: bool = False
+    blamed: frozenset[int] = frozenset()
     phase: Phase = Phase.RUNNING
     exit_code: int = 0
     graceful: bool = False
@@ -183,6 +185,8 @@ class Supervision:
 
     def is_innocent(self, local_rank: int) -> bool:
         """Whether what a rank writes now tells of a failure that another rank has caused."""
+        if self.blamed:
+            return local_rank not in self.blamed
         return self.cluster_failure is not None and (self.is_accused or self.cause not in (None, local_rank))
 
     def validate(self) -> None:
@@ -202,13 +206,14 @@ class Supervision:
             return self._stop_if_hopeless() or self._finish_if_complete()
         told: list[Instruction] = []
         blamed = failed
-        if self.cluster_failure is not None and self.formed and self.cause in failed:
+        if self.cluster_failure is not None and self.formed and self.cause in failed and not self.is_accused:
             blamed = {
                 self.cause: failed[self.cause]
             }  # its own end says more than the scheduler; the others are innocent
         elif self.cluster_failure is not None:
             told = [Tell(self.cluster_failure)]
             blamed = {} if self.formed and self.cause is not None else failed  # they have ended because of it
+        self.blamed = frozenset(blamed)
         blame = [BlameRank(local_rank, status) for local_rank, status in blamed.items()]
         return [*told, *blame, *self._stop(max(map(exit_code_of, failed.values())), signal.SIGTERM)]
 

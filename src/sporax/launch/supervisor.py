@@ -228,8 +228,9 @@ class Supervisor:
         self._tell(f"{started.plan} (process {started.process.pid}) {_ending(status)} after {seconds:.1f} s")
         if (problem := write_problem(started.plan.log_path)) is not None:
             self._say(f"sporax run: its log '{started.plan.log_path}' cannot be written: {problem}")
-        for line in [f"last lines of {started.plan.log_path}:", *last_lines(started.plan.log_path, _QUOTED_LINES)]:
-            self._say(f"  | {line}")
+        if lines := last_lines(started.plan.log_path, _QUOTED_LINES):
+            for line in (f"last lines of {started.plan.log_path}:", *lines):
+                self._say(f"  | {line}")
 
     def _tell(self, text: str) -> None:
         """Say something to the user; the first thing said is what other nodes get to hear as the reason."""
@@ -261,9 +262,9 @@ class Supervisor:
                 started.process.wait()
             os.close(started.held)
         self._show_tails()
-        for tail in self._tails.values():
+        for local_rank, tail in self._tails.items():
             rest = list(tail.close())
-            if not self._state.cluster_failure:
+            if not self._state.is_innocent(local_rank):
                 _show(rest)
         self._link.close()
         self._note(f"the launcher ends with exit code {self._exit_code}")

@@ -38,6 +38,14 @@ from sporax.nn.activation import (
     Threshold,
     get_activation,
 )
+from sporax.nn.attention import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from sporax.nn.basic import Dense, Dropout, Embedding, Flatten, Identity
 from sporax.nn.cell import Cell
 from sporax.nn.combined import Conv2dBnAct, DenseBnAct, TimeDistributed
@@ -206,14 +214,6 @@ from sporax.nn.pooling import (
 )
 from sporax.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from sporax.nn.similarity import MSSSIM, SSIM
-from sporax.nn.transformer import (
-    MultiheadAttention,
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
 from sporax.nn.utils import no_init_parameters
 from sporax.nn.wrap import (
     ForwardValueAndGrad,

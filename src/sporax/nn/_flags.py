@@ -25,6 +25,8 @@ class CellFlags:
     _buffers: dict[str, Parameter | None]
     _flags: dict[str, Any]
     _cell_name: str
+    phase: str = "train"
+    """What `set_train` said last: ``"train"`` or ``"predict"``."""
 
     if TYPE_CHECKING:
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import jax
 
-from sporax.common.tensor import Tensor, wrap
+from sporax.common.gradient_hooks import watched
+from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.runtime import state
 
@@ -95,8 +96,7 @@ class CellHooks:
     def register_backward_hook(self, hook_fn: Hook) -> HookHandle:
         """``hook_fn(cell, grad_input, grad_output)`` runs in the backward pass; its result replaces `grad_input`.
 
-        Both gradients are tuples of Tensors. A Cell none of whose inputs is differentiated has no `grad_input`, so its
-        hook does not run.
+        Both gradients are tuples of Tensors. Where no input of the Cell is differentiated, `grad_input` holds None.
         """
         return self._register("backward", _Entry(hook_fn))
 
@@ -164,9 +164,15 @@ class _Backward:
         self.cell = cell
         self.hooks = hooks
         self.grad_output: tuple[Tensor, ...] = ()
+        self.inputs_have_gradients = False
+        self.count = 0
+
+    def _note_inputs(self) -> None:
+        self.inputs_have_gradients = True
 
     def enter(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The inputs, watched."""
+        self.count = len(jax.tree.leaves(args))
 
         def at_inputs(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             for entry in self.hooks.get("backward", {}).values():
@@ -175,7 +181,7 @@ class _Backward:
                     gradients = replaced if isinstance(replaced, tuple) else (replaced,)
             return gradients
 
-        return _watched(args, at_inputs)
+        return watched(args, at_inputs, self._note_inputs)
 
     def leave(self, output: Any) -> Any:
         """The outputs, watched."""
@@ -186,24 +192,9 @@ class _Backward:
                 if replaced is not None:
                     gradients = replaced if isinstance(replaced, tuple) else (replaced,)
             self.grad_output = gradients
+            if not self.inputs_have_gradients:
+                for entry in self.hooks.get("backward", {}).values():
+                    entry.hook(self.cell, (None,) * self.count, gradients)
             return gradients
 
-        return _watched(output, at_outputs)
-
-
-def _watched(value: Any, on_gradient: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]) -> Any:
-    """`value` passed through an identity whose gradients go through `on_gradient`."""
-    leaves, tree = jax.tree.flatten(value)
-    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
-
-    @jax.custom_vjp
-    def identity(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-        return arrays
-
-    def backward(_: None, gradients: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(tensor.array for tensor in on_gradient(tuple(map(wrap, gradients))))
-
-    identity.defvjp(lambda *arrays: (arrays, None), backward)
-    for place, array in zip(places, identity(*(leaves[place] for place in places)), strict=True):
-        leaves[place] = array
-    return jax.tree.unflatten(tree, leaves)
+        return watched(output, at_outputs)

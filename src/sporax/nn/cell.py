@@ -18,7 +18,7 @@ import numpy as np
 from sporax import context
 from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
-from sporax.common.jit import returning_values
+from sporax.common.jit import returning_values, run_program
 from sporax.common.parameter import Parameter, ParameterTuple
 from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
@@ -103,7 +103,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
             if context.graph_mode() or ("shard" in self._marks and context.cuts_compiled_steps()):
-                return self.program(*args, **kwargs)
+                return run_program(self.program, args, kwargs)
             context.refuse_eager(type(self).__name__)
         return self._run(*args, **kwargs)
 
@@ -273,7 +273,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
-        elif name in self._params and isinstance(value, Tensor):
+        elif name in self._params and isinstance(value, Tensor | int | float):
             self._params[name].set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
@@ -361,6 +361,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         """Switch training behaviour (Dropout, BatchNorm) on or off, here and below."""
         for _, cell in self.cells_and_names():
             cell.training = bool(mode)
+            object.__setattr__(cell, "phase", "train" if mode else "predict")
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:

@@ -117,6 +117,7 @@ class TrainOneStepWithLossScaleCell(TrainOneStepCell):
         self.is_distributed = self.reducer_flag
         self.gpu_target = False
         self.base = Tensor(1, dtypes.float32)
+        self.base0 = Tensor(0, dtypes.int32)
         self.allreduce = ops.AllReduce()
         self.cast = ops.Cast()
         self.reduce_sum = ops.ReduceSum(keep_dims=False)

@@ -66,6 +66,8 @@ from sporax.ops.control.flow import cond as cond
 from sporax.ops.control.flow import fori_loop as fori_loop
 from sporax.ops.control.flow import scan as scan
 from sporax.ops.control.flow import while_loop as while_loop
+from sporax.ops.control.gradient_hooks import HookBackward as HookBackward
+from sporax.ops.control.gradient_hooks import InsertGradientOf as InsertGradientOf
 from sporax.ops.control.python_values import bool_not as bool_not
 from sporax.ops.control.python_values import is_ as is_
 from sporax.ops.control.python_values import list_len as list_len

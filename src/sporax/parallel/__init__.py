@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 else:  # checkers shall see a missing name themselves
 
     def __getattr__(name: str) -> Any:
+        if name.startswith("_"):  # a module of our own that `from sporax.parallel import _name` is about to import
+            raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
         if name in _SUBMODULES:
             return importlib.import_module(f"sporax.parallel.{name}")
         if name in _PLANS:

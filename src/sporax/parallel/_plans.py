@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, Group
-from rich.markup import escape
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from sporax.common.tensor import Tensor
@@ -18,8 +15,7 @@ from sporax.ir.layout import HasLayout
 from sporax.ir.layout import Layout as LayoutValue
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.report.placement_picture import picture
-from sporax.planner.report.summary import Summary, heading, sections
-from sporax.planner.report.tables import Section
+from sporax.planner.report.summary import Summary, styled_lines
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.planned import PlannedStep
 from sporax.runtime.program import Program
@@ -66,7 +62,8 @@ def show_plan(plan: PlannedStep | PipelinedStep | Summary | PipelineSummary, con
     summary = plan.summary() if isinstance(plan, PlannedStep | PipelinedStep) else plan
     console = console or Console()
     if isinstance(summary, Summary) and console.is_terminal:
-        console.print(Group(Text(heading(summary), style="bold"), *map(_table, sections(summary))))
+        for line, style in styled_lines(summary, console.width):
+            console.print(Text(line, style), no_wrap=True, overflow="ignore", crop=False)
     else:
         console.file.write(f"{summary}\n")
 
@@ -126,20 +123,3 @@ def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
         tuple(place[start] for place, start in zip(places, key, strict=True)): sorted(held)
         for key, held in starts.items()
     }
-
-
-def _table(section: Section) -> Table:
-    has_heads = any(section.columns)
-    table = Table(
-        title=escape(section.title),
-        title_justify="left",
-        title_style="bold cyan",
-        box=SIMPLE_HEAD if has_heads else None,
-        show_header=has_heads,
-        pad_edge=False,
-    )
-    for number, column in enumerate(section.columns):
-        table.add_column(escape(column), justify="right" if number in section.right else "left")
-    for row in section.rows:
-        table.add_row(*map(Text, row))
-    return table

@@ -245,7 +245,9 @@ class SchedulerState:
                 self._reply(sender, ViewIs(self.view))
             return
         del self._starting[index]
-        journal.server_nodes[index] = self._starting_nodes.pop(index)
+        journal.server_nodes[index] = node = self._starting_nodes.pop(index)
+        if node in journal.retired:  # it had left, and is wanted again
+            journal.retired.remove(node)
         journal.servers[index] = address
         self.servers[index] = _Peer(self._now, sender)
         lost = [

@@ -215,7 +215,7 @@ class Program:
         SporaxTypeError: an argument is neither an array nor hashable.
     """
 
-    __slots__ = ("_recent", "_variants", "compilations", "function", "name", "settings")
+    __slots__ = ("_recent", "_variants", "compilations", "function", "name", "needed", "settings")
 
     def __init__(
         self, function: Callable[..., Any], name: str, settings: Callable[[], PlanSettings | None] = no_plan
@@ -226,6 +226,7 @@ class Program:
         self._variants: dict[_Signature, list[_Variant]] = {}
         self._recent: _Variant | None = None
         self.compilations: list[Compilation] = []
+        self.needed: state.ValueNeededError | None = None  # why the function cannot be compiled, once that is known
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on these arguments, compiling it first when nothing compiled fits."""
@@ -284,6 +285,8 @@ class Program:
 
     def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Variant, list[jax.Array]]:
         """The variant for these arguments, made now where there is none, and the arrays among them."""
+        if self.needed is not None:
+            raise self.needed
         leaves, tree = jax.tree.flatten((args, kwargs))
         arrays = list(filter(_is_array, leaves))
         variant = self._recent = self._variant(_sign(leaves, tree, self.name), arrays)

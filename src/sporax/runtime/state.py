@@ -19,12 +19,16 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 
+from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime.session import SESSION
+
+if TYPE_CHECKING:
+    from sporax.runtime.constants import Constant
 
 Result = TypeVar("Result")
 
@@ -60,6 +64,10 @@ class Retrace(BaseException):
     """
 
 
+class ValueNeededError(SporaxTypeError):
+    """Code asked for the values of a tensor, as a numpy array, that are not known while the step is being compiled."""
+
+
 class _Current(threading.local):
     frame: Frame | None = None
 
@@ -90,12 +98,14 @@ class Frame:
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.memory.rewrite`).
         view: settings under which a part of what ran inside asks to be cut by a plan.
         checks: what ran inside has conditions under which the program fails.
+        constants: traced arrays whose values can be computed now (`sporax.runtime.constants`), by identity.
     """
 
     __slots__ = (
         "checks",
         "communicates",
         "compiled",
+        "constants",
         "guards",
         "parent",
         "planned",
@@ -118,6 +128,7 @@ class Frame:
         self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
         self.checks = False
+        self.constants: dict[int, Constant] = {}
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import Cuts, OperatorMark
@@ -124,9 +125,8 @@ def _write(path: str, items: Mapping[str, Mapping[str, Any]]) -> None:
 def _write_bytes(path: str, content: bytes) -> None:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, target)
+    with atomic_write(target) as file:
+        file.write(content)
 
 
 def _groups(step: SavedStep) -> bytes:

@@ -22,11 +22,11 @@ import jax
 import numpy as np
 
 from sporax import context
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_name
 from sporax.train import _ckpt_format, _safetensors_format
 from sporax.train._apply import load_param_into_net
-from sporax.train._atomic import atomic_write
 from sporax.train._background import writer
 from sporax.train._checks import check_bool
 from sporax.train._entries import (

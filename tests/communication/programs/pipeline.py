@@ -78,16 +78,24 @@ class ClippedStep(nn.TrainOneStepCell):
         return loss
 
 
-def train(stages, schedule="1f1b", sharded=False, scaled=False, after_step=lambda number: None, **more):
+def own_rows(stages):
+    """The rows of every micro batch that this process feeds, where a stage is driven by several processes."""
+    sharers = max(NUM // stages, 1)
+    parts = [rows.reshape(4, sharers, -1, 4)[:, RANK % sharers].reshape(-1, 4) for rows in (IDS, LABELS)]
+    return map(Tensor, parts)
+
+
+def train(stages, schedule="1f1b", sharded=False, scaled=False, parts=False, after_step=lambda number: None, **more):
     ms.reset_auto_parallel_context()
     config = {"pipeline_interleave": schedule != "1f1b", "pipeline_scheduler": schedule}
     ms.set_auto_parallel_context(
         parallel_mode="semi_auto_parallel",
         pipeline_stages=stages,
         pipeline_config=config,
-        dataset_strategy="full_batch",
+        dataset_strategy="data_parallel" if parts else "full_batch",
         **more,
     )
+    ids, labels = own_rows(stages) if parts else map(Tensor, (IDS, LABELS))
     ms.set_seed(1)
     net = Net(stages, sharded)
     net.set_train()
@@ -99,7 +107,7 @@ def train(stages, schedule="1f1b", sharded=False, scaled=False, after_step=lambd
         step = ClippedStep(cell, nn.Adam(net.trainable_params(), 0.01), sens=0.25)
     losses = []
     for number in range(3):
-        loss = step(Tensor(IDS), Tensor(LABELS))
+        loss = step(ids, labels)
         losses.append(float(loss[0] if isinstance(loss, tuple) else loss))
         after_step(number)
     if os.environ.get("SHOW_PROGRAMS"):
@@ -122,6 +130,7 @@ WAYS = {
     "gpipe": lambda: train(2, "gpipe"),
     "four": lambda: train(4),
     "scaled": lambda: train(2, scaled=True),
+    "parts": lambda: train(2, parts=True),
     "sharded": lambda: train(2, sharded=True),
     "broadcast": lambda: train(2, pipeline_result_broadcast=True),
     "killed": lambda: train(2, after_step=dies(signal.SIGKILL)),

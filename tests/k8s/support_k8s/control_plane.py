@@ -20,6 +20,7 @@ import yaml
 
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl")
 ADMIN_TOKEN = "admin-token"
+AUDITED = "system:serviceaccount:sporax-system:sporax-operator"  # whose calls are written down
 HOW_TO = "no control plane here: run `make test-cluster`, which builds one and runs these tests"
 
 
@@ -82,6 +83,9 @@ class ControlPlane:
             f"--service-account-signing-key-file={self.folder / 'account.key'}",
             "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
             "--disable-admission-plugins=ServiceAccount",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--audit-policy-file={self.folder / 'audit.yaml'}",
+            f"--audit-log-path={self.folder / 'audit.log'}",
         )
         self.wait_ready(timeout)
 
@@ -89,7 +93,7 @@ class ControlPlane:
         self._run(
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig()}",
-            "--controllers=garbagecollector,namespace,serviceaccount,serviceaccount-token,disruption",
+            "--controllers=garbagecollector,namespace,serviceaccount,serviceaccount-token,disruption,pvc-protection",
             f"--service-account-private-key-file={self.folder / 'account.key'}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
@@ -173,6 +177,9 @@ class ControlPlane:
     def _write_credentials(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "tokens.csv").write_text(f"{ADMIN_TOKEN},admin,admin,system:masters\n")
+        rules = [{"level": "Metadata", "users": [AUDITED], "omitStages": ["RequestReceived"]}, {"level": "None"}]
+        policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
+        (self.folder / "audit.yaml").write_text(yaml.safe_dump(policy))
         key = self.folder / "account.key"
         subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
 

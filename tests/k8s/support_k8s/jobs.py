@@ -89,6 +89,9 @@ INVALID = [
     ),
     ("failure rule without action", changed("spec/failurePolicy", {"rules": [{"exitCodes": [3]}]}), "action"),
     ("impossible exit code", changed("spec/failurePolicy", {"rules": [{"action": "FailJob", "exitCodes": [0]}]}), "exitCodes"),
+    ("two kinds of keys", changed("spec/securityPolicy", {kind: {"secretRef": {"name": "k"}} for kind in ("curve", "token")}), "securityPolicy"),
+    ("keys without a Secret", changed("spec/securityPolicy", {"curve": {}}), "secretRef"),
+    ("a Secret without a name", changed("spec/securityPolicy", {"token": {"secretRef": {"name": ""}}}), "name"),
     ("name is no host name", changed("metadata/name", "9.lives"), "metadata.name"),
     ("name too long", changed("metadata/name", "n" * 60), "metadata.name"),
 ]  # fmt: skip

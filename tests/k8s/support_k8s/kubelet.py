@@ -1,9 +1,7 @@
 """A kubelet whose pods are local processes, for tests: it schedules, starts, watches, restarts and ends them.
 
-What a program in a pod can notice is kept: environment with field references and secrets, restart policies, readiness,
-termination with a grace period, exit codes, log files, an address of its own (in 127.0.0.0/8) and the DNS names of
-headless services. Names are resolved by a hosts file that is mounted over /etc/hosts in each pod's own mount namespace
-(`unshare --mount`), so that code in C resolves them too. Volumes are folders per claim; images are ignored.
+What a program in a pod can notice is kept: environment, volumes, host names (see `container`), restart policies, readiness,
+termination with a grace period, exit codes, logs, and an address of its own (in 127.0.0.0/8).
 
 A *node* is a label in memory: `kill_node` ends all processes of its pods at once and says nothing for them, as a machine
 that lost power does; the pods are then marked lost, as the node controller would.
@@ -14,10 +12,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -27,8 +23,9 @@ from typing import Any
 
 import httpx2
 
-_PYTHON = str(Path(sys.executable).parent)
-_EXAMPLES = Path(__file__).parents[3] / "examples"  # what the image that the examples name has in /opt/sporax
+from .container import ContainerStarter
+from .log_server import LogServer
+from .pod_watch import PodWatch
 
 
 @dataclass
@@ -41,7 +38,6 @@ class Running:
     process: subprocess.Popen[bytes] | None = None
     restarts: int = 0
     restart_at: float = 0.0
-    started: float = 0.0
     kill_at: float | None = None
     last_state: dict[str, Any] = field(default_factory=dict)
     is_over: bool = False
@@ -55,29 +51,31 @@ class ProcessKubelet:
     """Runs every pod of a cluster as a process, in a thread of its own."""
 
     def __init__(self, url: str, token: str, folder: Path, nodes: int = 2, environment: dict[str, str] | None = None):
-        self.folder = folder
         self.nodes = [f"node-{number}" for number in range(nodes)]
-        self.environment = environment or {}
         self.is_idle = False  # pods count as running, but no process is started
         self.log: list[tuple[float, str, str]] = []  # when, pod, what
         self._client = httpx2.Client(
             base_url=url, verify=False, headers={"Authorization": f"Bearer {token}"}, timeout=10
         )
+        self._watch = PodWatch(self._client)
+        self._starter = ContainerStarter(folder, environment or {}, self._read)
+        self._logs = LogServer(folder, self.output, self._has_ended)
         self._pods: dict[str, Running] = {}  # by uid
         self._lock = threading.RLock()
         self._stopping = threading.Event()
         self._next_address = 0
         self._thread = threading.Thread(target=self._serve, daemon=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        self._hosts = folder / "hosts"
-        self._hosts.write_text("127.0.0.1 localhost\n")
 
     def start(self) -> None:
+        self._join()
+        self._watch.start()
         self._thread.start()
 
     def stop(self) -> None:
+        self._watch.stop()
         self._stopping.set()
         self._thread.join(timeout=30)
+        self._logs.stop()
         self._client.close()
         for pod in self._pods.values():
             self._signal(pod, signal.SIGKILL)
@@ -89,6 +87,15 @@ class ProcessKubelet:
                 if pod.name == name and pod.process is not None and pod.process.poll() is None:
                     return pod.process.pid
         return None
+
+    def runs(self, name: str) -> int:
+        """How many processes a pod has had."""
+        return sum(entry[1:] == (name, "start") for entry in self.log)
+
+    def pods_on(self, node: str) -> list[str]:
+        """Names of the pods that a node runs."""
+        with self._lock:
+            return [pod.name for pod in self._pods.values() if pod.node == node and not pod.is_over]
 
     def kill(self, name: str) -> bool:
         """`kill -9` a pod's processes; whether there were any."""
@@ -117,7 +124,7 @@ class ProcessKubelet:
 
     def output(self, name: str) -> str:
         """What the incarnations of a pod have written."""
-        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob(f"logs/{name}.*.log")))
+        return self._starter.output(name)
 
     def _serve(self) -> None:
         while not self._stopping.is_set():
@@ -125,13 +132,12 @@ class ProcessKubelet:
                 self._step()
             except (httpx2.HTTPError, ValueError, KeyError):
                 time.sleep(0.1)  # the API server is away; processes go on meanwhile
-            self._stopping.wait(1.0 if self.is_idle else 0.05)  # listing all pods burdens the API server
+            self._watch.changed.wait(0.05)  # processes end without a notice
 
     def _step(self) -> None:
         """Compare with the API server once."""
-        answer = self._client.get("/api/v1/pods")
-        answer.raise_for_status()
-        bodies = {body["metadata"]["uid"]: body for body in answer.json()["items"]}
+        self._watch.changed.clear()
+        bodies = self._watch.bodies()
         with self._lock:
             for uid in set(self._pods) - set(bodies):
                 self._signal(self._pods.pop(uid), signal.SIGKILL)
@@ -205,66 +211,44 @@ class ProcessKubelet:
 
     def _launch(self, pod: Running) -> None:
         """Start a pod's process."""
-        body = pod.body
         if self.is_idle:
             pod.restart_at = float("inf")
-            self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
-            return
-        container = next(item for item in body["spec"]["containers"] if item["name"] == "mindspore")
-        environment = {"PATH": f"{_PYTHON}:{os.environ['PATH']}", "HOME": str(self.folder), "LANG": "C.UTF-8"}
-        own_folder = self.folder / "tmp" / body["metadata"]["uid"]  # what a container writes is gone with its pod
-        own_folder.mkdir(parents=True, exist_ok=True)
-        environment["TMPDIR"] = str(own_folder)
-        environment |= self.environment | self._variables(pod, container)
-        command = [*container.get("command", []), *container.get("args", [])]
-        image = (
-            f"mount -t tmpfs tmpfs /opt && mkdir -p /opt/sporax/script && ln -s {_EXAMPLES} /opt/sporax/examples && "
-        )
-        script = f"{image}hostname {body['spec'].get('hostname', pod.name)} && mount --bind {shlex.quote(str(self._hosts))} /etc/hosts && {self._mounts(body, container)}exec {shlex.join(command)}"
-        logs = self.folder / "logs"
-        logs.mkdir(exist_ok=True)
-        with open(logs / f"{pod.name}.{time.time():.3f}.log", "ab") as log:
-            pod.process = subprocess.Popen(
-                ["unshare", "--mount", "--uts", "--propagation", "private", "bash", "-c", script],
-                env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True,
-                cwd=container.get("workingDir", str(self.folder)),
-            )  # fmt: skip
-        pod.started = time.monotonic()
-        self.log.append((time.time(), pod.name, "start"))
+        else:
+            pod.process = self._starter.start(pod.body, pod.address)
+            self.log.append((time.time(), pod.name, "start"))
         self._report(pod, "Running", {"running": {"startedAt": _now()}}, ready=True)
 
-    def _mounts(self, body: dict[str, Any], container: dict[str, Any]) -> str:
-        """Commands that bring claimed volumes to where the container wants them."""
-        claims = {v["name"]: v["persistentVolumeClaim"]["claimName"] for v in body["spec"].get("volumes", []) if "persistentVolumeClaim" in v}  # fmt: skip
-        commands = ""
-        for mount in container.get("volumeMounts", []):
-            if mount["name"] in claims:
-                folder = self.folder / "volumes" / claims[mount["name"]]
-                folder.mkdir(parents=True, exist_ok=True)
-                target = shlex.quote(mount["mountPath"])
-                commands += f"mkdir -p {target} && mount --bind {shlex.quote(str(folder))} {target} && "
-        return commands
-
-    def _variables(self, pod: Running, container: dict[str, Any]) -> dict[str, str]:
-        """The container's environment."""
-        fields = {"status.podIP": pod.address, "metadata.name": pod.name, "metadata.namespace": pod.body["metadata"]["namespace"]}  # fmt: skip
-        values = {}
-        for variable in container.get("env", []):
-            reference = variable.get("valueFrom", {}).get("fieldRef")
-            values[variable["name"]] = fields[reference["fieldPath"]] if reference else variable.get("value", "")
-        return values
-
     def _write_hosts(self) -> None:
-        """The names of all pods, in place: bind mounts hold on to the file itself."""
-        lines = ["127.0.0.1 localhost"]
+        """The DNS names that headless services give pods."""
+        names = {}
         for pod in self._pods.values():
             spec, namespace = pod.body["spec"], pod.body["metadata"]["namespace"]
             if "subdomain" in spec and not pod.is_over:
                 name = f"{spec['hostname']}.{spec['subdomain']}.{namespace}.svc"
-                lines.append(f"{pod.address} {name} {name}.cluster.local {spec['hostname']}")
-        with open(self._hosts, "r+") as file:
-            file.write("\n".join(lines) + "\n")
-            file.truncate()
+                names[f"{name} {name}.cluster.local {spec['hostname']}"] = pod.address
+        self._starter.write_hosts(names)
+
+    def _read(self, plural: str, namespace: str, name: str) -> dict[str, Any]:
+        """A ConfigMap or a Secret that a pod mounts."""
+        answer = self._client.get(f"/api/v1/namespaces/{namespace}/{plural}/{name}")
+        answer.raise_for_status()
+        return answer.json()
+
+    def _has_ended(self, name: str) -> bool:
+        with self._lock:
+            return all(pod.is_over for pod in self._pods.values() if pod.name == name)
+
+    def _join(self) -> None:
+        """Register the nodes: the API server asks them for logs."""
+        for node in self.nodes:
+            self._client.post("/api/v1/nodes", json={"metadata": {"name": node}}).raise_for_status()
+            status = {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": self._logs.port}},
+            }
+            headers = {"Content-Type": "application/merge-patch+json"}
+            place = f"/api/v1/nodes/{node}/status"
+            self._client.patch(place, content=json.dumps({"status": status}), headers=headers).raise_for_status()
 
     def _report(self, pod: Running, phase: str, state: dict[str, Any], *, ready: bool) -> None:
         """Write a pod's status."""

@@ -16,11 +16,14 @@ from typing import Any
 import httpx2
 import yaml
 
-from sporax.k8s.membership import _read
+from sporax.k8s import manifests
+from sporax.k8s.membership import read_membership
+from sporax.k8s.observed import Membership
 from sporax.k8s.status import Status, read_status
 
 from .control_plane import ADMIN_TOKEN, ControlPlane, free_port
 from .kubelet import ProcessKubelet
+from .operator_pod import start_as_in_its_pod, write_account
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "08-kubernetes"
@@ -36,12 +39,12 @@ class Site:
         for name in ("1-crd.yaml", "2-rbac.yaml"):
             self.plane.kubectl("apply", "-f", str(DEPLOY / name))
         self.plane.kubectl("wait", "--for=condition=established", "crd/msjobs.mindspore.gitee.com")
-        token = self.plane.account_token("sporax-system", "sporax-operator")
-        self.config = self.plane.kubeconfig(token, "operator")
+        self.account = folder / "account"
+        write_account(self.account, self.plane)
         environment = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
         self.kubelet = ProcessKubelet(self.plane.url, ADMIN_TOKEN, folder / "kubelet", environment=environment)
         self.kubelet.start()
-        self.metrics_port = free_port()
+        self.metrics_port, self.liveness_port = free_port(), free_port()
         self.client = httpx2.Client(
             base_url=self.plane.url, verify=False, headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}, timeout=20
         )
@@ -49,20 +52,14 @@ class Site:
         self.start_operator()
 
     def start_operator(self) -> None:
+        ports = ["--metrics_port", str(self.metrics_port), "--liveness_port", str(self.liveness_port)]
         command = [
             sys.executable,
             "-m",
             "sporax",
-            "k8s",
-            "operator",
-            "--metrics_port",
-            str(self.metrics_port),
-            "--liveness_port",
-            "0",
+            *manifests.deployment("")["spec"]["template"]["spec"]["containers"][0]["args"],
         ]
-        with open(self.plane.folder / "operator.log", "ab") as log:
-            environment = os.environ | {"KUBECONFIG": str(self.config)}
-            self.operator = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        self.operator = start_as_in_its_pod([*command, *ports], self.plane, self.account)
 
     def kill_operator(self) -> None:
         assert self.operator is not None
@@ -81,6 +78,10 @@ class Site:
         body = {**body, "metadata": {"name": body["metadata"]["name"]}}
         return self.plane.kubectl("apply", "--validate=false", "-f", "-", text=json.dumps(body), check=False)
 
+    def create(self, body: dict[str, Any]) -> None:
+        """Create a job without starting kubectl."""
+        self.client.post(JOBS, json=body).raise_for_status()
+
     def status(self, name: str) -> Status:
         answer = self.client.get(f"{JOBS}/{name}")
         return read_status(answer.json().get("status") if answer.status_code == 200 else None)
@@ -97,21 +98,26 @@ class Site:
         prefix = "sporax_operator_reconcile_seconds"
         return float(values[f"{prefix}_count"]), float(values[f"{prefix}_sum"])
 
+    def read_membership(self, name: str) -> Membership | None:
+        """What the job's own scheduler says."""
+        body = self.client.get(f"/api/v1/namespaces/default/pods/{name}-scheduler-0").json()
+        address = body.get("status", {}).get("podIP")
+        return read_membership(f"{address}:2223") if address else None
+
     def is_replicated(self, name: str) -> bool:
         """Whether the job's own scheduler says that every slot has its copies."""
-        body = self.client.get(f"/api/v1/namespaces/default/pods/{name}-scheduler-0").json()
-        membership = _read(f"{body['status']['podIP']}:2223")
+        membership = self.read_membership(name)
         return membership is not None and membership.is_replicated
 
     def pods(self, name: str) -> list[str]:
         selector = f"mindspore.gitee.com/job-name={name}"
         return self.plane.kubectl("get", "pods", "-l", selector, "-o", "name").split()
 
-    def until(self, holds: Callable[[], Any], seconds: float = 60.0, what: str = "") -> float:
+    def until(self, holds: Callable[[], Any], seconds: float = 60.0, what: str = "", pause: float = 0.1) -> float:
         start = time.monotonic()
         while not holds():
             assert time.monotonic() - start < seconds, f"{what} did not come true in {seconds} s"
-            time.sleep(0.1)
+            time.sleep(pause)
         return time.monotonic() - start
 
     def until_in(self, name: str, state: str, seconds: float = 60.0) -> Status:

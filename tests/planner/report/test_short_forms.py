@@ -1,9 +1,18 @@
 """What is printed of something planned without asking for it: short, and as wide as the page."""
 
+import io
+import re
+from dataclasses import replace
+
 import jax.numpy as jnp
 import pytest
+from rich.console import Console
 
 import sporax
+from sporax.parallel import show_plan
+from sporax.planner.pipeline.generators import generate
+from sporax.planner.pipeline.simulate import simulate, uniform_costs
+from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.report.summary import plain_text
 from sporax.planner.report.tables import _cut_left, page_width
 
@@ -41,6 +50,32 @@ def test_no_line_is_wider_than_the_page(planned, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     assert all(len(line) <= width for line in str(planned.summary()).splitlines())
     assert all(len(line) <= width for line in plain_text(planned.summary(), width).splitlines())
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_terminals_get_the_same_lines_in_colours_with_paths_cut_on_the_left(planned, width):
+    whole = planned.summary()
+    deep = ".".join(f"a_long_name_of_block_{number}" for number in range(9)) + ".the_last_layer"
+    rows = tuple(replace(row, path=f"{deep}_{number}") for number, row in enumerate(whole.operators))
+    summary = replace(whole, operators=(*rows, *(replace(row, path=f"other{row.path}") for row in rows)))
+    shown = io.StringIO()
+    show_plan(summary, Console(file=shown, force_terminal=True, width=width, color_system="standard"))
+    lines = re.sub(r"\x1b\[[\d;]*m", "", shown.getvalue()).splitlines()
+    assert lines == plain_text(summary, width).splitlines()
+    assert "\x1b[1;36m" in shown.getvalue()
+    assert all(len(line) <= width for line in lines)
+    assert not any("…" in line[1:] for line in lines)
+    assert any(line.startswith("…") for line in lines)
+
+
+def test_the_head_of_a_pipeline_fits_the_page(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    schedule = generate("1f1b", 2, 4, 1)
+    outcome = simulate(schedule, uniform_costs(schedule))
+    text = str(
+        PipelineSummary(outcome, 4, (), "the stages were chosen by the planner, since that is the quickest " * 3)
+    )
+    assert all(len(line) <= 80 for line in text.splitlines())
 
 
 @pytest.mark.parametrize(("told", "width"), [("80", 80), ("7", 40), ("wide", 120), ("0", 120), ("", 120), (None, 120)])

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset._rows import Array, Column
-from sporax.dataset._tables import Indices
+from sporax.dataset._tables import Indices, add_place
 from sporax.dataset.vision._decode import decode
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.errors import SporaxError, SporaxRuntimeError
 
 
 class StoredColumn(abc.ABC):
@@ -73,7 +73,14 @@ class Files(StoredColumn):
 
     def gather(self, indices: Indices) -> Column:
         """See StoredColumn."""
-        return [self._one(self._paths[index]) for index in indices]
+        values = []
+        for index in indices:
+            try:
+                values.append(self._one(self._paths[index]))
+            except SporaxError as error:
+                add_place(error, f"number {index} of '{self._where}'")  # the message names the file already
+                raise
+        return values
 
     def origin(self, index: int) -> str:
         """See StoredColumn."""

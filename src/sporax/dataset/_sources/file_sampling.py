@@ -17,11 +17,17 @@ from sporax.dataset.samplers import BuiltinSampler, Order
 
 
 class Shuffle(enum.StrEnum):
-    """How a text source shuffles: not at all, rows over all files, or the order of the files only."""
+    """How a source of several files shuffles: not at all, all rows, the order of the files, or the rows of each file.
+
+    ADAPTIVE and PARTIAL, which MindSpore has to save memory with very many rows, mean GLOBAL here.
+    """
 
     FALSE = "false"
     GLOBAL = "global"
     FILES = "files"
+    INFILE = "infile"
+    ADAPTIVE = "adaptive"
+    PARTIAL = "partial"
 
 
 class FileSampler(BuiltinSampler):

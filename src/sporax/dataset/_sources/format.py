@@ -29,8 +29,8 @@ from sporax.dataset._nodes import Source
 from sporax.dataset._sources.columns import Stored
 from sporax.dataset._sources.memory import ArrayTable
 from sporax.dataset._tables import Table
-from sporax.dataset.samplers import select_sampler
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.dataset.samplers import PKSampler, select_sampler
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 REQUIRED = inspect.Parameter.empty
 
@@ -189,6 +189,10 @@ class FormatDataset(SpecifiedDataset, MappableDataset):
         _checks.check_options(where, {name: sampling.get(name) for name in ("cache", "decrypt")})
         names = ("num_samples", "sampler", "shuffle", "num_shards", "shard_id")
         sampler = select_sampler(where, *(sampling.get(name) for name in names))
+        if isinstance(sampler, PKSampler) and sampler.class_column != "label":
+            raise SporaxValueError(
+                f"For '{where}', 'class_column' of PKSampler must be 'label', but got {sampler.class_column!r}."
+            )
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
         labels = label_column if "label" in columns else None
         table = functools.partial(opened, where, tuple(columns), read)

@@ -49,6 +49,10 @@ class FileDataset(SpecifiedDataset, Dataset):
             shuffle = Shuffle.FALSE if shuffle is False else Shuffle.GLOBAL
         if not isinstance(shuffle, Shuffle):
             raise _checks.type_error(where, "shuffle", "a bool or a Shuffle", shuffle)
+        if shuffle is Shuffle.INFILE:
+            raise SporaxValueError(f"For '{where}', 'shuffle' must not be Shuffle.INFILE: only MindDataset has it.")
+        if shuffle in (Shuffle.ADAPTIVE, Shuffle.PARTIAL):
+            shuffle = Shuffle.GLOBAL
         shards = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
         num_samples = _checks.check_num_samples(where, sampling["num_samples"])
         sampler = FileSampler(shuffle, shards, num_samples, own_files)

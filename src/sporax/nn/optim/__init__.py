@@ -1,5 +1,6 @@
 """Optimizers."""
 
+from sporax.nn.optim._helpers import opt_init_args_register
 from sporax.nn.optim._optimizer import Optimizer
 from sporax.nn.optim.adadelta import Adadelta
 from sporax.nn.optim.adafactor import AdaFactor
@@ -17,6 +18,7 @@ from sporax.nn.optim.rprop import Rprop
 
 __all__ = [
     "Optimizer",
+    "opt_init_args_register",
     "SGD",
     "Momentum",
     "Adam",

@@ -16,11 +16,9 @@ from sporax import ops
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import ParameterTuple
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxTypeError
 from sporax.nn.optim import _dealt
 from sporax.runtime import groups
-
-_TARGETS = ("CPU", "Ascend", "GPU")
 
 
 def opt_init_args_register(fn: Callable[..., None]) -> Callable[..., None]:
@@ -55,8 +53,8 @@ class OptimizerHelpers:
 
     parameters: ParameterTuple
 
-    def _describe_settings(self: Any, weight_decay: Any) -> None:
-        """Set MindSpore's attributes from the settings of the Parameters."""
+    def _describe_settings(self: Any, weight_decay: Any, ordered: bool) -> None:
+        """Set MindSpore's attributes from the settings of the Parameters; `ordered`: the groups say their order."""
         put = functools.partial(object.__setattr__, self)
         settings = self.settings
         scheduled = tuple(hasattr(each.decay, "construct") for each in settings)
@@ -64,12 +62,17 @@ class OptimizerHelpers:
             each.decay if hasattr(each.decay, "construct") else each.decay * self.loss_scale for each in settings
         )
         flags = tuple(moves or value > 0 for moves, value in zip(scheduled, values, strict=True))
+        if not self.is_group:
+            flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
         put("_parameters", self.parameters)
         put("group_params", list(self.parameters) if self.is_group else [])
         put("group_lr", [self.rates[each.rate] for each in settings] if self.is_group else [])
         put("group_weight_decay", list(values) if self.is_group else [])
         put("group_grad_centralization", [each.centralize for each in settings] if self.is_group else [])
         put("is_group_lr", self.is_group and len(self.rates) > 1)
+        put("is_group_params_ordered", ordered)
+        if self.is_group_lr:
+            put("learning_rate", tuple(self.group_lr))
         put("dynamic_lr", any(hasattr(rate, "construct") for rate in self.rates))
         put("dynamic_weight_decay", any(scheduled))
         put("decay_flags", flags)
@@ -94,7 +97,6 @@ class OptimizerHelpers:
         put("param_rank", None if self._owners is None else tuple(self._owners))
         put("optim_filter", tuple(_dealt.is_mine(self._owners, index) for index in range(len(settings))))
         put("_unique", True)
-        put("_target", "CPU")
 
     def _weight_decay_attribute(self: Any, values: tuple[Any, ...], weight_decay: Any) -> Any:
         if self.is_group:
@@ -183,20 +185,3 @@ class OptimizerHelpers:
                 f"For 'Optimizer', the property 'unique' must be a bool, but got {type(value).__name__}."
             )
         object.__setattr__(self, "_unique", value)
-
-    @property
-    def target(self: Any) -> str:
-        """Where sparse Parameters are updated; XLA's device here, whatever it says."""
-        return str(self._target)
-
-    @target.setter
-    def target(self, value: str) -> None:
-        if not isinstance(value, str):
-            raise SporaxTypeError(
-                f"For 'Optimizer', the property 'target' must be a string, but got {type(value).__name__}."
-            )
-        if value not in _TARGETS:
-            raise SporaxValueError(
-                f"For 'Optimizer', the property 'target' must be one of {_TARGETS}, but got '{value}'."
-            )
-        object.__setattr__(self, "_target", value)

@@ -144,7 +144,7 @@ class Optimizer(OptimizerHelpers, Cell):
         self.params = self.parameters
         self._owners = _dealt.owners(name, self.may_be_dealt, self.parameters)
         self._slots: dict[str, ParameterTuple] = {}
-        self._describe_settings(weight_decay)
+        self._describe_settings(weight_decay, self.is_group and any("order_params" in each for each in groups))
         self._target = context.get_context("device_target")
         self._updates_on_host = False
 

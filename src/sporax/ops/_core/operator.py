@@ -37,6 +37,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from sporax.common.tensor import Tensor, wrap
@@ -45,6 +46,7 @@ from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, static
 from sporax.ops._core.primitive import Primitive
 from sporax.runtime import state
+from sporax.runtime.constants import is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
 
@@ -121,9 +123,29 @@ class Operator:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run the operator on positional and named arguments, and on constants given as parts of the key."""
+        if state.current_frame() is None:
+            return self.run_unmarked(args, kwargs, constants)
         if state.planning():
-            return between_marks(self, args, kwargs, constants)
-        return self.run_unmarked(args, kwargs, constants)
+            result = between_marks(self, args, kwargs, constants)
+        else:
+            result = self.run_unmarked(args, kwargs, constants)
+        if state.compiling() and _are_constant((args, kwargs)):
+            self._note_constants(result, args, kwargs, constants)
+        return result
+
+    def _note_constants(
+        self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any], attributes: tuple[Any, ...]
+    ) -> None:
+        """Say how to compute results that depend on constants only; nothing is computed before somebody asks."""
+
+        def whole() -> Any:
+            return self.run_unmarked(_known_form(args), _known_form(kwargs), attributes)
+
+        if isinstance(result, Tensor):
+            note(result.array, lambda: whole().array)
+            return
+        for number, part in enumerate(result):
+            note(part.array, functools.partial(lambda place: whole()[place].array, number))
 
     def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
         """As `run`, without saying anything to a plan."""
@@ -227,6 +249,29 @@ class Composition(Operator):
         except TypeError as mismatch:
             raise self._explain(mismatch, args, settings) from None
         return self.kernel(*args, **settings)
+
+
+def _are_constant(value: Any) -> bool:
+    """Whether everything in the arguments of a call is known while a step is being compiled; Parameters are not."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return all(map(_are_constant, value))
+    if kind is dict:
+        return all(map(_are_constant, value.values()))
+    if isinstance(value, Tensor):
+        return kind is Tensor and is_constant(value.array)
+    return is_constant(value)
+
+
+def _known_form(value: Any) -> Any:
+    """The arguments of a call with values in the place of tracers."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(_known_form, value))
+    if isinstance(value, dict):
+        return {name: _known_form(each) for name, each in value.items()}
+    if isinstance(value, Tensor):
+        return wrap(jnp.asarray(known(value.array)))
+    return known(value) if isinstance(value, jax.core.Tracer) else value
 
 
 _STATIC_TYPES = frozenset((int, float, bool, complex, str, type(None)))

@@ -18,6 +18,7 @@ from sporax.ops._core import promotion as promote
 from sporax.ops._core.operator import Array, Operand, export, operator
 from sporax.ops.array.conversion import _like
 from sporax.ops.array.sorting import known
+from sporax.runtime.constants import derive, note
 
 _like("zeros", 0)
 
@@ -48,7 +49,20 @@ def _filled(name: str, size: Any, value: Any, dtype: DType | None) -> Tensor:
     sizes = check.shape(name, size, "size")
     if min(sizes, default=0) < 0:
         raise SporaxValueError(f"For '{name}', the sizes in 'size' must be >= 0, but got {sizes}.")
-    return wrap(jnp.full(sizes, Tensor(value, dtype).array))
+    return _of_value(sizes, Tensor(value, dtype))
+
+
+def _of_value(sizes: tuple[int, ...], value: Tensor, dtype: Any = None) -> Tensor:
+    array = jnp.full(sizes, value.array, dtype)
+    derive(array, (value.array,), lambda element: np.full(sizes, element, dtype))
+    return wrap(array)
+
+
+def _constant(make: Callable[[], Array]) -> Tensor:
+    """What `make` gives, of numbers only: in a step that is being compiled its value is known."""
+    array = make()
+    note(array, make)
+    return wrap(array)
 
 
 def full_like(input: Tensor, fill_value: Any, *, dtype: DType | None = None) -> Tensor:
@@ -68,17 +82,17 @@ def arange(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: DType | Non
         raise SporaxValueError("For 'arange', 'step' must not be 0.")
     whole = all(isinstance(value, int | np.integer) for value in (first, last, step))
     kind = dtype or (dtypes.int64 if whole else dtypes.float32)
-    return wrap(jnp.asarray(np.arange(first, last, step), kind.np_dtype))
+    return _constant(lambda: jnp.asarray(np.arange(first, last, step), kind.np_dtype))
 
 
 def eye(n: int, m: int | None = None, dtype: DType | None = None) -> Tensor:
     """Ones on the diagonal of an n × m matrix (n × n without `m`); float32 by default."""
-    return wrap(jnp.eye(n, m, dtype=(dtype or dtypes.float32).np_dtype))
+    return _constant(lambda: jnp.eye(n, m, dtype=(dtype or dtypes.float32).np_dtype))
 
 
 def linspace(start: float, end: float, steps: int) -> Tensor:
     """`steps` float32 numbers at equal distances, both ends included."""
-    return wrap(jnp.linspace(start, end, steps, dtype=jnp.float32))
+    return _constant(lambda: jnp.linspace(start, end, steps, dtype=jnp.float32))
 
 
 export(zeros, ones, full, full_like, arange, eye, linspace)
@@ -114,14 +128,14 @@ def _fill_primitive(dtype: DType, dims: Any, x: Any) -> Tensor:
 def fill(type: DType, shape: Any, value: Any) -> Tensor:
     """A tensor of `shape` and dtype `type` that holds one value."""
     sizes = check.shape("Fill", tuple(shape) if isinstance(shape, list) else shape)
-    return wrap(jnp.full(sizes, Tensor(value).array, type.np_dtype))
+    return _of_value(sizes, Tensor(value), type.np_dtype)
 
 
 @operator("FillV2()", function="", composed=True)
 def _fill_v2(shape: Any, value: Any) -> Tensor:
     """A tensor of `shape` that holds one value, in the dtype of that value."""
     sizes = tuple(shape.tolist()) if isinstance(shape, Tensor) else shape
-    return wrap(jnp.full(check.shape("FillV2", sizes), Tensor(value).array))
+    return _of_value(check.shape("FillV2", sizes), Tensor(value))
 
 
 @operator("Fills()", function="fills", method="fills")
@@ -133,19 +147,19 @@ def fills(x: Array, value: Operand) -> Array:
 @operator("Eye()", function="", composed=True)
 def _eye(n: int, m: int, dtype: DType) -> Tensor:
     """Ones on the diagonal of an n × m matrix."""
-    return wrap(jnp.eye(n, m, dtype=dtype.np_dtype))
+    return _constant(lambda: jnp.eye(n, m, dtype=dtype.np_dtype))
 
 
 @operator("Zeros()", function="", composed=True)
 def _zeros(size: Any, dtype: DType | None = None) -> Tensor:
     """Zeros; float32 by default."""
-    return wrap(jnp.zeros(check.shape("Zeros", size), (dtype or dtypes.float32).np_dtype))
+    return _constant(lambda: jnp.zeros(check.shape("Zeros", size), (dtype or dtypes.float32).np_dtype))
 
 
 @operator("Ones()", function="", composed=True)
 def _ones(shape: Any, dtype: DType | None = None) -> Tensor:
     """Ones; float32 by default."""
-    return wrap(jnp.ones(check.shape("Ones", shape), (dtype or dtypes.float32).np_dtype))
+    return _constant(lambda: jnp.ones(check.shape("Ones", shape), (dtype or dtypes.float32).np_dtype))
 
 
 @operator("Range(maxlen)", function="range", composed=True)
@@ -158,12 +172,12 @@ def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
     if length > maxlen:
         raise SporaxValueError(f"For 'Range', there must be at most 'maxlen' {maxlen} numbers, but got {length}.")
     whole = all(isinstance(each, int) for each in (first, last, stride))
-    return wrap(jnp.arange(first, last, stride).astype(jnp.int64 if whole else jnp.float32))
+    return _constant(lambda: jnp.arange(first, last, stride).astype(jnp.int64 if whole else jnp.float32))
 
 
 def _triangle(name: str, own: str, indices: Callable[..., Any]) -> None:
     def kernel(row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64) -> Tensor:
-        return wrap(jnp.asarray(np.stack(indices(row, offset, col)), dtype.np_dtype))
+        return _constant(lambda: jnp.asarray(np.stack(indices(row, offset, col)), dtype.np_dtype))
 
     def primitive(row: int, col: int, offset: int = 0, dtype: DType = dtypes.int32) -> Tensor:
         return kernel(row, col, offset, dtype=dtype)

@@ -14,6 +14,7 @@ from sporax.common.tensor import Tensor, wrap_numpy
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
+from sporax.runtime import constants
 
 # ------------------------------------------------------------------------------------------------------------ sorting
 
@@ -240,15 +241,13 @@ def known(name: str, what: str, tensor: Any) -> np.ndarray[Any, Any]:
     """
     if not isinstance(tensor, Tensor):
         raise SporaxTypeError(f"For '{name}', '{what}' must be a Tensor, but got {type(tensor).__name__}.")
-    if isinstance(tensor.array, jax.core.Tracer):
-        try:
-            return np.asarray(tensor.array)  # the tracer of an eager gradient knows its value
-        except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
-            raise SporaxTypeError(
-                f"For '{name}', the shape of the result depends on the values of '{what}', which are not known while a "
-                "step is being compiled. Call it outside of the compiled function, or use masks (ops.where) instead."
-            ) from None
-    return np.asarray(tensor.array)
+    values = constants.known(tensor.array)
+    if values is None:
+        raise SporaxTypeError(
+            f"For '{name}', the shape of the result depends on the values of '{what}', which are not known while a "
+            "step is being compiled. Call it outside of the compiled function, or use masks (ops.where) instead."
+        )
+    return values
 
 
 @operator("Unique()", function="unique", method="unique", composed=True)

@@ -1,3 +1,3 @@
 """Control flow, assignment, functions made of functions, and debugging."""
 
-from sporax.ops.control import assign, composition, debug, float_status, flow, python_values
+from sporax.ops.control import assign, composition, debug, float_status, flow, gradient_hooks, python_values

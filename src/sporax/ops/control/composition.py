@@ -32,18 +32,24 @@ _PYTHON_TYPES: dict[str, Any] = {
     "Dictionary": dict,
     "String": str,
     "Slice": slice,
+    "Ellipsis": type(...),
     "None": type(None),
+    "Complex": complex,
+    "bool": bool,
     "Function": types.FunctionType,
     "RowTensor": RowTensor,
     "CSRTensor": (),
     "COOTensor": (),
     "MapTensor": (),
     "Env": (),
+    "EnvType": (),
+    "Keyword": (),
+    "SymbolicKeyType": (),
     "Problem": (),
 }
 """What names of types mean; `()` for what does not exist here, so that nothing is of it."""
 
-_SIZED = {"Int": int, "UInt": int, "Float": float, "BFloat": float}
+_SIZED = {"Int": int, "UInt": int, "Float": float, "BFloat": float, "Complex": complex}
 
 
 class MultitypeFuncGraph:
@@ -86,7 +92,7 @@ class MultitypeFuncGraph:
         """Call the implementation whose types fit, the most exact one if several do.
 
         Raises:
-            SporaxTypeError: none does.
+            SporaxValueError: none does.
         """
         fitting = [
             (sum(map(_exactness, args, kinds)), -number, function)
@@ -96,7 +102,7 @@ class MultitypeFuncGraph:
         if fitting:
             return max(fitting, key=lambda entry: entry[:2])[2](*args)
         given = ", ".join(type(arg).__name__ for arg in args)
-        raise SporaxTypeError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({given}).")
+        raise SporaxValueError(f"For 'MultitypeFuncGraph', '{self.name}' has no implementation for ({given}).")
 
 
 def _kind(name: Any) -> Any:

@@ -19,7 +19,7 @@ from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import PRIMITIVES, export
-from sporax.runtime import state
+from sporax.runtime import constants, state
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any) -> Any:
@@ -165,11 +165,7 @@ def _truth(value: Any) -> bool | None:
 
 def _is_known(value: Any) -> bool:
     """Whether the value can be looked at now; that of a gradient's tracer outside compiled steps can."""
-    try:
-        np.asarray(value.array if isinstance(value, Tensor) else value)
-    except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError):
-        return False
-    return True
+    return constants.known(value.array if isinstance(value, Tensor) else value) is not None
 
 
 def _flag(value: Any) -> jax.Array:

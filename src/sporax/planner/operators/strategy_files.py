@@ -27,6 +27,9 @@ from sporax.planner.operators.strategies import on_devices, placements_for
 FROM_FILE = "strategy_from_file"
 """Attribute of marks whose strategy comes from a file: searches keep it."""
 
+_MOST_DEVICES = 2**31 - 1
+"""Devices of a job; a larger number in a file is a mistake."""
+
 Items = Mapping[str, Cuts]
 """Strategies by name."""
 
@@ -156,7 +159,7 @@ def strategy_from_json(entry: Any, where: str) -> Cuts:
         SporaxValueError: it is none.
     """
     try:
-        numbers: Cuts = tuple(tuple(_whole(cut) for cut in tensor) for tensor in entry["parallel_strategy"])
+        numbers: Cuts = tuple(tuple(_slices(cut) for cut in tensor) for tensor in entry["parallel_strategy"])
         layouts: Sequence[Any] = entry.get("parallel_layouts") or [None] * len(numbers)
         return tuple(
             cut if layout is None else _layout_from_json(layout) for cut, layout in zip(numbers, layouts, strict=True)
@@ -172,6 +175,13 @@ def _whole(number: Any) -> int:
     if type(number) is not int:  # JSON also has 1.5, true, and in Python's dialect Infinity
         raise ValueError(f"{reprlib.repr(number)} is no whole number")
     return number
+
+
+def _slices(number: Any) -> int:
+    """A number of slices; whether it suits the devices is said where the operator is placed."""
+    if not 1 <= _whole(number) <= _MOST_DEVICES:
+        raise ValueError(f"{reprlib.repr(number)} is no number of slices from 1 to {_MOST_DEVICES}")
+    return int(number)
 
 
 def _layout_to_json(layout: Layout) -> dict[str, Any]:

@@ -28,12 +28,15 @@ class ChunkCosts:
         kept_bytes: what one forward task keeps until the backward pass.
         weight_bytes: the share of it that is kept until the gradients of weights are computed, where that is a task.
         sent_bytes: of the result that goes to the next chunk, and of its gradient on the way back.
+        working_bytes: by kind, the most that a task has on top of what is there when it starts; of a forward task what it
+            keeps is a part of it.
     """
 
     seconds: Mapping[TaskKind, float]
     kept_bytes: float = 0.0
     weight_bytes: float = 0.0
     sent_bytes: float = 0.0
+    working_bytes: Mapping[TaskKind, float] = field(default_factory=dict)
 
     def of(self, kind: TaskKind) -> float:
         """Seconds of one task."""
@@ -48,7 +51,7 @@ class PipelineCosts:
 
     Attributes:
         chunks: by ``(stage, chunk)``.
-        base_bytes: per stage what it holds always: weights, optimizer state, gradients, the peak inside one task.
+        base_bytes: per stage what it holds always: weights, optimizer state, gradients.
         link_seconds: latency of a transfer.
         link_bytes_per_second: bandwidth of the link between two stages; None for no time at all.
     """
@@ -202,6 +205,7 @@ def _peak(tasks: Iterable[Task], costs: PipelineCosts) -> tuple[float, int]:
     count = most = 0
     for task in tasks:
         chunk = costs.chunks[task.stage, task.chunk]
+        peak = max(peak, kept + chunk.working_bytes.get(task.kind, 0.0))
         if task.kind is TaskKind.FORWARD:
             kept, count = kept + chunk.kept_bytes, count + 1
         peak, most = max(peak, kept), max(most, count)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sporax.planner.pipeline.simulate import Outcome
+from sporax.planner.report.tables import page_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class PipelineSummary:
             f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
             f"{self.outcome.schedule.name}: {_seconds(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
         )
-        lines = [head, *([self.reason] if self.reason else []), *_table(rows)]
+        told = [head, *([self.reason] if self.reason else [])]
+        lines = [*(line for each in told for line in textwrap.wrap(each, page_width())), *_table(rows)]
         if self.others:
             lines += ["", *self._comparison()]
         return "\n".join(lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sporax.planner.operators.names import common_prefix
@@ -219,10 +219,19 @@ def folded_section(section: Section) -> Section:
 
 def plain_text(summary: Summary, width: int | None = None) -> str:
     """All tables, no line longer than `width`; that of the page by default."""
-    width = page_width() if width is None else width
-    parts = [textwrap.fill(heading(summary), width)]
-    parts += ["\n".join([section.title, *table_lines(section, width)]) for section in sections(summary)]
-    return "\n\n".join(parts)
+    return "\n".join(line for line, _ in styled_lines(summary, page_width() if width is None else width))
+
+
+def styled_lines(summary: Summary, width: int) -> Iterator[tuple[str, str]]:
+    """The lines of all tables, and how each looks on a terminal: "bold", "bold cyan" or ""."""
+    yield from ((line, "bold") for line in textwrap.wrap(heading(summary), width))
+    for section in sections(summary):
+        yield "", ""
+        yield from ((line, "bold cyan") for line in textwrap.wrap(section.title, width))
+        is_head = any(section.columns)
+        for line in table_lines(section, width):
+            is_head = is_head and not line.startswith("─")
+            yield line, "bold" if is_head else ""
 
 
 # -------------------------------------------------------------------------------------------------------- the sections

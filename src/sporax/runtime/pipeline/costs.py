@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+from sporax.ir.graph import LITERAL
 from sporax.ir.hardware import HardwareProfile
 from sporax.ir.pipeline_schedule import PipelineSchedule, TaskKind
 from sporax.ir.placement import Placement
@@ -18,7 +19,7 @@ from sporax.planner.pipeline.generators import SCHEDULES, generate
 from sporax.planner.pipeline.simulate import ChunkCosts, Outcome, PipelineCosts, simulate
 from sporax.planner.pipeline.summary import PipelineSummary
 from sporax.planner.pipeline.timeline import Times
-from sporax.runtime.pipeline.planning import PlannedChunk, PlannedPipeline
+from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
 
 
 def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProfile) -> PipelineCosts:
@@ -35,8 +36,6 @@ def pipeline_costs(pipeline: PlannedPipeline, model: CostModel, profile: Hardwar
     base: dict[int, float] = {}
     for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
         base[stage] = base.get(stage, 0.0) + _held_bytes(chunk)
-    for (stage, _), chunk in zip(pipeline.schedule.route, pipeline.chunks, strict=True):
-        base[stage] = max(base[stage], base[stage] + _transient_bytes(chunk))
     link = profile.links[-1]
     return PipelineCosts(chunks, base, link.alpha_seconds, link.bandwidth)
 
@@ -130,6 +129,13 @@ def _chunk_costs(chunk: PlannedChunk, model: CostModel) -> ChunkCosts:
         kept_bytes=kept,
         weight_bytes=size(programs.weights.inputs, "kept", "received", "micro"),
         sent_bytes=size(programs.forward.outputs, "sent"),
+        working_bytes={
+            TaskKind.FORWARD: _working_bytes(programs.forward),
+            TaskKind.BACKWARD: _working_bytes(programs.backward),
+            TaskKind.BACKWARD_INPUT: _working_bytes(programs.inputs),
+            TaskKind.BACKWARD_WEIGHT: _working_bytes(programs.weights),
+            TaskKind.UPDATE: max(map(_working_bytes, programs.updates)),
+        },
     )
 
 
@@ -147,8 +153,27 @@ def _held_bytes(chunk: PlannedChunk) -> float:
     return float(total)
 
 
-def _transient_bytes(chunk: PlannedChunk) -> float:
-    """The most that a task of the chunk needs on top of its arguments."""
-    programs = (chunk.programs.forward, chunk.programs.backward)
-    found = [memory_of(each.step.graph, each.plan) for each in programs if not each.is_empty]
-    return float(max((each.peak_bytes - each.held_bytes for each in found), default=0))
+def _working_bytes(program: ChunkProgram) -> float:
+    """The most that a task needs on top of what is there. Its addends go into their sums at once, and new values of donated
+    slots take the places of the old ones."""
+    if program.is_empty:
+        return 0.0
+    graph, plan = program.step.graph, program.plan
+    replacing = [
+        place < program.num_sums or slot in program.donated
+        for place, (slot, _) in enumerate(program.outputs[: len(graph.outputs)])
+    ]
+    new = [place for place, replaces in enumerate(replacing) if not replaces]
+    whole = memory_of(graph, plan)
+    last = sum(
+        replace(spec, shape=place.local_shape(spec.shape, plan.mesh)).num_bytes
+        for tensor, place, replaces in zip(graph.outputs, plan.outputs, replacing, strict=True)
+        if replaces and tensor != LITERAL
+        for spec in (graph.tensors[tensor],)
+    )
+    without = memory_of(
+        replace(graph, outputs=tuple(graph.outputs[place] for place in new)),
+        replace(plan, outputs=tuple(plan.outputs[place] for place in new)),
+    )
+    # The first counts all addends at the end; the second not the operators that make nothing but addends.
+    return float(max(whole.peak_bytes - last, without.peak_bytes) - whole.held_bytes)

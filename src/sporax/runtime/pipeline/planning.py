@@ -1,9 +1,10 @@
-"""A step of the global view as a pipeline: its chunks, their plans and programs, and the schedule."""
+"""Plans a step of the global view as a pipeline: cuts it, plans its chunks, and makes their programs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
@@ -19,48 +20,16 @@ from sporax.lowering.ingest import Ingested
 from sporax.lowering.pipeline.assign import StageOf, assign, stage_of_cell
 from sporax.lowering.pipeline.chunk import ChunkGraph, cut
 from sporax.lowering.pipeline.micro_step import MicroStep, open_micro_loop
-from sporax.lowering.pipeline.programs import ChunkPrograms, programs_of, update_levels
+from sporax.lowering.pipeline.programs import programs_of, update_levels
 from sporax.planner.auto import auto_plan
+from sporax.planner.operators.axis_order import arranged_for
 from sporax.planner.pipeline.check import check_schedule
 from sporax.planner.pipeline.generators import forward_only, generate
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.runtime.global_view import data_placement
+from sporax.runtime.pipeline.planned import PlannedChunk, PlannedPipeline
 from sporax.runtime.pipeline.processes import check_processes
 from sporax.runtime.pipeline.stages import chosen_stages
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedChunk:
-    """A chunk with its plan.
-
-    Attributes:
-        chunk: its graph.
-        plan: where everything lies, on the devices of its stage.
-        programs: what runs.
-    """
-
-    chunk: ChunkGraph
-    plan: Plan
-    programs: ChunkPrograms
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedPipeline:
-    """A whole step.
-
-    Attributes:
-        micro: the flat step.
-        chunks: in the order of the route.
-        schedule: who does what, in which order.
-        num_levels: programs of the update per chunk.
-        reason: why the stages are as they are, where the planner chose them.
-    """
-
-    micro: MicroStep
-    chunks: tuple[PlannedChunk, ...]
-    schedule: PipelineSchedule
-    num_levels: int
-    reason: str = ""
 
 
 def plan_pipeline(
@@ -105,8 +74,9 @@ def plan_pipeline(
     # Sums and carries that another chunk reads are exported by level 0, so their readers come after it.
     planned: list[PlannedChunk] = []
     sent: dict[int, Placement] = {}
+    axes = stage_axes(step.graph, config)
     for chunk, (stage, _) in zip(chunks, schedule.route, strict=True):
-        plan = _plan(chunk, stage, sent, whole_parameters, settings, micro, profile)
+        plan = _plan(chunk, stage_mesh(stage, axes), sent, whole_parameters, settings, micro, profile)
         plan = agreed(plan) if config.parallel_mode == ParallelMode.AUTO_PARALLEL else plan
         level3 = config.enable_parallel_optimizer and config.optimizer_level == "level3"
         programs = programs_of(chunk, plan, assigned, levels, num_levels, level3)
@@ -126,15 +96,23 @@ def _without_segments(stage_of: StageOf) -> StageOf:
     return stage_alone
 
 
-def stage_mesh(stage: int, config: ParallelConfig) -> DeviceMatrix:
+def stage_axes(graph: OperatorGraph, config: ParallelConfig) -> tuple[int, ...]:
+    """The prime axes of every stage's devices, in an order that suits the strategies of all stages: what one stage sends lies at
+    the next one on the same axes.
+    """
+    devices = prime_mesh(DeviceMatrix((config.num_stage_devices,)))
+    return arranged_for(graph, devices, config.dataset_strategy).shape
+
+
+def stage_mesh(stage: int, axes: tuple[int, ...]) -> DeviceMatrix:
     """The devices of a stage: N ranks in a row, from ``stage * N`` on."""
-    size = config.num_stage_devices
-    return prime_mesh(DeviceMatrix((size,), (), tuple(range(stage * size, (stage + 1) * size))))
+    size = math.prod(axes)
+    return DeviceMatrix(axes, (), tuple(range(stage * size, (stage + 1) * size)))
 
 
 def _plan(
     chunk: ChunkGraph,
-    stage: int,
+    mesh: DeviceMatrix,
     sent: dict[int, Placement],
     whole_parameters: frozenset[str],
     settings: PlanSettings,
@@ -145,7 +123,6 @@ def _plan(
     decided by its readers."""
     config = replace(settings.parallel, device_num=settings.parallel.num_stage_devices, pipeline_stages=1)
     inner = replace(settings, parallel=config)
-    mesh = stage_mesh(stage, settings.parallel)
     graph = chunk.step.graph
     placed: dict[int, Placement] = {}
     for tensor, argument in chunk.micro_inputs.items():

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import Role
 from sporax.ir.parallel_config import ParallelConfig
-from sporax.runtime import collectives, distributed, groups, joint
+from sporax.runtime import distributed, joint
 from sporax.runtime.global_view import sharding_of
-from sporax.runtime.pipeline.transfer import Line, is_here, nowhere
+from sporax.runtime.pipeline.planned import PlannedPipeline
+from sporax.runtime.pipeline.transfer import Line, Transfer, is_here, nowhere
 from sporax.runtime.session import SESSION
-
-if TYPE_CHECKING:
-    from sporax.runtime.pipeline.planning import PlannedPipeline
 
 _SMALL = 64
 """Elements of state that is told to all processes."""
@@ -77,12 +75,6 @@ def placed_rows(rows: Any, shape: tuple[int, ...], sharding: NamedSharding, conf
     return fed
 
 
-def own_copy(array: jax.Array) -> jax.Array:
-    """All values of an array on this process's first device; all processes that hold a part must ask for it."""
-    values = array if array.is_fully_addressable else joint.whole(array).addressable_data(0)
-    return jnp.asarray(np.asarray(values))
-
-
 class Telling:
     """Tells all processes what some of them have made.
 
@@ -93,10 +85,11 @@ class Telling:
 
     def __init__(self, makers: Mapping[Any, tuple[NamedSharding, Any]], line: Line) -> None:
         self.line = line
-        self.by_root: dict[int, list[tuple[Any, bool, Any]]] = {}
-        for key, (sharding, struct) in sorted(makers.items()):
-            root = min(device.process_index for device in sharding.mesh.devices.flat)
-            self.by_root.setdefault(root, []).append((key, is_here(sharding), struct))
+        self.transfers: dict[Any, tuple[Transfer, bool]] = {}
+        for key, (sharding, spec) in sorted(makers.items()):
+            others = _listeners(sharding)
+            if others is not None:
+                self.transfers[key] = Transfer(spec, sharding, others, line), is_here(sharding)
 
     def __call__(self, arrays: Mapping[Any, jax.Array]) -> dict[Any, jax.Array]:
         """What the other processes have made, by key.
@@ -104,19 +97,26 @@ class Telling:
         Args:
             arrays: what this process has made.
         """
-        self.line.finish()
         told: dict[Any, jax.Array] = {}
-        for root, entries in sorted(self.by_root.items()):
-            given = [
-                own_copy(arrays[key]) if here else jnp.zeros(struct.shape, struct.dtype)
-                for key, here, struct in entries
-            ]
-            received = collectives.run(collectives.Broadcast(groups.find(None), root), *given)
-            jax.block_until_ready(received)
-            for (key, here, _), array in zip(entries, received, strict=True):
-                if not here:
-                    told[key] = array
+        for key, (transfer, here) in self.transfers.items():
+            (array,) = transfer(arrays[key] if here else None)
+            if array is not None:
+                told[key] = array.addressable_data(0)
+        self.line.finish()
         return told
+
+
+def _listeners(home: NamedSharding) -> NamedSharding | None:
+    """The first device of every process that drives no device of `home`; None where there is none."""
+    at_home = {device.process_index for device in home.mesh.devices.flat}
+    firsts: dict[int, Any] = {}
+    for device in jax.devices():
+        if device.process_index not in at_home:
+            firsts.setdefault(device.process_index, device)
+    if not firsts:
+        return None
+    mesh = Mesh(np.array(list(firsts.values())), ("process",), axis_types=(AxisType.Auto,))
+    return NamedSharding(mesh, PartitionSpec())
 
 
 class ManyProcesses:
@@ -219,9 +219,4 @@ def check_processes(config: ParallelConfig) -> None:
             f"For 'set_auto_parallel_context', the devices of a process must be whole stages or a part of one, but "
             f"'device_num' is {config.device_num} with {config.pipeline_stages} stages, and {jax.process_count()} processes have "
             f"{own} devices each."
-        )
-    if stage > own:
-        raise SporaxRuntimeError(
-            f"For 'set_auto_parallel_context', a process must drive whole stages, but a stage has {stage} devices and a process "
-            f"{own}: a stage over several processes is not offered yet. Give each process more devices (`--local_devices`)."
         )

@@ -25,13 +25,14 @@ from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.ir.placement import Placement
 from sporax.lowering.execute import rank_program
-from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, Slot
-from sporax.planner.pipeline.simulate import simulate, uniform_costs
+from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
+from sporax.planner.pipeline.order import linear_order
 from sporax.planner.pipeline.timeline import Times
 from sporax.runtime import joint
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
-from sporax.runtime.pipeline.planning import PlannedPipeline
+from sporax.runtime.pipeline.memory import MemoryWatch
+from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.processes import ManyProcesses
 from sporax.runtime.pipeline.transfer import Line, Transfer, is_here
 
@@ -61,7 +62,7 @@ class Instruction:
 
     def execute(self, values: list[Any]) -> Sequence[Any]:
         """Start it; gives what it makes."""
-        outputs = self.run(*[values[number] for number in self.inputs])
+        outputs = self.run(*map(values.__getitem__, self.inputs))
         for number, output in zip(self.outputs, outputs, strict=True):
             values[number] = output
         for number in self.frees:
@@ -83,7 +84,8 @@ class CompiledPipeline:
         updated: where the new values of variables are, by position of the argument.
         executables: by name, for reading their memory needs.
         many: what there is to do for other processes, where there are any.
-        measuring: whether runs wait for every task and note `times`, its start and end in seconds.
+        measuring: whether runs wait for every task and note `times`, its start and end in seconds, and `peaks`.
+        peaks: by stage the most bytes that its first device held: arrays, and what XLA says a task needs inside.
     """
 
     planned: PlannedPipeline
@@ -97,6 +99,7 @@ class CompiledPipeline:
     many: ManyProcesses | None = None
     measuring: bool = False
     times: Times = field(default_factory=dict)
+    peaks: dict[int, int] = field(default_factory=dict)
 
     def __call__(self, arguments: Sequence[jax.Array]) -> Given:
         """Run one step; gives updated variables by position and other results by position.
@@ -122,12 +125,15 @@ class CompiledPipeline:
         """Run, waiting for the end of every task: tasks do not overlap, so each one's own time is measured."""
         jax.block_until_ready([value for value in values if value is not None])
         times: dict[Task, tuple[float, float]] = {}
+        watch = MemoryWatch(self.planned)
         for instruction in self.instructions:
+            watch.note(instruction, values)
             begin = time.perf_counter()
             jax.block_until_ready(instruction.execute(values))
             if isinstance(instruction.label, Task):
                 first = times.get(instruction.label, (begin, begin))[0]
                 times[instruction.label] = (first, time.perf_counter())
+        self.peaks = watch.peaks
         return times
 
     def _values(self, arguments: Sequence[jax.Array]) -> list[Any]:
@@ -169,14 +175,13 @@ class CompiledPipeline:
             if position not in hosts:
                 hosts[position] = np.asarray(arguments[position])
             whole = hosts[position]
-            if self.many is None:
-                rows = whole.reshape((len(numbers), *shape))
-                for micro, number in enumerate(numbers):
-                    values[number] = jax.device_put(rows[micro], sharding)
-                continue
             rows = whole.reshape((len(numbers), -1, *shape[1:]) if shape else (len(numbers),))
-            for micro, number in enumerate(numbers):
-                values[number] = processes.placed_rows(rows[micro], shape, sharding, self.many.config)
+            if self.many is None or sharding.is_fully_addressable:
+                placed = jax.device_put(list(rows.reshape((len(numbers), *shape))), sharding)
+            else:
+                placed = [processes.placed_rows(each, shape, sharding, self.many.config) for each in rows]
+            for number, array in zip(numbers, placed, strict=True):
+                values[number] = array
 
 
 def compile_pipeline(planned: PlannedPipeline, config: ParallelConfig) -> CompiledPipeline:
@@ -205,8 +210,7 @@ class _Compiler:
     def compile(self) -> CompiledPipeline:
         for chunk in range(len(self.planned.chunks)):
             self._run(chunk, self._programs(chunk).prepare, -1, f"P{chunk}")
-        for task in self._tasks():
-            self._task(task)
+        self._micro_batches()
         for level in range(self.planned.num_levels):
             for chunk in range(len(self.planned.chunks)):
                 program = self._programs(chunk).updates[level]
@@ -221,24 +225,24 @@ class _Compiler:
     def _programs(self, chunk: int) -> Any:
         return self.planned.chunks[chunk].programs
 
-    def _tasks(self) -> list[Task]:
-        """Tasks of micro batches, in the order in which they would run on devices of equal speed."""
+    def _micro_batches(self) -> None:
         schedule = self.planned.schedule
-        outcome = simulate(schedule, uniform_costs(schedule))
-        tasks = [task for task in schedule if task.micro >= 0]
-        return sorted(tasks, key=lambda task: (outcome.start[task], -task.stage))
+        for task, starts in linear_order(schedule):
+            chunk = schedule.position[task.stage, task.chunk]
+            program = self._program_of(task, chunk)
+            if starts:
+                self._run(chunk, program, task.micro, task)
+            else:
+                self._send(chunk, program, task.micro)
 
-    def _task(self, task: Task) -> None:
-        chunk = self.planned.schedule.position[task.stage, task.chunk]
-        programs = self._programs(chunk)
-        program = {
+    def _program_of(self, task: Task, chunk: int) -> ChunkProgram:
+        programs: ChunkPrograms = self._programs(chunk)
+        return {
             TaskKind.FORWARD: programs.forward,
             TaskKind.BACKWARD: programs.backward,
             TaskKind.BACKWARD_INPUT: programs.inputs,
             TaskKind.BACKWARD_WEIGHT: programs.weights,
         }[task.kind]
-        self._run(chunk, program, task.micro, task)
-        self._send(chunk, program, task.micro)
 
     # ------------------------------------------------------------------------------------------------- instructions
 
@@ -509,7 +513,12 @@ def jitted_program(program: ChunkProgram) -> tuple[Any, list[jax.ShapeDtypeStruc
         check_vma=False,
     )
     donated = tuple(number for number, (slot, _) in enumerate(program.inputs) if slot in program.donated)
-    jitted = jax.jit(mapped, donate_argnums=donated)
+    jitted = jax.jit(
+        mapped,
+        donate_argnums=donated,
+        # Said again, so that arrays have these very shardings: what comes back in a form of XLA's is brought here once more.
+        out_shardings=[sharding_of(_complete(place), mesh) for _, place in program.outputs],
+    )
     first = len(program.step.constants)
     numbers = [slot.number for slot, _ in program.inputs[:num_sums]]
     numbers += [each.tensor for each in program.step.graph.inputs[first:]]

@@ -13,8 +13,10 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.pipeline.assign import StageOf
 from sporax.lowering.pipeline.micro_step import MicroStep, Phase
 from sporax.planner.auto import price_list
+from sporax.planner.pipeline.numbers import search_numbers
 from sporax.planner.pipeline.partition import Block, partition
 from sporax.planner.rules import rule_for
+from sporax.runtime.session import SESSION
 
 _STATES_PER_WEIGHT = 4
 """Weight, gradient and two moments."""
@@ -45,7 +47,23 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
         f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other cut "
         f"of the chain of {len(blocks)} blocks has a quicker slowest stage."
     )
+    if SESSION.plan_only and micro.looped:
+        reason += " " + _other_numbers(blocks, micro, settings, profile, capacity)
     return stage_of, reason
+
+
+def _other_numbers(
+    blocks: list[Block], micro: MicroStep, settings: PlanSettings, profile: HardwareProfile, capacity: float
+) -> str:
+    """Which numbers of stages, micro batches and devices inside a stage would be quickest: the script sets them."""
+    config, tensors = settings.parallel, micro.step.graph.tensors
+    rows = min((tensors[each].shape[0] for each in micro.micro_inputs if tensors[each].shape), default=1)
+    found = search_numbers(blocks, config.device_num, micro.num_micro, rows, profile.links[-1], capacity)
+    if not found:
+        return "No numbers of stages, micro batches and devices inside a stage fit the memory."
+    asked = [each for each in found if (each.stages, each.micro) == (config.pipeline_stages, micro.num_micro)]
+    told = f"Of {len(found)} combinations of stages, micro batches and meshes inside stages the quickest is {found[0]}"
+    return f"{told}; with the script's numbers it is {asked[0]}." if asked else f"{told}."
 
 
 class _Chain:

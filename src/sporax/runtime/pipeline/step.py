@@ -27,7 +27,7 @@ from sporax.runtime import joint
 from sporax.runtime.global_view import fitting_hardware
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.costs import pipeline_costs, simulated, summarize_pipeline, with_measured
-from sporax.runtime.pipeline.planning import PlannedPipeline
+from sporax.runtime.pipeline.planned import PlannedPipeline
 from sporax.runtime.pipeline.runner import CompiledPipeline, compile_pipeline
 from sporax.runtime.pipeline.transfer import is_here, nowhere
 from sporax.runtime.session import SESSION

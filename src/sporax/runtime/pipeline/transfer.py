@@ -119,9 +119,10 @@ class Transfer:
         here = [each for each in every if each.source.process_index == each.target.process_index == self.me]
         self.copies = here
         between = [each for each in every if each.source.process_index != each.target.process_index]
-        self.rounds = [each for each in rounds(between) if self.me in _processes(each)]
-        self.programs = [_program(each, self.dtype) for each in self.rounds]
+        self.rounds = [_Exchange(each, self.dtype) for each in rounds(between) if self.me in _processes(each)]
         self.receives = any(device.process_index == self.me for device in self.needs)
+        own = [device for device in self.origins if device.process_index == self.me]
+        self.only = own[0] if len(own) == 1 else None  # the quick way
 
     @property
     def concerns_me(self) -> bool:
@@ -135,35 +136,27 @@ class Transfer:
 
     def __call__(self, array: jax.Array | None) -> tuple[jax.Array | None]:
         """Bring an array; processes that do not hold any of it give None, and those that get nothing get None."""
-        shards = {} if array is None else {each.device: each.data for each in array.addressable_shards}
+        shards: dict[Any, jax.Array] = {}
+        if array is not None and self.only is not None:
+            shards[self.only] = array.addressable_data(0)
+        elif array is not None:
+            shards = {each.device: each.data for each in array.addressable_shards}
         arrived: dict[Any, list[tuple[Box, jax.Array]]] = {}
         for message in self.copies:
             block = jax.device_put(self._block(shards, message), message.target)
             arrived.setdefault(message.target, []).append((message.box, block))
-        for messages_, (program, mesh) in zip(self.rounds, self.programs, strict=True):
-            self._exchange(messages_, program, mesh, shards, arrived)
+        for exchange in self.rounds:
+            if exchange.sends:
+                exchange([self._block(shards, each) for each in exchange.messages], self.line)
+                continue
+            for message, block in zip(exchange.messages, exchange([], self.line), strict=True):
+                arrived.setdefault(message.target, []).append((message.box, block))
         if not self.receives:
             return (None,)
         parts = [self._assembled(device, blocks) for device, blocks in arrived.items()]
+        if len(self.needs) == 1:  # a program takes an array of one device in either form, and this one is there already
+            return (parts[0],)
         return (jax.make_array_from_single_device_arrays(self.shape, self.target, parts, dtype=self.dtype),)
-
-    def _exchange(
-        self, round_: Round, program: Any, mesh: Mesh, shards: dict[Any, jax.Array], arrived: dict[Any, Any]
-    ) -> None:
-        shape = round_[0].shape
-        sends = round_[0].source.process_index == self.me
-        own = (
-            [self._block(shards, each) for each in round_]
-            if sends
-            else [_zeros(shape, self.dtype, each.target) for each in round_]
-        )
-        given = jax.make_array_from_single_device_arrays(shape, NamedSharding(mesh, PartitionSpec()), own)
-        taken = self.line.next(program, given)
-        if sends:
-            return
-        blocks = {each.device: each.data for each in taken.addressable_shards}
-        for message in round_:
-            arrived.setdefault(message.target, []).append((message.box, blocks[message.target]))
 
     def _block(self, shards: dict[Any, jax.Array], message: Message) -> jax.Array:
         """The part of a source device's shard that a message carries."""
@@ -214,28 +207,55 @@ def _processes(round_: Round) -> tuple[int, int]:
     return round_[0].source.process_index, round_[0].target.process_index
 
 
+class _Exchange:
+    """A round as this process takes part in it.
+
+    Args:
+        round_: its messages.
+        dtype: of their blocks.
+    """
+
+    def __init__(self, round_: Round, dtype: Any) -> None:
+        self.messages = round_
+        self.sends = round_[0].source.process_index == jax.process_index()
+        self.program, self.sharding = _program(round_, dtype)
+        self.zeros = None if self.sends else self._joined([_zeros(each, dtype) for each in round_])
+
+    def __call__(self, blocks: list[jax.Array], line: Line) -> list[jax.Array]:
+        """Send blocks, one per message; or receive them."""
+        taken = line.next(self.program, self.zeros if self.zeros is not None else self._joined(blocks))
+        if self.sends:
+            return []
+        if len(self.messages) == 1:  # the quick way
+            return [taken.addressable_data(0)]
+        found = {shard.device: shard.data for shard in taken.addressable_shards}
+        return [found[message.target] for message in self.messages]
+
+    def _joined(self, blocks: list[jax.Array]) -> jax.Array:
+        """Every device has a block of its own under one shape, so the array claims to be replicated."""
+        return jax.make_array_from_single_device_arrays(self.messages[0].shape, self.sharding, blocks)
+
+
 @cache
-def _program(round_: Round, dtype: Any) -> tuple[Any, Mesh]:
-    """The compiled program of a round, and its devices. Every device has a block of its own under one shape, so the array
-    claims to be replicated."""
+def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
+    """The compiled program of a round, and where its array lies."""
     devices = [device for each in round_ for device in (each.source, each.target)]
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     pairs = [(2 * number, 2 * number + 1) for number in range(len(round_))]
-    everywhere = PartitionSpec()
+    everywhere = NamedSharding(mesh, PartitionSpec())
 
     def transfer(block: jax.Array) -> jax.Array:
         moved: jax.Array = lax.ppermute(block, _AXIS, pairs)
         return moved
 
-    mapped = jax.shard_map(transfer, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)
-    shape = jax.ShapeDtypeStruct(round_[0].shape, dtype, sharding=NamedSharding(mesh, everywhere))
-    return jax.jit(mapped).lower(shape).compile(), mesh
+    mapped = jax.shard_map(transfer, mesh=mesh, in_specs=everywhere.spec, out_specs=everywhere.spec, check_vma=False)
+    shape = jax.ShapeDtypeStruct(round_[0].shape, dtype, sharding=everywhere)
+    return jax.jit(mapped, out_shardings=everywhere).lower(shape).compile(), everywhere
 
 
-@cache
-def _zeros(shape: tuple[int, ...], dtype: Any, device: Any) -> jax.Array:
+def _zeros(message: Message, dtype: Any) -> jax.Array:
     """What a device that receives gives into a round."""
-    zeros: jax.Array = jax.device_put(np.zeros(shape, dtype), device)
+    zeros: jax.Array = jax.device_put(np.zeros(message.shape, dtype), message.target)
     return zeros
 
 

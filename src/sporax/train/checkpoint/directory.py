@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.train._atomic import atomic_write
 from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
 from sporax.train.checkpoint.slice_files import Slice, SliceSource
 

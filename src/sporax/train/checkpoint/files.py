@@ -20,9 +20,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.train import _ckpt_format, _safetensors_format
-from sporax.train._atomic import atomic_write
 from sporax.train._entries import CorruptCheckpointError, Entry
 from sporax.train.checkpoint.slices import Region, Shape
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError
 from sporax.runtime import strategy_protobuf
-from sporax.train._atomic import atomic_write
 from sporax.train.checkpoint.slices import SliceLayout, layout_of
 
 LAYOUTS, STRATEGIES = "parallel_layout_item", "parallel_strategy_item"

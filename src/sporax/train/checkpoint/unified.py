@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.train._atomic import atomic_write
 from sporax.train._checks import check_bool, check_count
 from sporax.train.checkpoint.assembly import ShardedCheckpoint
 from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream

@@ -1,0 +1,115 @@
+"""Hooks on gradients: functions that see, and may replace, the gradient at a place of a computation.
+
+Problem: JAX differentiates whole functions, so there is no moment at which a tensor's gradient lies there. Method: an identity
+operator with a gradient of its own (`jax.custom_vjp`), which calls the hook in the backward pass. A hook on a Parameter sees
+the gradient that the whole backward pass gives it (`sporax.common._pullback`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from sporax.common.parameter import Parameter
+from sporax.common.tensor import Tensor, wrap
+from sporax.ir.errors import SporaxTypeError
+from sporax.runtime import state
+
+Hook = Callable[..., Any]
+
+
+def watched(
+    value: Any,
+    on_gradient: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]],
+    on_forward: Callable[[], None] = lambda: None,
+) -> Any:
+    """`value` passed through an identity whose gradients go through `on_gradient`.
+
+    Args:
+        value: pytree with arrays in it.
+        on_gradient: takes and returns the gradients of all arrays.
+        on_forward: called when a gradient of this value will be taken.
+    """
+    leaves, tree = jax.tree.flatten(value)
+    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, jax.Array)]
+
+    @jax.custom_vjp
+    def identity(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        return arrays
+
+    def forward(*arrays: jax.Array) -> tuple[tuple[jax.Array, ...], None]:
+        on_forward()
+        return arrays, None
+
+    def backward(_: None, gradients: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return tuple(tensor.array for tensor in on_gradient(tuple(map(wrap, gradients))))
+
+    identity.defvjp(forward, backward)
+    for place, array in zip(places, identity(*(leaves[place] for place in places)), strict=True):
+        leaves[place] = array
+    return jax.tree.unflatten(tree, leaves)
+
+
+class Hooks:
+    """The hooks of one tensor.
+
+    Attributes:
+        array: what the tensor held when the identity was put there; hooks of a Parameter need none.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Hook] = {}
+        self.array: Any = None
+
+    def run(self, gradient: Tensor) -> Tensor:
+        """The gradient after all hooks, in the order of their registration."""
+        for hook in list(self.entries.values()):
+            replaced = hook(gradient)
+            gradient = gradient if replaced is None else replaced
+        return gradient
+
+
+class GradientHookHandle:
+    """What registering returns; `remove` takes the hook away."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, hooks: Hooks, hook: Hook) -> None:
+        self._hooks = hooks
+        self._number = next(self._numbers)
+        hooks.entries[self._number] = hook
+        state.touch()
+
+    def remove(self) -> None:
+        """Take the hook away; doing it twice is fine."""
+        self._hooks.entries.pop(self._number, None)
+        state.touch()
+
+
+def register_hook(tensor: Tensor, hook: Hook) -> GradientHookHandle:
+    """``hook(gradient)`` runs in the backward pass; what it returns (unless None) replaces the gradient of this tensor.
+
+    A Parameter's hook sees the sum of all gradients. Another tensor's sees what comes from uses after the registration.
+
+    Raises:
+        SporaxTypeError: `hook` is not callable.
+    """
+    if not callable(hook):
+        raise SporaxTypeError(f"For 'register_hook', the hook must be a function, but got {type(hook).__name__}.")
+    hooks: Hooks | None = getattr(tensor, "gradient_hooks", None)
+    if isinstance(tensor, Parameter):
+        if hooks is None:
+            hooks = Hooks()
+    elif hooks is None or hooks.array is not tensor.array:
+        hooks = Hooks()
+        run = hooks.run
+        tensor._replace(watched(tensor.array, lambda gradients: (run(gradients[0]),)))
+        hooks.array = tensor.array
+    tensor.gradient_hooks = hooks
+    return GradientHookHandle(hooks, hook)
+
+
+Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # Tensors get methods from many modules

@@ -1,0 +1,45 @@
+"""A step of the global view as a pipeline: its chunks, their plans and programs, and the schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sporax.ir.pipeline_schedule import PipelineSchedule
+from sporax.ir.plan import Plan
+from sporax.lowering.pipeline.chunk import ChunkGraph
+from sporax.lowering.pipeline.micro_step import MicroStep
+from sporax.lowering.pipeline.programs import ChunkPrograms
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChunk:
+    """A chunk with its plan.
+
+    Attributes:
+        chunk: its graph.
+        plan: where everything lies, on the devices of its stage.
+        programs: what runs.
+    """
+
+    chunk: ChunkGraph
+    plan: Plan
+    programs: ChunkPrograms
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPipeline:
+    """A whole step.
+
+    Attributes:
+        micro: the flat step.
+        chunks: in the order of the route.
+        schedule: who does what, in which order.
+        num_levels: programs of the update per chunk.
+        reason: why the stages are as they are, where the planner chose them.
+    """
+
+    micro: MicroStep
+    chunks: tuple[PlannedChunk, ...]
+    schedule: PipelineSchedule
+    num_levels: int
+    reason: str = ""

@@ -1,0 +1,174 @@
+"""The operator has the least rights that work: those it is granted are those it uses, no more and no fewer.
+
+Run by `make test-cluster`, as `test_cluster`. The API server writes down every call of the operator's account (its audit log).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from typing import Any
+
+import httpx2
+import pytest
+from support_k8s.control_plane import HOW_TO, assets
+from support_k8s.jobs import job
+from support_k8s.site import Site, sleeping
+
+from sporax.k8s import manifests
+from sporax.ps.security import write_keys
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(assets() is None or os.geteuid() != 0, reason=HOW_TO),
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestWarning"),
+]
+
+GROUPS = {"scheduling.volcano.sh": "v1beta1", "scheduling.x-k8s.io": "v1alpha1"}
+Right = tuple[str, str, str]  # group, resource, verb
+
+
+def pod_group_definition(group: str, version: str) -> dict[str, Any]:
+    """The CRD of a gang scheduler, reduced to what an API server needs to store its PodGroups."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    served = {"name": version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"podgroups.{group}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins"},
+        },
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
+def granted() -> set[Right]:
+    return {
+        (group, resource, verb)
+        for rule in manifests.rules()
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def calls(site: Site) -> list[tuple[Right, int]]:
+    """What the operator asked for so far, and the answers' status codes."""
+    found = []
+    for line in (site.plane.folder / "audit.log").read_text().splitlines():
+        entry = json.loads(line)
+        if (place := entry.get("objectRef")) is not None:
+            resource = "/".join(filter(None, (place["resource"], place.get("subresource"))))
+            right = (place.get("apiGroup", ""), resource, entry["verb"])
+            found.append((right, entry.get("responseStatus", {}).get("code", 0)))
+    return found
+
+
+def test_every_right_is_used_and_none_is_missing(site, tmp_path):
+    gang_job(site, "volcano", "scheduling.volcano.sh")
+    gang_job(site, "plugins", "scheduling.x-k8s.io")
+    body = sleeping(job("full", servers=2))
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}}
+    body["spec"]["msReplicaSpecs"]["PS"]["persistentVolumeClaimTemplate"] = claim | {"mountPath": str(tmp_path)}
+    body["spec"]["securityPolicy"] = {"networkPolicy": True}
+    site.apply(body)
+    site.until_in("full", "Running")
+    site.delete("full")
+    site.apply(sleeping(job("short", runPolicy={"ttlSecondsAfterFinished": 1, "activeDeadlineSeconds": 2})))
+    site.until(
+        lambda: site.client.get("/apis/mindspore.gitee.com/v1/namespaces/default/msjobs/short").status_code == 404
+    )
+    conflict(site)
+    used = {right for right, code in calls(site) if code < 500}
+    assert used == granted()
+    assert [right for right, code in calls(site) if code == 403] == []
+
+
+def gang_job(site: Site, name: str, group: str) -> None:
+    """A gang of a scheduler whose CRD is there while it runs. The operator asks for it once a minute: start it again."""
+    definition = pod_group_definition(group, GROUPS[group])
+    site.plane.kubectl("apply", "-f", "-", text=json.dumps(definition))
+    site.plane.kubectl("wait", "--for=condition=established", f"crd/podgroups.{group}")
+    site.kill_operator()
+    site.start_operator()
+    site.apply(sleeping(job(name, runPolicy={"schedulingPolicy": {"minAvailable": 3}}), seconds=1))
+    site.until(lambda: site.status(name).is_true("GangScheduled"), 30, "a gang")
+    site.until_in(name, "Succeeded")
+    groups = f"/apis/{group}/{GROUPS[group]}/namespaces/default/podgroups"
+    site.until(lambda: not site.client.get(groups).json()["items"], 20, "the reservation is given back")
+    site.delete(name)
+    site.plane.kubectl("delete", "crd", f"podgroups.{group}")
+
+
+def conflict(site: Site) -> None:
+    """Edit a job again and again while the operator writes its status, until one of its writes comes too late."""
+    site.apply(sleeping(job("edited")))
+    for number in range(500):
+        patch = {"metadata": {"annotations": {"edit": str(number)}}}
+        headers = {"Content-Type": "application/merge-patch+json"}
+        place = "/apis/mindspore.gitee.com/v1/namespaces/default/msjobs/edited"
+        site.client.patch(place, content=json.dumps(patch), headers=headers)
+        if number % 20 == 19:
+            site.plane.kubectl("delete", "pod", "edited-worker-0", "--wait=false", "--grace-period=1", check=False)
+            if any(code == 409 for right, code in calls(site) if right[1] == "msjobs/status"):
+                break
+    site.until_in("edited", "Running")
+    site.delete("edited")
+
+
+def test_without_a_right_the_operator_says_so_and_goes_on_once_it_has_it(site):
+    """The other half of least: a verb taken away is missed."""
+    rules = [rule for rule in manifests.rules() if "pods" not in rule["resources"]]
+    rules.append({"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]})
+    role = manifests.cluster_role()
+    site.plane.kubectl("replace", "-f", "-", text=json.dumps({**role, "rules": rules}))
+    site.apply(sleeping(job("forbidden")))
+    log = site.plane.folder / "operator.log"
+    site.until(lambda: "default/forbidden: a look failed" in log.read_text(), 20)
+    assert site.pods("forbidden") == []
+    site.plane.kubectl("replace", "-f", "-", text=json.dumps(role))
+    site.until_in("forbidden", "Running", 60)
+    site.delete("forbidden")
+
+
+def test_the_liveness_endpoint_answers(site):
+    def answers() -> bool:
+        try:
+            return httpx2.get(f"http://127.0.0.1:{site.liveness_port}/healthz").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    site.until(answers, 20)
+
+
+@pytest.mark.parametrize("kind", ["curve", "token"])
+def test_a_job_with_keys_trains_encrypted_while_the_operator_knows_none(site, kind, tmp_path):
+    write_keys(tmp_path)
+    files = {"keys.json": (tmp_path / "keys.json").read_text(), "token": "a token of enough characters"}
+    data = {name: base64.b64encode(text.encode()).decode() for name, text in files.items()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{kind}-keys"}, "data": data}
+    site.plane.kubectl("apply", "-f", "-", text=json.dumps(secret))
+    name = f"{kind}-job"
+    body = job(name, workers=2, servers=1, successPolicy="AllWorkers")
+    body["spec"]["securityPolicy"] = {kind: {"secretRef": {"name": f"{kind}-keys"}}}
+    script = "/opt/sporax/examples/08-kubernetes/train.py"
+    for part in body["spec"]["msReplicaSpecs"].values():
+        part["template"]["spec"]["containers"][0]["command"] = [
+            "sporax",
+            "run",
+            script,
+            "--steps",
+            "20",
+            "--pause",
+            "0.1",
+        ]
+    site.apply(body)
+    site.until(lambda: "step 5 " in site.kubelet.output(f"{name}-worker-0"), 120)
+    assert site.read_membership(name) is None  # without the keys there is no answer
+    site.until_in(name, "Succeeded", 120)
+    site.delete(name)
