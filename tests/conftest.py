@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import hypothesis
@@ -28,6 +29,20 @@ _given = os.environ.get("XLA_FLAGS", "")
 os.environ["XLA_FLAGS"] = " ".join(
     [_given, *(f"{flag}={value}" for flag, value in _FLAGS.items() if flag not in _given)]
 ).strip()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count MindSpore's facts that were skipped, and the names for which they were: no fact is left out in silence."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if "test_facts.py" in report.nodeid and isinstance(report.longrepr, tuple)
+    )
+    if reasons:
+        terminalreporter.section("skipped facts of MindSpore")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:5} {reason}")
+        terminalreporter.line(f"{reasons.total():5} in all")
 
 
 @pytest.fixture(autouse=True)

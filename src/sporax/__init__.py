@@ -16,13 +16,14 @@ from sporax.ir.missing import missing_name
 _module_paths.install()
 
 _SUBMODULES = frozenset(
-    "common communication context dataset ir log mindrecord mint nn numpy ops parallel planner runtime train".split()  # noqa: SIM905
+    "common communication context dataset ir log mindrecord mint nn numpy ops parallel planner profiler runtime train".split()  # noqa: SIM905
 )
 
 # Which module each top-level name lives in.
 _MODULES = {
     "sporax._run_check": "run_check",
     "sporax.runtime.plain": "plan",
+    "sporax.profiler": "Profiler",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
         byte short int_ long ubyte ushort uint ulong half float_ single double
@@ -52,8 +53,9 @@ _MODULES = {
         sync_pipeline_shared_parameters
     """,
     "sporax.train": """
-        Model data_sink build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
-        save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
+        Model data_sink DatasetHelper connect_network_with_dataset
+        build_train_network LossScaleManager FixedLossScaleManager DynamicLossScaleManager
+        export load save_checkpoint load_checkpoint load_checkpoint_async load_param_into_net
         async_ckpt_thread_status ckpt_to_safetensors safetensors_to_ckpt
         build_searched_strategy load_distributed_checkpoint load_segmented_checkpoints merge_pipeline_strategys
         merge_sliced_parameter rank_list_for_transform restore_group_info_list transform_checkpoint_by_rank

@@ -17,6 +17,7 @@ from sporax import numpy as numpy
 from sporax import ops as ops
 from sporax import parallel as parallel
 from sporax import planner as planner
+from sporax import profiler as profiler
 from sporax import runtime as runtime
 from sporax import train as train
 from sporax._run_check import run_check as run_check
@@ -81,6 +82,7 @@ from sporax.ops.control.composition import constexpr as constexpr
 from sporax.parallel._layout import Layout as Layout
 from sporax.parallel._pipeline import sync_pipeline_shared_parameters as sync_pipeline_shared_parameters
 from sporax.parallel._strategy_files import set_op_strategy_config as set_op_strategy_config
+from sporax.profiler import Profiler as Profiler
 from sporax.runtime.plain import plan as plan
 from sporax.train._apply import load_param_into_net as load_param_into_net
 from sporax.train.callback._backup import BackupAndRestore as BackupAndRestore
@@ -109,6 +111,10 @@ from sporax.train.checkpoint.transform import transform_checkpoint_by_rank as tr
 from sporax.train.checkpoint.transform import transform_checkpoints as transform_checkpoints
 from sporax.train.checkpoint.unified import unified_safetensors as unified_safetensors
 from sporax.train.data_sink import data_sink as data_sink
+from sporax.train.dataset_helper import DatasetHelper as DatasetHelper
+from sporax.train.dataset_helper import connect_network_with_dataset as connect_network_with_dataset
+from sporax.train.export import export as export
+from sporax.train.export import load as load
 from sporax.train.metrics import get_metric_fn as get_metric_fn
 from sporax.train.metrics import names as names
 from sporax.train.metrics._classes import F1 as F1

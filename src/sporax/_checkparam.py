@@ -52,7 +52,7 @@ def _typed(value: Any, kind: type, arg_name: Name, prim_name: Name) -> Any:
 
 
 def check_number(arg_name: str, arg_value: Any, value: Any, rel: int, prim_name: Name) -> Any:
-    """`arg_value`, which must stand in the relation `rel` to `value`."""
+    """`arg_value`, which must be in the relation `rel` to `value`."""
     sign, holds = _RELATIONS[rel]
     if not holds(arg_value, value):
         raise SporaxValueError(f"{_the(arg_name, prim_name)} must {sign} {value}, but got {arg_value}.")
@@ -63,7 +63,7 @@ def check(
     arg_name: str, arg_value: Any, value_name: str, value: Any, rel: int = EQ, prim_name: Name = None,
     excp_cls: type[Exception] = SporaxValueError,
 ) -> Any:  # fmt: skip
-    """`arg_value`, which must stand in the relation `rel` to `value`, called `value_name`; or lie in it (`IN`, a range)."""
+    """`arg_value`, which must be in the relation `rel` to `value`, called `value_name`; or be in it (`IN`, a range)."""
     if rel in _RELATIONS:
         sign, holds = _RELATIONS[rel]
         good, wanted = holds(arg_value, value), f"{sign} {value_name}: {value}"
@@ -167,7 +167,7 @@ def check_number_range(
     arg_value: Any, lower_limit: Any, upper_limit: Any, rel: int, value_type: type, arg_name: Name = None,
     prim_name: Name = None,
 ) -> Any:  # fmt: skip
-    """`arg_value`, which must be of the type `value_type` and lie in a range; `rel` says which ends belong to it."""
+    """`arg_value`, which must be of the type `value_type` and be in a range; `rel` says which ends belong to it."""
     text, within = _RANGES[rel]
     _typed(arg_value, value_type, arg_name, prim_name)
     if not within(arg_value, lower_limit, upper_limit):

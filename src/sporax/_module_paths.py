@@ -47,6 +47,7 @@ _PATHS_OF = {
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.cell_wrapper nn.wrap.grad_reducer nn.wrap.loss_scale
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
+    "sporax.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.parallel._transformer": """
         nn.transformer nn.transformer.layers nn.transformer.loss nn.transformer.moe nn.transformer.op_parallel_config
         nn.transformer.transformer parallel._transformer.layers parallel._transformer.loss parallel._transformer.moe
@@ -72,7 +73,7 @@ _PATHS_OF = {
     "sporax.dataset.vision": "dataset.vision.transforms dataset.vision.utils dataset.vision.c_transforms",
     "sporax.dataset.text": "dataset.text.transforms dataset.text.utils",
     "sporax.train": """
-        nn.metrics train.dataset_helper train.summary.summary_record
+        nn.metrics train.summary.summary_record
         train.callback._backup_and_restore train.callback._checkpoint train.callback._early_stop train.callback._history
         train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor

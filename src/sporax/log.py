@@ -18,7 +18,7 @@ from sporax.ir.missing import missing_names
 
 __all__ = ["critical", "debug", "error", "get_level", "get_log_config", "info", "warning"]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)

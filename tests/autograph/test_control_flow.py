@@ -389,7 +389,7 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("function", "kind", "message"), ERRORS)
-def test_errors(function, kind, message):
+def test_arguments_that_do_not_fit_are_refused(function, kind, message):
     with pytest.raises(kind, match=message):
         ms.jit(function)(X)
 

@@ -138,6 +138,23 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), ERRORS)
-def test_errors(call, kind, message):
+def test_arguments_that_do_not_fit_are_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_helpers_that_scripts_import():
+    """Values of MindSpore 2.10."""
+    from sporax.common import initializer as module
+
+    assert module._calculate_fan_in_and_fan_out((3, 4, 5, 6)) == (120, 90)
+    assert (
+        module._calculate_correct_fan((3, 4, 5), "fan_in"),
+        module._calculate_correct_fan((3, 4, 5), "FAN_OUT"),
+    ) == (20, 15)
+    assert module._calculate_gain("leaky_relu") == pytest.approx(1.4141428569978354)
+    assert module._calculate_gain("leaky_relu", 0.2) == pytest.approx(1.3867504905630728)
+    assert module._assignment(np.zeros(2), 3).tolist() == [3, 3]
+    assert module._assignment(np.zeros(()), 3) == 3
+    with pytest.raises(ValueError, match="fan_in"):
+        module._calculate_correct_fan((3, 4), "both")

@@ -369,6 +369,6 @@ def test_pillow_images_in_and_out():
         (AttributeError, lambda v: v.read_video),
     ],
 )
-def test_errors(error, make):
+def test_arguments_that_do_not_fit_are_refused(error, make):
     with pytest.raises(error), warnings.catch_warnings():
         make(vision)

@@ -134,7 +134,7 @@ def test_in_a_pipeline():
         (AttributeError, lambda: text.Nothing),
     ],
 )
-def test_errors(error, make):
+def test_arguments_that_do_not_fit_are_refused(error, make):
     with pytest.raises(error):
         make()
 

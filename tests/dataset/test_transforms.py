@@ -81,7 +81,7 @@ def test_transforms_of_several_columns():
         (TypeError, lambda: t.Duplicate()()),
     ],
 )
-def test_errors(error, make):
+def test_arguments_that_do_not_fit_are_refused(error, make):
     with pytest.raises(error):
         make()
 

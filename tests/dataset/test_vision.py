@@ -159,7 +159,7 @@ def test_random_blocks_equal_rows_bit_by_bit(transform, shape):
         (NotImplementedError, lambda v: v.Decode(to_pil=True)),
     ],
 )
-def test_errors(error, make):
+def test_arguments_that_do_not_fit_are_refused(error, make):
     with pytest.raises(error):
         make(vision)
 

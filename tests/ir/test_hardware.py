@@ -56,24 +56,24 @@ def test_an_unknown_name_is_refused():
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"colour": 1}, r"must have the keys .*, but \['colour'\] are unknown"),
+    ({"colour": 1}, "'mine' has the unknown key 'colour'"),
     ({"name": 3}, "'name' of 'mine' must be a text, but got 3"),
     ({"memory_bandwidth": float("nan")}, "'memory_bandwidth' of 'mine' must be a number > 0, but got nan"),
-    ({"memory_bytes": float("inf")}, "'memory_bytes' of 'mine' must be a number > 0, but got inf"),
-    ({"compute_efficiency": 7}, "'compute_efficiency' of 'mine' must be a share, 1 at most, but got 7"),
-    ({"links": [{**GOOD["links"][0], "group": 2.5}]}, "'group' of 'mine' must be a whole number of devices, but got 2.5"),
-    ({"links": GOOD["links"][::-1]}, "'links' of 'mine' must stand innermost first"),
+    ({"memory_bytes": float("inf")}, "'memory_bytes' of 'mine' must be a number <= .*, but got inf"),
+    ({"compute_efficiency": 7}, "'compute_efficiency' of 'mine' must be a number <= 1, but got 7"),
+    ({"links": [{**GOOD["links"][0], "group": 2.5}]}, r"'links\[0\].group' of 'mine' must be a whole number, but got 2.5"),
+    ({"links": GOOD["links"][::-1]}, "'mine' must have 'links' that stand innermost first"),
     ({"memory_bytes": 0}, "'memory_bytes' of 'mine' must be a number > 0, but got 0"),
     ({"launch_seconds": -1}, "must be a number >= 0"),
-    ({"overlap": 1.5}, "'overlap' of 'mine' must be a share, 1 at most, but got 1.5"),
-    ({"memory_bandwidth": "fast"}, "must be a number > 0, but got 'fast'"),
+    ({"overlap": 1.5}, "'overlap' of 'mine' must be a number <= 1, but got 1.5"),
+    ({"memory_bandwidth": "fast"}, "must be a number, but got 'fast'"),
     ({"links": []}, "'links' of 'mine' must be a list"),
-    ({"links": [{"name": "x"}]}, r"a link of 'mine' .*\['alpha_seconds', 'bandwidth', 'group'\] are missing"),
-    ({"flops": {"float32": 1e9}}, "one called 'default'"),
-    ({"merged_bytes": {"send": 1}}, r"'merged_bytes' of 'mine' must give .* for some of \['all_gather', .*, but got {'send': 1}"),
-    ({"merged_bytes": 7}, "'merged_bytes' of 'mine' must give numbers of bytes .*, but got 7"),
-    ({"merged_bytes": {"all_reduce": 0}}, "'all_reduce' of 'mine' must be a number > 0, but got 0"),
-    ({"flops": {"default": 0}}, "'default' of 'mine' must be a number > 0"),
+    ({"links": [{"name": "x"}]}, r"'links\[0\]' of 'mine' must have 'group', but has \['name'\]"),
+    ({"flops": {"float32": 1e9}}, "a rate called 'default'"),
+    ({"merged_bytes": {"send": 1}}, "'merged_bytes' of 'mine' has the unknown key 'send'"),
+    ({"merged_bytes": 7}, "'merged_bytes' of 'mine' must be an object, but got 7"),
+    ({"merged_bytes": {"all_reduce": 0}}, "'merged_bytes.all_reduce' of 'mine' must be a number > 0, but got 0"),
+    ({"flops": {"default": 0}}, "'flops.default' of 'mine' must be a number > 0"),
 ])  # fmt: skip
 def test_a_bad_profile_is_refused(change, message):
     with pytest.raises(SporaxValueError, match=message):

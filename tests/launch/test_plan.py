@@ -125,7 +125,7 @@ def test_a_script_without_such_a_step_is_told(run, script):
     done = run("plan", "--devices", "8", "script.py", "--alone", "--memry", "80GB")
     assert done.returncode == 3
     assert "the result is (8, 8)" in done.stdout
-    assert "'script.py --alone --memry 80GB' has ended without a step that is cut over devices" in done.stderr
+    assert "'script.py --alone --memry 80GB' has ended without a step that is sharded over devices" in done.stderr
     assert "'--memry' was handed on to the script; should it be '--memory'?" in done.stderr
 
 
@@ -198,8 +198,8 @@ def test_a_script_that_fails_before_keeps_its_exit_code(run, write, ending, code
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--devices", "0", "script.py"], "--devices must be 2 or more for a plan to cut anything, but got 0"),
-        (["script.py", "--devices", "-1"], "--devices must be 2 or more for a plan to cut anything, but got -1"),
+        (["--devices", "0", "script.py"], "--devices must be 2 or more for a plan to shard anything, but got 0"),
+        (["script.py", "--devices", "-1"], "--devices must be 2 or more for a plan to shard anything, but got -1"),
         (["--devices", "1000000", "script.py"], "their number must be at most 16384 in one process, but got 1000000"),
         (["--steps", "0", "script.py"], "--steps must be 1 or more, but got 0"),
         (["script.py", "--devices", "many"], "--devices must be a number, but got 'many'"),

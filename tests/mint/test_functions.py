@@ -86,7 +86,7 @@ def test_random_functions_follow_the_seed():
         (lambda: F.dropout(mint.ones(3), 1.5), SporaxValueError, "1.5"),
     ],
 )
-def test_refusals(call, error, message):
+def test_arguments_that_do_not_fit_are_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
 

@@ -92,7 +92,7 @@ def test_adam_offload_says_where_its_state_is():
     assert optimizer.beta1_power.shape == (1,)
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(positive(1, 1, 5, 5))
     with pytest.raises(ValueError, match="must be >= 'filter_size' = 11"):
         nn.SSIM()(x, x)

@@ -118,7 +118,7 @@ def test_checkpoints_and_copies(tmp_path):
     np.testing.assert_allclose(twin(Tensor(INPUTS)).asnumpy(), expected, rtol=1e-5)
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(SporaxTypeError, match="must be callable"):
         nn.JaxCell(3, WEIGHTS)
     with pytest.raises(SporaxTypeError, match="at least one array"):

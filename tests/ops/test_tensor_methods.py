@@ -50,7 +50,7 @@ def test_random_numbers():
     assert (x.uniform().shape, x.cauchy(1.0).shape, x.log_normal().dtype) == ((4000,), (4000,), ms.float32)
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(X)
     for call, error, words in (
         (lambda: x.sum_to_size((2, 2)), ValueError, r"\(2, 3\) cannot be summed to \(2, 2\)"),

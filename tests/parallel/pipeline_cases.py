@@ -87,6 +87,18 @@ class ClippedStep(nn.TrainOneStepCell):
         return loss
 
 
+class ScaledClippedStep(nn.TrainOneStepWithLossScaleCell):
+    """Scales the loss dynamically, and clips by the global norm before the update."""
+
+    def _update(self, overflow, grads):
+        super()._update(overflow, ops.clip_by_global_norm(tuple(grads), 0.5))
+
+
+def scaled_and_clipped(cell, optimizer):
+    manager = nn.DynamicLossScaleUpdateCell(2.0**10, 2, 2)
+    return ScaledClippedStep(cell, optimizer, manager)
+
+
 def settings(stages, schedule="1f1b", devices=8, mode="semi_auto_parallel", interleave=False, **more):
     context.reset_auto_parallel_context()
     if stages > 1:

@@ -228,7 +228,7 @@ def both(build, **settings):
 
 
 def brought_together(planned):
-    return [note for note in planned.plan.notes if "brought together" in note]
+    return [note for note in planned.plan.notes if "gathered for an operator" in note]
 
 
 def test_uneven_parts_train_as_one_device_does_and_nothing_travels():
@@ -518,6 +518,14 @@ def test_layers_are_cut_by_their_slice_mode(mode, target):
     rows = [row for row in planned.summary().operators if row.name == "EmbeddingLookup" and row.phase == "forward"]
     used = {each.kind for row in rows for each in row.collectives}
     assert used == kinds - {"all_reduce"}  # with a cut batch, the gradient alone is combined
+
+
+def test_uneven_parts_of_a_host_table_stay_in_host_memory_between_steps():
+    on_devices()
+    _, _, net = train(lambda: Layer(slice_mode="field_slice", manual_shapes=ROWS, target="CPU"))
+    blocks = net.lookup.embedding_table.parts.array
+    assert blocks.sharding.memory_kind == "pinned_host"
+    assert blocks.addressable_shards[0].data.shape == (max(ROWS), WIDTH)
 
 
 @pytest.mark.parametrize("mode", ["batch_slice", "table_row_slice", "table_column_slice"])

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from pipeline_cases import IDS, LABELS, ClippedStep, folded, interleaved, losses, settings, straight
+from pipeline_cases import IDS, LABELS, ClippedStep, folded, interleaved, losses, scaled_and_clipped, settings, straight
 
 from sporax import Tensor, context, nn
 from sporax.ir.errors import SporaxRuntimeError
@@ -72,6 +72,16 @@ def test_dynamic_loss_scale():
         return nn.TrainOneStepWithLossScaleCell(cell, optimizer, manager)
 
     assert_as_on_one_device(straight(2), 2, 4, make=make, optimizer=nn.SGD)
+
+
+@SOAK
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "interleaved", "zero_bubble_v"])
+def test_clip_and_dynamic_loss_scale_with_every_schedule(schedule, stages):
+    more = {"interleave": True, "pipeline_segments": 2} if schedule == "interleaved" else {}
+    name = "1f1b" if schedule == "interleaved" else schedule
+    places = {"interleaved": interleaved(stages, 2), "zero_bubble_v": folded(stages)}.get(schedule, straight(stages))
+    assert_as_on_one_device(places, stages, 8, name, settings_=more, make=scaled_and_clipped)
 
 
 @SOAK

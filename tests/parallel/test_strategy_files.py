@@ -172,9 +172,9 @@ def test_which_ranks_hold_the_same_weights(tmp_path):
     [
         (None, "the file must exist, but got"),
         ("{", "must be a strategy file, but got"),
-        ("[]", "there is no object with 'parallel_strategy_item' in it"),
-        ('{"w": 3}', "there is no object with 'parallel_strategy_item' in it"),
-        ('{"parallel_strategy_item": 3}', "'parallel_strategy_item' is no object"),
+        ("[]", r"it must be an object, but got \[\]"),
+        ('{"w": 3}', "has neither 'parallel_layout_item' nor 'parallel_strategy_item'"),
+        ('{"parallel_strategy_item": 3}', "'parallel_strategy_item' must be an object or null, but got 3"),
         ('{"parallel_strategy_item": {"MatMul_up": 3}}', "must have an entry like"),
         ('{"parallel_strategy_item": {"MatMul_up": {"parallel_strategy": [["a"]]}}}', "must have an entry like"),
     ],

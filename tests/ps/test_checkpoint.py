@@ -76,7 +76,7 @@ def test_a_synchronous_job_continues_from_its_checkpoint_with_other_servers(
             step(store)
         assert done == [0]
         (folder,) = [entry.parent for entry in path.glob("*/manifest.json")]
-        clocks = {entry["clock"] for entry in checkpoint.read_manifest(str(folder))["slots"]}
+        clocks = {entry.clock for entry in checkpoint.read_manifest(str(folder)).slots}
         assert len(clocks) == 1, "all slots must be of one clock"
         last = store.clock + 3
         while store.clock < last:
@@ -141,7 +141,10 @@ def test_losing_every_copy_names_the_slots_and_the_last_checkpoint(tmp_path: Pat
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SporaxRuntimeError, match="folder of a complete checkpoint"):
         checkpoint.read_manifest(str(tmp_path))
-    (tmp_path / "manifest.json").write_text('{"slots": [{"slot": 0, "crc": 5}]}', encoding="utf-8")
+    (tmp_path / "manifest.json").write_text(
+        '{"number": 1, "num_slots": 1, "staleness": 0, "slots": [{"slot": 0, "clock": 0, "crc": 5, "bytes": 7}]}',
+        encoding="utf-8",
+    )
     (tmp_path / "slot-0000").write_bytes(b"no slot")
     with pytest.raises(SporaxRuntimeError, match="checksum is another one"):
         checkpoint.read_slot(str(tmp_path), 0)

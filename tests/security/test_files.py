@@ -329,7 +329,7 @@ def test_strategies_are_refused_in_one_line(strategy):
 def test_hardware_profiles_are_refused_by_file_and_number(tmp_path, number):
     profile = json.loads((files("sporax.ir") / "profiles" / "a100.json").read_text())
     (tmp_path / "mine.json").write_text(json.dumps(profile | {"memory_bandwidth": json.loads(number)}))
-    with pytest.raises(ValueError, match=r"'memory_bandwidth' of '.*mine\.json' must be a number > 0") as refused:
+    with pytest.raises(ValueError, match=r"'memory_bandwidth' of '.*mine\.json' must be a number") as refused:
         load_profile(str(tmp_path / "mine.json"))
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 1000

@@ -238,7 +238,7 @@ def test_a_token_file_that_others_can_open_is_refused(tmp_path: Path, mode: int)
     path = tmp_path / "token"
     path.write_text(SECRET)
     path.chmod(mode)
-    with pytest.raises(SporaxValueError, match=r"For '--token-file', nobody but its owner .* chmod 600"):
+    with pytest.raises(SporaxValueError, match=r"For '--token-file', only its owner .* chmod 600"):
         token.read_token(str(path), "--token-file")
 
 

@@ -34,5 +34,5 @@ __all__ = [
     "get_white_list",
 ]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

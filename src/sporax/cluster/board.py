@@ -8,7 +8,7 @@ waiting in one. From that and from ``/proc`` another rank finds out for whom it 
 * a rank is *idle* when its main thread has not run for a while, and neither its other threads nor its child processes have
   computed: it sleeps, or waits for a lock or for something that does not come.
 
-A rank that computes is never idle, whether it evaluates, compiles or goes round an endless loop; these cannot be told apart.
+A rank that computes is never idle, whether it evaluates, compiles or goes round an endless loop; these cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Board:
 
     Args:
         place: this rank's place in the job, by which the board is found.
-        directory: where the boards of this user lie; nobody else can write there.
+        directory: where the boards of this user are; no one else can write there.
     """
 
     def __init__(self, place: RankEnvironment, directory: Path) -> None:
@@ -213,7 +213,7 @@ class Idleness:
         self._seen: dict[int, float] = {}
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self._since.clear()
         self._seen.clear()
 

@@ -18,12 +18,16 @@ Nothing here opens a connection; `RankEnvironment` is what the environment says,
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import Annotated
 
+from msgspec import Meta, Struct
+
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxValueError
 
 DEFAULT_SCHEDULER_PORT = 8118
@@ -132,7 +136,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def simulation_level(environ: Mapping[str, str]) -> int | None:
-    """The level of a dry run; None where none is asked for.
+    """The level of a dry run; None where none is requested.
 
     Raises:
         SporaxValueError: there is no such level.
@@ -231,20 +235,40 @@ def _from_rank_table(environ: Mapping[str, str]) -> RankEnvironment:
     )
 
 
+_MAX_TABLE_BYTES = 1 << 24
+"""Of a rank table: 16 MiB; a device has some 100 bytes in it."""
+_RankText = Annotated[str, Meta(pattern="^[0-9]{1,9}$")]
+
+
+class RankTableDevice(Struct, frozen=True):
+    """A device in a rank table, with its rank: a text in MindSpore's files."""
+
+    rank_id: _RankText | Annotated[int, Meta(ge=0)]
+
+
+class RankTableServer(Struct, frozen=True):
+    """A host in a rank table."""
+
+    server_id: str
+    device: tuple[RankTableDevice, ...]
+
+
+class RankTable(Struct, frozen=True):
+    """The file that RANK_TABLE_FILE names, as far as it is read."""
+
+    server_list: tuple[RankTableServer, ...]
+
+
 def _read_rank_table(path: str) -> list[tuple[str, list[int]]]:
     """The hosts of a rank table with the ranks on each, in the table's order."""
     try:
-        with open(path, encoding="utf-8") as file:
-            table = json.load(file)
-        return [
-            (str(server["server_id"]), [int(device["rank_id"]) for device in server["device"]])
-            for server in table["server_list"]
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        table = decode(Path(path).read_bytes(), RankTable, _MAX_TABLE_BYTES)
+    except (OSError, MalformedError) as error:
         raise SporaxValueError(
             "For 'RANK_TABLE_FILE', the file must be JSON with server_list[].server_id and "
-            f"server_list[].device[].rank_id, but reading '{path}' got {error!r}."
+            f"server_list[].device[].rank_id, but reading '{path}' got: {error}."
         ) from error
+    return [(server.server_id, [int(device.rank_id) for device in server.device]) for server in table.server_list]
 
 
 def _role(text: str) -> Role:

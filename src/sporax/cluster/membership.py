@@ -59,7 +59,7 @@ class Membership:
             return
         if failure is None and getattr(sys, "last_type", None):
             failure = "ended with an exception"
-        with suppress(OSError):  # the scheduler may be gone, then nobody is left to tell
+        with suppress(OSError):  # the scheduler may be gone, then no one is left to tell
             text = None if failure is None else messages.shortened(failure)
             _send(stream, messages.Leave(text, accused, problem))
             stream.shutdown(socket.SHUT_RDWR)  # wakes a thread that listens; what was sent still arrives

@@ -57,7 +57,7 @@ def listen(host: str, port: int | None) -> socket.socket:
 
 
 def reserve_port(host: str) -> socket.socket:
-    """Take a free port on address `host` and hold it, so that nobody else is given it before it is used.
+    """Take a free port on address `host` and hold it, so that no one else is given it before it is used.
 
     The socket never listens. JAX's coordinator opens its port with SO_REUSEPORT, as this socket does, and so can
     open the very port that is held here; close the socket when the job is over.

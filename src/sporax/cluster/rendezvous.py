@@ -1,7 +1,7 @@
 """How processes that do not know each other become a numbered cluster: the scheduler's decisions, without any I/O.
 
 Every process of a job registers with the scheduler and keeps its connection open for as long as it lives. When all
-are there, each is told its rank and the coordinator's address. From then on a connection that ends without a word of
+are there, each gets its rank and the coordinator's address. From then on a connection that ends without a word of
 leave is a process that was lost, and everyone else hears of it.
 
 `Cluster.handle` takes one typed event and returns typed instructions; `scheduler` carries them out over sockets::
@@ -274,8 +274,8 @@ class Cluster:
         )
 
     def _wait(self, connection: int, waits: bool) -> list[Instruction]:
-        """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are told: who is to blame is
-        among them, and can be found there.
+        """A worker begins to wait or goes on. Where all that do not wait are on one machine, they are informed: the rank that
+        is to blame is among them, and can be found there.
         """
         if self.phase is not Phase.RUNNING or connection not in self.ranks:
             return []
@@ -297,7 +297,7 @@ class Cluster:
         self.awaited.discard(connection)
         if self.has_ended:
             return []
-        if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for nobody
+        if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for no one
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
         if failure is not None and self.phase is Phase.RUNNING:
             reason = f"{_numbered_name(member, rank)} {failure}"

@@ -4,7 +4,7 @@ A launcher draws a random token for each job and leaves it in a file of mode 600
 get in SPORAX_TOKEN_FILE. Where several machines or hand-started processes form a job, the user gives all of them the same token:
 `sporax run --token-file FILE`, or one of the two variables::
 
-    SPORAX_TOKEN_FILE   path of a file that holds the token; nobody but its owner may be able to read it
+    SPORAX_TOKEN_FILE   path of a file that holds the token; no one but its owner may be able to read it
     SPORAX_TOKEN        the token itself
 
 The token never travels. Who connects gets a random challenge and answers with its HMAC-SHA256 under the token (RFC 2104), which
@@ -76,7 +76,7 @@ def read_token(path: str, name: str) -> str:
             mode = os.fstat(file.fileno()).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 raise SporaxValueError(
-                    f"For '{name}', nobody but its owner may be able to read or write the file (mode 600), but '{path}' has "
+                    f"For '{name}', only its owner may be able to read or write the file (mode 600), but '{path}' has "
                     f"mode {stat.S_IMODE(mode):o}. Change it: chmod 600 {path}."
                 )
             text = file.read(_MAX_BYTES)

@@ -9,7 +9,7 @@ about the user's program.
 * Ranks of one machine share a *board* (`sporax.cluster.board`) with the exchanges that each has begun. From it a rank that waits
   sees who is behind. It ends the job at once where the exchange cannot finish: the rank that it waits for is stopped (SIGSTOP),
   has left the job, or all ranks wait in different exchanges and none does anything.
-* A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or stands in a debugger) is left alone. Those who wait
+* A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or is in a debugger) is left alone. Those who wait
   say after half a minute in their logs for whom, and give up after `SPORAX_EXCHANGE_TIMEOUT` seconds.
 * With MS_ENABLE_RECOVERY=1, and without a launcher that starts jobs again, a rank that hears of the loss of another one begins
   its program again in place of itself, registers with the scheduler, and waits until the lost one has been started again. A
@@ -161,7 +161,7 @@ class Watchdog:
         return bool(self._lost)
 
     def say_goodbye(self) -> None:
-        """At the end of the process: after an exception that nobody caught, leave without waiting for the others."""
+        """At the end of the process: after an exception that no one caught, leave without waiting for the others."""
         if self._stopped:
             return
         self._board.leave()

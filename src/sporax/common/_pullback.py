@@ -1,6 +1,6 @@
 """The user's function as a pure function of what is differentiated, and its pullback.
 
-A function of Tensors may read Parameters, write them, and return numbers, strings and containers beside Tensors. JAX
+A function of Tensors may read Parameters, write them, and return numbers, strings and containers next to Tensors. JAX
 differentiates functions from arrays to arrays. `Pure` is the bridge: it runs the function in a frame of its own, in which
 the differentiated Parameters have their tracers; what was written leaves as an auxiliary result, and everything that is
 not an array becomes part of the structure of the result.
@@ -214,7 +214,7 @@ def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, 
 def _pushed_in_reverse(
     function: Callable[..., Any], inputs: Sequence[jax.Array], tangents: Sequence[Any]
 ) -> tuple[list[jax.Array], list[Any], Any]:
-    """As `jax.jvp` with ``has_aux``, by the reverse mode of the reverse mode: that is linear, and its transpose is asked for."""
+    """As `jax.jvp` with ``has_aux``, by the reverse mode of the reverse mode: that is linear, and its transpose is requested."""
     smooth = [number for number, array in enumerate(inputs) if _is_inexact(array)]
 
     def of_smooth(*arrays: jax.Array) -> Any:

@@ -144,7 +144,7 @@ class BoundInitializer:
         """The values; with a sharding, every device makes its own slice of them (the same values).
 
         Args:
-            sharding: where they shall lie.
+            sharding: where they should be.
             arrange: brings the whole array into the form that is kept; equal functions share one compilation.
         """
         if hasattr(self.recipe, "_initialize"):  # a MindSpore-style subclass that fills numpy arrays
@@ -529,6 +529,10 @@ def _fans(shape: Shape) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+_LEAKY_SLOPE = 0.01
+"""Of MindSpore's leaky ReLU, where no slope is given."""
+
+
 def _gain(nonlinearity: str, slope: float) -> float:
     fixed = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0)}
     if nonlinearity in fixed:
@@ -538,3 +542,35 @@ def _gain(nonlinearity: str, slope: float) -> float:
     if nonlinearity in ("sigmoid", "linear") or nonlinearity.startswith("conv"):
         return 1.0
     raise SporaxValueError(f"For 'initializer', the 'nonlinearity' is not known: '{nonlinearity}'.")
+
+
+# What scripts import from this module in MindSpore, with its names.
+
+
+def _calculate_fan_in_and_fan_out(shape: Shape) -> tuple[int, int]:
+    """Inputs and outputs that one element of a weight of this shape connects."""
+    return _fans(tuple(shape))
+
+
+def _calculate_correct_fan(shape: Shape, mode: str) -> int:
+    """One of both: ``mode`` is ``"fan_in"`` or ``"fan_out"``.
+
+    Raises:
+        SporaxValueError: another mode.
+    """
+    if mode.lower() not in ("fan_in", "fan_out"):
+        raise SporaxValueError(f"For 'initializer', 'mode' must be 'fan_in' or 'fan_out', but got {mode!r}.")
+    fan_in, fan_out = _fans(tuple(shape))
+    return fan_in if mode.lower() == "fan_in" else fan_out
+
+
+def _calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """What initial weights are multiplied by before a nonlinearity; `param` is the slope of ``"leaky_relu"``."""
+    return _gain(nonlinearity, _LEAKY_SLOPE if param is None else param)
+
+
+def _assignment(arr: np.ndarray[Any, Any], num: Any) -> np.ndarray[Any, Any]:
+    """Fill a numpy array, in place where it has dimensions, and return it."""
+    filled = arr.reshape(1) if arr.shape == () else arr
+    filled[:] = num
+    return filled.reshape(arr.shape)

@@ -83,11 +83,11 @@ def offloading(prefetch: int) -> Iterator[None]:
         prefetch: how many calls earlier values are brought back.
 
     Raises:
-        SporaxNotImplementedError: in a step that is cut by a plan.
+        SporaxNotImplementedError: in a step that is sharded by a plan.
     """
     if state.planning():
         raise SporaxNotImplementedError(
-            "For 'offload', activations can wait in host memory in steps of one device, but this step is cut by a plan."
+            "For 'offload', activations can wait in host memory in steps of one device, but this step is sharded by a plan."
         )
     state.note_tag("offload")
     with jax.named_scope(offload_scope(next_number() + 1, prefetch)):

@@ -44,7 +44,7 @@ class Tensor:
         dtype: element type; None keeps the one above.
         shape: only together with `dtype`, or with `dtype` and `init`.
         init: an Initializer; the values are made when they are first needed.
-        const_arg: accepted for compatibility; arguments of compiled functions are told apart by their type.
+        const_arg: accepted for compatibility; arguments of compiled functions are distinguished by their type.
         device: accepted for compatibility; placement belongs to the context and to plans.
 
     Raises:
@@ -121,7 +121,7 @@ class Tensor:
         """Make the values of a lazy Tensor now, every device its own slice. Nothing happens when they are there.
 
         Args:
-            sharding: where they shall lie.
+            sharding: where they should be.
             arrange: brings the whole array into another form, which the caller takes away at once.
         """
         if self._initializer is not None:
@@ -367,7 +367,7 @@ def wrap(array: jax.Array) -> Tensor:
 
 
 def wrap_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A Tensor with the values of a numpy array that nobody will write to again: may share its memory."""
+    """A Tensor with the values of a numpy array that no one will write to again: may share its memory."""
     return wrap(jnp.asarray(array, dtype=array.dtype))
 
 
@@ -412,7 +412,7 @@ def _from_sequence(values: Sequence[Any], target: Any) -> jax.Array:
 
 
 def _constant(array: np.ndarray[Any, Any]) -> jax.Array:
-    """The `jax.Array` of a numpy array that nobody will write to; outside steps nothing is compiled for it."""
+    """The `jax.Array` of a numpy array that no one will write to; outside steps nothing is compiled for it."""
     if state.current_frame() is None:
         return to_device(array)
     traced = jnp.asarray(array)
@@ -492,7 +492,7 @@ _when_unknown: list[Callable[[str], None]] = []
 
 
 def when_unknown(meet: Callable[[str], None]) -> None:
-    """Have `meet` called with what was asked for, whenever a value is wanted that is not known while a step is compiled."""
+    """Have `meet` called with what was requested, whenever a value is requested that is not known while a step is compiled."""
     _when_unknown.append(meet)
 
 

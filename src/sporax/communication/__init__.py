@@ -44,5 +44,5 @@ __all__ = [
     "release",
 ]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

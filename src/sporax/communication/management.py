@@ -62,7 +62,7 @@ def init(backend_name: str | None = None) -> None:
 
 
 def _join_parameter_servers() -> None:
-    """Take this process's role beside parameter servers; workers go on, with a rank.
+    """Take this process's role next to parameter servers; workers go on, with a rank.
 
     Workers exchange data with each other in parallel modes that need it. In STAND_ALONE they do not know each other, so
     one of them can die and come back.

@@ -2,7 +2,7 @@
 
 MindSpore keeps one process-wide set of switches. It exists in the facade only: a compiled step reads what it needs while
 it is traced. Switches whose meaning ends at Ascend's compiler are known by name, checked, stored, and answered with a
-warning when they are moved from their default, so scripts run unchanged and nobody is misled.
+warning when they are moved from their default, so scripts run unchanged and no one is misled.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ def check_dataset_strategy(function: str, value: Any) -> tuple[Any, tuple[Any, .
                 f"For '{function}', the entries of 'dataset_strategy' must be all tuples or all Layouts, but got {entry!r}."
             )
         for cut in entry:
-            kind(int)(function, "a cut in dataset_strategy", cut)
-            number(1)(function, "a cut in dataset_strategy", cut)
+            kind(int)(function, "a sharding in dataset_strategy", cut)
+            number(1)(function, "a sharding in dataset_strategy", cut)
     return value, None
 
 

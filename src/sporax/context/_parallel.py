@@ -1,6 +1,6 @@
 """The auto-parallel context: `set_auto_parallel_context` and its relatives.
 
-The present settings are one frozen `ParallelConfig`. Two things are kept beside it: whether the user gave the size of the
+The present settings are one frozen `ParallelConfig`. Two things are kept next to it: whether the user gave the size of the
 job and the rank (otherwise `communication.init` says them), and the dataset strategy in the form it was given in.
 """
 
@@ -66,7 +66,7 @@ def world_size() -> int:
 
 
 def num_devices() -> int:
-    """How many devices a step of the global view is cut over: as the user said, else all that the job has."""
+    """How many devices a step of the global view is sharded over: as the user said, else all that the job has."""
     given = "device_num" in _settings.current.given
     return _settings.current.config.device_num if given else max(SESSION.job[0], distributed.num_devices())
 
@@ -179,7 +179,7 @@ def _set_full_batch(context: _Context, value: Any) -> _Context:
     kind(bool)(_SET, "full_batch", value)
     if not isinstance(context.config.dataset_strategy, str):
         warnings.warn(
-            f"'full_batch' is the old spelling of 'dataset_strategy'; the cuts {context.config.dataset_strategy} given "
+            f"'full_batch' is the old spelling of 'dataset_strategy'; the shardings {context.config.dataset_strategy} given "
             "there stay in force.",
             stacklevel=5,
         )

@@ -54,7 +54,7 @@ def check_supported(config: ParallelConfig, num_devices: int) -> None:
 
 
 def plan_settings() -> PlanSettings | None:
-    """The settings under which a step is cut by a plan; None when it is not."""
+    """The settings under which a step is sharded by a plan; None when it is not."""
     config = snapshot()
     if not config.in_global_view or config.device_num == 1:
         return None
@@ -62,7 +62,7 @@ def plan_settings() -> PlanSettings | None:
 
 
 def plan_settings_of_training() -> PlanSettings | None:
-    """The settings under which a training step is planned that the script does not cut itself; None where it only runs.
+    """The settings under which a training step is planned that the script does not shard itself; None where it only runs.
 
     `sporax plan` shows the plan of any script: in automatic parallelism over the devices there are.
 
@@ -101,15 +101,15 @@ def check_step() -> None:
 
 
 def cuts_compiled_steps() -> bool:
-    """Whether operators are cut in compiled steps only, and what runs now is none: a cutting mode in PYNATIVE_MODE."""
+    """Whether operators are sharded in compiled steps only, and what runs now is none: a sharding mode in PYNATIVE_MODE."""
     config = snapshot()
     return config.in_global_view and config.device_num > 1 and not graph_mode()
 
 
 def refuse_eager(where: str) -> None:
-    """Refuse to run a network operator by operator where its operators would have to be cut.
+    """Refuse to run a network operator by operator where its operators would have to be sharded.
 
-    In automatic parallelism that is allowed: what `shard` wraps is cut there, the rest runs whole.
+    In automatic parallelism that is allowed: what `shard` wraps is sharded there, the rest runs whole.
 
     Raises:
         SporaxRuntimeError: semi-automatic parallelism on several devices in PYNATIVE_MODE.
@@ -117,13 +117,13 @@ def refuse_eager(where: str) -> None:
     if parallel_mode() == ParallelMode.SEMI_AUTO_PARALLEL and cuts_compiled_steps():
         raise SporaxRuntimeError(
             f"For '{where}', the mode must be GRAPH_MODE in the parallel mode 'semi_auto_parallel', but it is PYNATIVE_MODE, in "
-            "which operators run one by one and cannot be cut. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
+            "which operators run one by one and cannot be sharded. Call set_context(mode=GRAPH_MODE), compile the step with jit, "
             "or wrap the network in AutoParallel."
         )
 
 
 class _StepGuard:
-    """What a compiled step remembers of the settings beside the parallel ones that would refuse it."""
+    """What a compiled step remembers of the settings next to the parallel ones that would refuse it."""
 
     def fingerprint(self) -> dict[str, Hashable]:
         """The switches by name; how to search, where plans are searched for."""
@@ -164,7 +164,7 @@ def offload_tags() -> tuple[str, ...]:
     """What the settings of memory offload ask of a step, as tags (`sporax.runtime.host_memory`, `lowering.memory.rewrite`).
 
     Raises:
-        SporaxNotImplementedError: values shall lie on disk.
+        SporaxNotImplementedError: values should be on disk.
     """
     if not memory_offload():
         return ()

@@ -19,7 +19,7 @@ PadInfo = Mapping[str, tuple[Sequence[int | None] | None, Any] | None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """What `per_batch_map` and a callable batch size are told."""
+    """What `per_batch_map` and a callable batch size receive."""
 
     batch_num: int
     epoch_num: int

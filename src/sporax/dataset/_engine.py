@@ -33,7 +33,7 @@ class Workers:
     Attributes:
         threads: number of threads (within each process).
         processes: number of worker processes, 0 for none.
-        ahead: rows prepared before they are asked for.
+        ahead: rows prepared before they are requested.
     """
 
     threads: int

@@ -64,7 +64,7 @@ class RowIterator(abc.ABC):
         return self._present(row)
 
     def _open(self) -> EpochReader:
-        # grain is imported with the first row that is asked for.
+        # grain is imported with the first row that is requested.
         engine = importlib.import_module("sporax.dataset._engine")
         reader: EpochReader = engine.open_reader(for_all_ranks(self._node), self._first, self._num_epochs)
         if self._epoch or self._row:
@@ -73,10 +73,10 @@ class RowIterator(abc.ABC):
 
     @abc.abstractmethod
     def _present(self, row: Row) -> Any:
-        """The row in the form the user asked for."""
+        """The row in the form the user requested."""
 
     def get_state(self) -> dict[str, Any]:
-        """Where the iterator stands: seeds, epoch and number of rows given in it."""
+        """Where the iterator is: seeds, epoch and number of rows given in it."""
         return {
             "columns": list(self._columns),
             "seed": self._first.seed,

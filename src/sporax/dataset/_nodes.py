@@ -1,6 +1,6 @@
 """The description of a pipeline: immutable nodes, from sources to the operation applied last.
 
-A node knows its columns and how to build one pass of its part of the pipeline: a `Table` where rows can be asked for in
+A node knows its columns and how to build one pass of its part of the pipeline: a `Table` where rows can be requested in
 any order, a `Flow` where not. Nothing is read before an iterator builds the first pass.
 """
 
@@ -87,7 +87,7 @@ class Source(Node):
         sampler: chooses rows and their order.
         labels: class label per row of the store, for PKSampler.
         python: whether reading a row calls user code.
-        workers: threads or processes asked for, or None.
+        workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
     """
 
@@ -172,7 +172,7 @@ class Map(Node):
         operations: applied one after the other, each to the results of the one before.
         inputs: columns the first operation takes.
         outputs: names of the columns the last operation returns.
-        workers: threads or processes asked for, or None.
+        workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
     """
 
@@ -235,7 +235,7 @@ class Batch(Node):
         collate: (block, batch number, pass number) -> one row.
         columns: columns of that row.
         python: whether `collate` calls user code.
-        workers: threads or processes asked for, or None.
+        workers: threads or processes requested, or None.
         processes: whether the workers are to be processes.
     """
 

@@ -69,7 +69,7 @@ class RowKey:
     def generators(self, rows: Iterable[int]) -> Iterator[np.random.Generator]:
         """The generators of several rows, in turn: one object, set again, because making one costs more than its use.
 
-        Each is good until the next one is asked for.
+        Each is good until the next one is requested.
         """
         bits = np.random.Philox(key=self.words)
         counter = np.zeros(4, np.uint64)

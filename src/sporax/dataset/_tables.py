@@ -1,7 +1,7 @@
-"""Tables: pipelines of known length whose rows can be asked for in any order.
+"""Tables: pipelines of known length whose rows can be requested in any order.
 
 A table answers `gather(row numbers) -> Block`. Sources are tables; shuffling, sharding, skipping and taking only
-rearrange row numbers; maps and batches ask their parent for just the rows they need. Because any row can be asked for,
+rearrange row numbers; maps and batches ask their parent for just the rows they need. Because any row can be requested,
 worker threads and processes share the work without talking to each other, and an iterator resumes by counting.
 """
 
@@ -236,7 +236,7 @@ class Batched(Table):
 
 
 def _from_parts(owner: Indices, inside: Indices, part: Callable[[int], Table]) -> Block:
-    """Rows that several tables own, in the order asked for."""
+    """Rows that several tables own, in the order requested."""
     owners = np.unique(owner)
     blocks = [part(int(k)).gather(inside[owner == k]) for k in owners]
     if len(blocks) == 1:

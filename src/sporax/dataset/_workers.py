@@ -1,6 +1,6 @@
 """Worker processes that leave nothing behind, however their user ends.
 
-Problem: grain's workers pass rows in named shared memory. A name stays when nobody is left to remove it: rows that the user
+Problem: grain's workers pass rows in named shared memory. A name stays when no one is left to remove it: rows that the user
 still holds at the end of the program, rows in the queue of an iterator that was not closed, and, after a kill, workers that
 wait for ever for a reader that is gone, so that Python's resource tracker, which waits for them, never cleans up.
 

@@ -24,7 +24,7 @@ __all__ = [
     "get_prefetch_size",
 ]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 DEFAULT_SEED = 5489
@@ -42,7 +42,7 @@ def _inherited_seed() -> int | None:
 
 @dataclass(slots=True)
 class _Settings:
-    """The present settings; what each means stands at its setter."""
+    """The present settings; what each means is at its setter."""
 
     seed: int | None = field(default_factory=_inherited_seed)
     num_parallel_workers: int = min(8, os.cpu_count() or 1)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from sporax.ir.errors import SporaxValueError
 
 INTERLEAVED = "interleaved_parallel"
-"""Name of the virtual axis: it cuts inside every device, to overlap the computing of one part with the communication of
-the other, and counts no devices."""
+"""Name of the virtual axis: it divides the work inside every device and counts no devices. The computing of one part overlaps
+with the communication of the other."""
 INTERLEAVED_SIZE = 2
 
 
@@ -26,7 +26,7 @@ class DeviceMatrix:
 
     Args:
         shape: devices along each axis, outermost first.
-        names: one name per axis, or () when nobody needs names. An axis `INTERLEAVED` must be the last.
+        names: one name per axis, or () when no one needs names. An axis `INTERLEAVED` must be the last.
         ranks: the ranks in row-major order; 0, 1, 2, … by default.
 
     Raises:
@@ -105,7 +105,7 @@ class DeviceMatrix:
         return self.names[axis] if self.names else f"axis {axis}"
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
-        """Where `rank` stands, one number per axis that counts devices.
+        """Where `rank` is, one number per axis that counts devices.
 
         Raises:
             SporaxValueError: the rank is not in the matrix.

@@ -25,10 +25,10 @@ MARK = "mark"
 
 
 IDENTITIES = frozenset({MARK, "optimization_barrier"})
-"""Operations that hand on every tensor by itself. Their plans have no assignment, and results lie as operands do."""
+"""Operations that hand on every tensor by itself. Their plans have no assignment, and results have the placements of operands."""
 
 MICRO_LOOP = "micro_batches"
-"""Name scope of the loop over micro batches: the scan forward and the one backward that a pipeline is cut from."""
+"""Name scope of the loop over micro batches: a pipeline is made of its forward and backward scans."""
 
 STAGE, SEGMENT = "stage", "segment"
 """Name scopes ``stage:1`` and ``segment:0`` say where in a pipeline the operators inside them belong."""
@@ -69,7 +69,7 @@ class Operator:
     Attributes:
         operation: the primitive, with the whole shapes.
         operands, results: numbers of the tensors; `LITERAL` for a scalar constant.
-        path: where in the user's program it stands, ``"net.dense1.matmul"``.
+        path: where in the user's program it is, ``"net.dense1.matmul"``.
         backward: whether it belongs to a derivative.
         bodies: of control flow, in the order of the primitive's own parameters.
         times: how often it runs per step; more than once where a loop has been written out (`sporax.planner.loops.inline`).
@@ -111,7 +111,7 @@ class OperatorGraph:
         inputs: in the order of the program's arguments.
         outputs: numbers of the results; `LITERAL` for a scalar constant.
         aliases: for results that take an argument's place at the next step (updated variables), the positions
-            ``(output, input)``; both must lie in the same way.
+            ``(output, input)``; both must have the same placement.
     """
 
     tensors: tuple[TensorSpec, ...]

@@ -7,16 +7,17 @@ Numbers are nominal rates; `compute_efficiency` and `memory_efficiency` say what
 from __future__ import annotations
 
 import json
-import math
-import reprlib
-import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
+from msgspec import Meta, Struct
+
+from sporax.ir.documents import MalformedError, NotJsonError, decode
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 
 
@@ -35,6 +36,51 @@ class Link:
     group: int
     alpha_seconds: float
     bandwidth: float
+
+
+_LARGEST = 1e30
+"""Of all rates, bytes and seconds: far above those of every device, and below infinity."""
+_Positive = Annotated[float, Meta(gt=0, le=_LARGEST)]
+_Seconds = Annotated[float, Meta(ge=0, le=_LARGEST)]
+_Share = Annotated[float, Meta(gt=0, le=1)]
+_MAX_BYTES = 1 << 20
+"""Of a profile: 1 MiB; those that come with Sporax have 2 kB."""
+
+
+class LinkDocument(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `Link` in a file."""
+
+    name: str
+    group: Annotated[int, Meta(gt=0)]
+    alpha_seconds: _Seconds
+    bandwidth: _Positive
+
+
+class ProfileDocument(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `HardwareProfile` in a file."""
+
+    name: str
+    source: str
+    flops: dict[str, _Positive]
+    memory_bandwidth: _Positive
+    memory_bytes: _Positive
+    links: Annotated[tuple[LinkDocument, ...], Meta(min_length=1)]
+    compute_efficiency: _Share = 0.7
+    memory_efficiency: _Share = 0.7
+    launch_seconds: _Seconds = 0.0
+    collective_seconds: _Seconds = 0.0
+    overlap: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    merged_bytes: dict[Literal["all_gather", "all_reduce", "reduce_scatter"], _Positive] = {}
+
+    def __post_init__(self) -> None:
+        if "default" not in self.flops:
+            raise ValueError(f"must have a rate called 'default' in 'flops', but has {sorted(self.flops)}")
+        groups = [link.group for link in self.links]
+        if groups != sorted(set(groups)):
+            raise ValueError(
+                "must have 'links' that stand innermost first, each with a larger 'group' than the one before, but has the "
+                f"groups {groups}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +150,21 @@ class HardwareProfile:
             SporaxValueError: not a JSON object, a key is missing or unknown, or a value is not as it must be.
         """
         try:
-            value = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise SporaxValueError(f"For 'HardwareProfile', '{where}' must be a JSON object, but {error}.") from None
-        _check_keys(cls, value, where)
-        links = _links(value["links"], where)
-        flops = value["flops"]
-        if not isinstance(flops, dict) or "default" not in flops:
+            document = decode(text, ProfileDocument, _MAX_BYTES)
+        except NotJsonError as problem:
             raise SporaxValueError(
-                f"For 'HardwareProfile', 'flops' of '{where}' must give a rate per dtype and one called 'default', but got "
-                f"{flops!r}."
-            )
-        merged = value.get("merged_bytes", {})
-        if not isinstance(merged, dict) or not set(merged) <= _MERGED:
-            raise SporaxValueError(
-                f"For 'HardwareProfile', 'merged_bytes' of '{where}' must give numbers of bytes for some of {sorted(_MERGED)}, "
-                f"but got {merged!r}."
-            )
-        for name, number in [*flops.items(), *merged.items(), *value.items()]:
-            if name in ("name", "source"):
-                _check_text(number, name, where)
-            elif name not in ("flops", "links", "merged_bytes"):
-                _check_number(number, name, where, zero=name.endswith("_seconds") or name == "overlap")
-        for name in _SHARES & set(value):
-            if value[name] > 1.0:
-                raise SporaxValueError(
-                    f"For 'HardwareProfile', '{name}' of '{where}' must be a share, 1 at most, but got {value[name]!r}."
-                )
-        return cls(**{**value, "links": links, "memory_bytes": int(value["memory_bytes"])})
+                f"For 'HardwareProfile', '{where}' must be a JSON object, but {problem.reason}."
+            ) from None
+        except MalformedError as problem:
+            subject = f"'{problem.where}' of '{where}'" if problem.where else f"'{where}'"
+            raise SporaxValueError(f"For 'HardwareProfile', {subject} {problem.reason}.") from None
+        return cls(
+            **{
+                **msgspec.structs.asdict(document),
+                "links": tuple(Link(*msgspec.structs.astuple(link)) for link in document.links),
+                "memory_bytes": int(document.memory_bytes),
+            }
+        )
 
 
 def known_profiles() -> tuple[str, ...]:
@@ -179,71 +212,3 @@ def _known_profile(name: str) -> HardwareProfile:
 
 def _folder() -> Any:
     return resources.files("sporax.ir") / "profiles"
-
-
-_MERGED = {"all_gather", "all_reduce", "reduce_scatter"}
-_MOST = sys.float_info.max
-_SHARES = {"compute_efficiency", "memory_efficiency", "overlap"}
-
-
-def _links(value: Any, where: str) -> tuple[Link, ...]:
-    """The levels of the network, each of which joins more devices than the one before."""
-    if not isinstance(value, list) or not value:
-        raise SporaxValueError(
-            f"For 'HardwareProfile', 'links' of '{where}' must be a list, innermost first, but got {value!r}."
-        )
-    links = tuple(_link(entry, where) for entry in value)
-    groups = [link.group for link in links]
-    if groups != sorted(set(groups)):
-        raise SporaxValueError(
-            f"For 'HardwareProfile', 'links' of '{where}' must stand innermost first, each with a larger 'group' than the one "
-            f"before, but got the groups {groups}."
-        )
-    return links
-
-
-def _link(value: Any, where: str) -> Link:
-    _check_keys(Link, value, where)
-    _check_text(value["name"], "name", where)
-    for name in ("group", "alpha_seconds", "bandwidth"):
-        _check_number(value[name], name, where, zero=name == "alpha_seconds")
-    if int(value["group"]) != value["group"]:
-        raise SporaxValueError(
-            f"For 'HardwareProfile', 'group' of '{where}' must be a whole number of devices, but got {value['group']!r}."
-        )
-    return Link(**{**value, "group": int(value["group"])})
-
-
-def _check_keys(kind: type[HardwareProfile] | type[Link], value: Any, where: str) -> None:
-    what = "profile" if kind is HardwareProfile else "link"
-    if not isinstance(value, dict):
-        raise SporaxValueError(
-            f"For 'HardwareProfile', a {what} of '{where}' must be a JSON object, but got {reprlib.repr(value)}."
-        )
-    keys = {setting.name for setting in fields(kind)}
-    needed = {
-        setting.name for setting in fields(kind) if setting.default is MISSING and setting.default_factory is MISSING
-    }
-    missing, unknown = sorted(needed - set(value)), sorted(set(value) - keys)
-    if missing or unknown:
-        problems = [f"{entry} are missing" for entry in (missing,) if entry] + [
-            f"{entry} are unknown" for entry in (unknown,) if entry
-        ]
-        raise SporaxValueError(
-            f"For 'HardwareProfile', a {what} of '{where}' must have the keys {sorted(needed)} and may have "
-            f"{sorted(keys - needed)}, but {' and '.join(problems)}."
-        )
-
-
-def _check_text(value: Any, name: str, where: str) -> None:
-    if not isinstance(value, str):
-        raise SporaxValueError(f"For 'HardwareProfile', '{name}' of '{where}' must be a text, but got {value!r}.")
-
-
-def _check_number(value: Any, name: str, where: str, zero: bool) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and _MOST >= value > -math.inf
-    if not is_number or value < 0 or (value == 0 and not zero):
-        bound = ">= 0" if zero else "> 0"
-        raise SporaxValueError(
-            f"For 'HardwareProfile', '{name}' of '{where}' must be a number {bound}, but got {reprlib.repr(value)}."
-        )

@@ -30,11 +30,11 @@ TensorMap = tuple[int | tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a tensor is cut over a device matrix. Hashable.
+    """How a tensor is sharded over a device matrix. Hashable.
 
     Attributes:
         device_matrix: the devices.
-        cuts: per tensor dimension the positions of the axes that cut it, outermost first; () for a whole dimension.
+        cuts: per tensor dimension the positions of the axes that shard it, outermost first; () for a whole dimension.
 
     Raises:
         SporaxValueError: an axis that does not exist, is used twice, or (the virtual one) is not innermost.
@@ -109,7 +109,7 @@ class Layout:
 
     @property
     def split(self) -> tuple[int, ...]:
-        """Number of slices of each dimension that lie on different devices."""
+        """Number of slices of each dimension that are on different devices."""
         return tuple(
             math.prod(self.device_matrix.shape[axis] for axis in self._device_axes(axes)) for axes in self.cuts
         )
@@ -206,7 +206,7 @@ class Layout:
     def canonical(self) -> Layout:
         """The same slices on the matrix with the fewest axes, without names: equal for layouts with the same slices.
 
-        (Equal when the ranks stand in the same order; `same_slices` compares across orders too.)
+        (Equal when the ranks are in the same order; `same_slices` compares across orders too.)
         """
         runs = _runs(self)
         shape = tuple(math.prod(self.device_matrix.shape[axis] for axis in run) for run in runs)
@@ -290,7 +290,7 @@ class Layout:
 
 @runtime_checkable
 class HasLayout(Protocol):
-    """What may stand where a sharding is asked for: MindSpore's Layout, called with a tensor map."""
+    """What may be where a sharding is requested: MindSpore's Layout, called with a tensor map."""
 
     def __layout__(self) -> Layout:
         """The sharding as a value."""

@@ -18,7 +18,7 @@ Cuts = tuple[tuple[int, ...] | Layout | None, ...]
 
 
 class Side(Enum):
-    """Where a mark stands."""
+    """Where a mark is."""
 
     IN = "in"
     OUT = "out"
@@ -32,9 +32,9 @@ class OperatorMark:
         operator: its name, ``"MatMul"``.
         number: of the call, so that entrance, exit and their derivatives find each other.
         side: entrance or exit.
-        in_strategy, out_strategy: how the user cut its tensors; None where nothing was said.
+        in_strategy, out_strategy: the user's sharding of its tensors; None where nothing was said.
         attributes: the operator's attributes and the user's further marks, by name in ascending order.
-        path: where it stands in the program; the plan fills it in.
+        path: where it is in the program; the plan fills it in.
     """
 
     operator: str
@@ -62,7 +62,7 @@ class OperatorMark:
 
 @dataclass(frozen=True, slots=True)
 class LayoutMark:
-    """Tensors that shall lie in given ways: `reshard`, and inputs and outputs of a sharded Cell.
+    """Tensors that should have given placements: `reshard`, and inputs and outputs of a sharded Cell.
 
     Attributes:
         asker: who asks for it.

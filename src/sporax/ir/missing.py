@@ -63,7 +63,7 @@ def missing_name(module: str, name: str, reason: str | None = None) -> Any:
 
     Raises:
         SporaxAttributeError: the caller executes anything else.
-        SporaxImportError: the from-import stands in a ``try`` or ``with``, or in Sporax itself.
+        SporaxImportError: the from-import is in a ``try`` or ``with``, or in Sporax itself.
     """
     if f"{module}.{name}" in SUBMODULES and f"{module}.{name}" not in sys.modules:
         return importlib.import_module(f"{module}.{name}")
@@ -123,7 +123,7 @@ def is_plain_import_of(name: str) -> bool:
 
 
 def explanation(module: str, name: str) -> str:
-    """Message of the errors: what was asked for, where to look, and the nearest name that is there."""
+    """Message of the errors: what was requested, where to look, and the nearest name that is there."""
     return (
         f"For '{module}', the name must be one that Sporax offers, but got '{name}'. "
         f"{_SUPPORTED_NAMES_PAGE} lists the names that are there.{suggestion(module, name)}"
@@ -152,7 +152,7 @@ def _importer(frame: FrameType | None) -> FrameType | None:
 
 
 def _executes(frame: FrameType, operation: int) -> bool:
-    """Whether `frame` stands at an instruction of the kind `operation`."""
+    """Whether `frame` is at an instruction of the kind `operation`."""
     return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == operation
 
 
@@ -175,7 +175,7 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def _handles_errors(frame: FrameType) -> bool:
-    """Whether the instruction at which `frame` stands is inside a ``try`` or a ``with`` of the same function."""
+    """Whether the current instruction of `frame` is inside a ``try`` or a ``with`` of the same function."""
     place = frame.f_lasti // _BYTES_PER_INSTRUCTION
     code = frame.f_code.co_code
     for start, length, handler, is_cleanup in _exception_table(frame.f_code):

@@ -49,7 +49,7 @@ class FusionRule:
     Attributes:
         mode: ``"auto"``: buffers of 64 MB; ``"size"``: buffers of `config` MB; ``"index"``: split after these positions.
         config: None, megabytes, or positions in ascending order, after `mode`.
-        configured: whether the user asked for it; nothing is fused before that.
+        configured: whether the user requested it; nothing is fused before that.
     """
 
     mode: str = "auto"
@@ -157,7 +157,7 @@ class ParallelConfig:
 
     @property
     def in_global_view(self) -> bool:
-        """Whether a plan cuts the step (semi-auto and auto parallel), rather than the user's own code."""
+        """Whether a plan shards the step (semi-auto and auto parallel), rather than the user's own code."""
         return self.parallel_mode in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
 
     @property

@@ -9,7 +9,6 @@ it, and users may hand in their own.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,10 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxValueError
 
 VERSION = 1
@@ -189,19 +192,18 @@ class PipelineSchedule:
 
     def to_json(self) -> str:
         """The schedule as JSON."""
-        return json.dumps(
-            {
-                "version": VERSION,
-                "name": self.name,
-                "num_micro": self.num_micro,
-                "route": self.route,
-                "stages": [[task.text for task in tasks] for tasks in self.stages],
-                "transfers": [
-                    [each.source.stage, each.source.text, each.target.stage, each.target.text]
-                    for each in self.transfers
-                ],
-            }
+        document = ScheduleDocument(
+            VERSION,
+            self.name,
+            self.num_micro,
+            self.route,
+            tuple(tuple(task.text for task in tasks) for tasks in self.stages),
+            tuple(
+                (transfer.source.stage, transfer.source.text, transfer.target.stage, transfer.target.text)
+                for transfer in self.transfers
+            ),
         )
+        return msgspec.json.encode(document).decode()
 
     @classmethod
     def from_json(cls, text: str) -> PipelineSchedule:
@@ -211,21 +213,31 @@ class PipelineSchedule:
             SporaxValueError: not a schedule, or of another version.
         """
         try:
-            value = json.loads(text)
-            if value["version"] != VERSION:
-                raise ValueError(f"'version' must be {VERSION}, but got {value['version']!r}")
-            stages = tuple(tuple(_task(word, stage) for word in words) for stage, words in enumerate(value["stages"]))
+            document = decode(text, ScheduleDocument)
+            if document.version != VERSION:
+                raise MalformedError(f"must be {VERSION}, but got {document.version}", "version")
+            stages = tuple(tuple(_task(word, stage) for word in words) for stage, words in enumerate(document.stages))
             transfers = tuple(
-                StageTransfer(_task(source, int(first)), _task(target, int(second)))
-                for first, source, second, target in value["transfers"]
+                StageTransfer(_task(source, first), _task(target, second))
+                for first, source, second, target in document.transfers
             )
-            route = tuple((int(stage), int(chunk)) for stage, chunk in value["route"])
-            return cls(str(value["name"]), int(value["num_micro"]), route, stages, transfers)
-        except (KeyError, TypeError, ValueError) as error:
-            problem = error.message if isinstance(error, SporaxValueError) else repr(error)
+            return cls(document.name, document.num_micro, document.route, stages, transfers)
+        except (MalformedError, SporaxValueError) as error:
+            problem = error.message if isinstance(error, SporaxValueError) else str(error)
             raise SporaxValueError(
-                f"For 'PipelineSchedule.from_json', there must be a saved schedule, but reading it failed: {problem}."
+                f"For 'PipelineSchedule.from_json', there must be a saved schedule, but {problem.rstrip('.')}."
             ) from None
+
+
+class ScheduleDocument(Struct, frozen=True):
+    """A `PipelineSchedule` in a file; tasks in their text form."""
+
+    version: int
+    name: str
+    num_micro: int
+    route: Route
+    stages: tuple[tuple[str, ...], ...]
+    transfers: tuple[tuple[int, str, int, str], ...]
 
 
 _WORD = re.compile(r"([FBIWRU])(\d*)(?:\.(\d+))?")

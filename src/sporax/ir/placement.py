@@ -30,10 +30,10 @@ REDUCTIONS = ("sum", "max", "min", "prod", "and", "or", "xor")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """How one tensor lies on a mesh. Hashable.
+    """The sharding of one tensor on a mesh. Hashable.
 
     Attributes:
-        dims: per tensor dimension the mesh axes that cut it, outermost first.
+        dims: per tensor dimension the mesh axes that shard it, outermost first.
         partial: the mesh axes along which ranks hold parts of the values, in ascending order.
         reduction: how the parts make up the value (one of `REDUCTIONS`); "" when `partial` is empty.
 
@@ -89,7 +89,7 @@ class Placement:
         """The same slices in terms of `mesh`.
 
         Raises:
-            SporaxValueError: `mesh` does not refine the layout's matrix, stands on other ranks, or the layout cuts inside
+            SporaxValueError: `mesh` does not refine the layout's matrix, is on other ranks, or the layout cuts inside
                 a device (interleaved).
         """
         if layout.device_matrix.interleaved:
@@ -158,7 +158,7 @@ class Placement:
 
 @lru_cache(maxsize=1 << 16)
 def placed(dims: tuple[Axes, ...], partial: Axes = (), reduction: str = "") -> Placement:
-    """The `Placement` of these fields, remembered: those that are asked for again and again are one object, quick to compare."""
+    """The `Placement` of these fields, remembered: those that are requested again and again are one object, quick to compare."""
     return Placement(dims, partial, reduction)
 
 
@@ -168,13 +168,13 @@ def num_parts(mesh: DeviceMatrix, axes: Axes) -> int:
 
 
 def axes_index(mesh: DeviceMatrix, axes: Axes, rank: int) -> int:
-    """Where `rank` stands along `axes`, as one row-major number (the first axis counts the largest steps)."""
+    """Where `rank` is along `axes`, as one row-major number (the first axis counts the largest steps)."""
     coordinates = mesh.coordinates(rank)
     return ravel([coordinates[axis] for axis in axes], [mesh.shape[axis] for axis in axes])
 
 
 def prime_mesh(matrix: DeviceMatrix) -> DeviceMatrix:
-    """The same ranks on a matrix whose axes all have prime sizes, so that every cut by a divisor is a run of axes.
+    """The same ranks on a matrix whose axes all have prime sizes, so that every sharding by a divisor is a run of axes.
 
     Example:
         >>> prime_mesh(DeviceMatrix((4, 6))).shape

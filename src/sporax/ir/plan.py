@@ -7,36 +7,37 @@ else.
 
 from __future__ import annotations
 
-import json
-import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+
+import msgspec
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxValueError
-from sporax.ir.json_reading import MalformedError, flag, list_of, number, numbers, of_kind, whole
-from sporax.ir.json_reading import field as field_of
-from sporax.ir.json_reading import text as text_of
 from sporax.ir.placement import Axes, Placement
-
-T = TypeVar("T")
-
-VERSION = 1
-"""Of the JSON form."""
+from sporax.ir.plan_document import (
+    VERSION,
+    MeshDocument,
+    OperatorDocument,
+    PlacementDocument,
+    ReshardingDocument,
+    StepDocument,
+    Versioned,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Resharding:
-    """Where a tensor is brought as soon as it is there, for all who read it.
+    """The placement that a tensor gets as soon as it is computed, for all its readers.
 
-        Attributes:
-            placement: where.
-            reason: why, for people: ``"result of MatMul"``, ``"gradient of fc.weight"``.
-            in_float32: combine parts in float32.
-            fusion: gradients with the same number above 0 are combined in one collective, with 0 each has its own; None: nothing
-    was said, and the compiler may combine collectives.
-            scale: the value is multiplied by it afterwards.
+    Attributes:
+        placement: the new placement.
+        reason: why, for people: ``"result of MatMul"``, ``"gradient of fc.weight"``.
+        in_float32: reduce partial sums in float32.
+        fusion: gradients with the same number above 0 share one collective; with 0 each has its own; with None the compiler
+            may combine collectives.
+        scale: the value is multiplied by it afterwards.
     """
 
     placement: Placement
@@ -52,8 +53,8 @@ class OperatorPlan:
 
     Attributes:
         assignment: for each factor of the operator's rule the mesh axes that shard it.
-        operands: where each operand must lie; a scalar's placement has no dimensions.
-        results: where the results then lie.
+        operands: where each operand must be; a scalar's placement has no dimensions.
+        results: where the results then are.
         bodies: plans of the bodies of control flow.
     """
 
@@ -69,7 +70,7 @@ class Plan:
 
     Attributes:
         mesh: the devices; its axes have prime sizes.
-        inputs, outputs: where the step's arguments lie and where its results shall lie.
+        inputs, outputs: where the step's arguments are and where its results should be.
         operators: one entry per operator of the graph.
         settled: by number of the tensor.
         notes: what people should know: operators that could not be sharded, and why.
@@ -99,7 +100,8 @@ class Plan:
 
     def to_json(self) -> str:
         """The plan as text."""
-        return json.dumps({"version": VERSION, **_plan_value(self)})
+        document = {"version": VERSION, **msgspec.structs.asdict(_document(self))}
+        return msgspec.json.encode(document).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -109,127 +111,73 @@ class Plan:
             SporaxValueError: not a plan, or of another version; the message says where in it.
         """
         try:
-            value = json.loads(text)
-            field_of(value, "version", _version)
-            return _plan(value)
-        except (TypeError, ValueError, RecursionError) as error:
-            problem = error.message if isinstance(error, SporaxValueError) else f"the text is no JSON: {error}"
-        except MalformedError as error:
-            problem = str(error)
-        raise SporaxValueError(f"For 'Plan.from_json', there must be a saved plan, but {problem.rstrip('.')}.")
+            version = decode(text, Versioned).version
+            if version != VERSION:
+                raise MalformedError(f"must be {VERSION}, but got {version}", "version")
+            return _plan(decode(text, StepDocument))
+        except MalformedError as problem:
+            reason = str(problem).rstrip(".")
+            raise SporaxValueError(f"For 'Plan.from_json', there must be a saved plan, but {reason}.") from None
 
 
-def _plan_value(plan: Plan) -> dict[str, Any]:
-    return {
-        "mesh": {
-            "shape": plan.mesh.shape,
-            "names": plan.mesh.names,
-            "ranks": list(plan.mesh.ranks),
-        },
-        "inputs": list(map(_placement_value, plan.inputs)),
-        "outputs": list(map(_placement_value, plan.outputs)),
-        "operators": [
-            {
-                "assignment": operator.assignment,
-                "operands": list(map(_placement_value, operator.operands)),
-                "results": list(map(_placement_value, operator.results)),
-                **({"bodies": list(map(_plan_value, operator.bodies))} if operator.bodies else {}),
-            }
+def _document(plan: Plan) -> StepDocument:
+    return StepDocument(
+        MeshDocument(plan.mesh.shape, plan.mesh.names, tuple(plan.mesh.ranks)),
+        _placements(plan.inputs),
+        _placements(plan.outputs),
+        tuple(
+            OperatorDocument(
+                operator.assignment,
+                _placements(operator.operands),
+                _placements(operator.results),
+                tuple(map(_document, operator.bodies)),
+            )
             for operator in plan.operators
-        ],
-        "settled": {
-            str(tensor): {
-                "placement": _placement_value(resharding.placement),
-                "reason": resharding.reason,
-                "in_float32": resharding.in_float32,
-                "fusion": resharding.fusion,
-                "scale": resharding.scale,
-            }
-            for tensor, resharding in plan.reshardings.items()
-        },
-        "notes": plan.notes,
-        "alltoall": plan.alltoall,
-        "graph": plan.graph,
-    }
+        ),
+        {tensor: _resharding_document(resharding) for tensor, resharding in plan.reshardings.items()},
+        plan.notes,
+        plan.alltoall,
+        plan.graph,
+    )
 
 
-def _version(value: Any) -> None:
-    if whole(value) != VERSION:
-        raise MalformedError(f"must be {VERSION}, but got {value!r}")
+def _resharding_document(resharding: Resharding) -> ReshardingDocument:
+    return ReshardingDocument(
+        _placement(resharding.placement), resharding.reason, resharding.in_float32, resharding.fusion, resharding.scale
+    )
 
 
-def _plan(value: Any) -> Plan:
+def _placement(placement: Placement) -> PlacementDocument:
+    return PlacementDocument(placement.dims, placement.partial, placement.reduction)
+
+
+def _placements(placements: tuple[Placement, ...]) -> tuple[PlacementDocument, ...]:
+    return tuple(map(_placement, placements))
+
+
+def _plan(document: StepDocument) -> Plan:
     return Plan(
-        field_of(value, "mesh", _mesh),
-        field_of(value, "inputs", _placements),
-        field_of(value, "outputs", _placements),
-        field_of(value, "operators", lambda operators: list_of(operators, _operator)),
-        field_of(value, "settled", _reshardings),
-        field_of(value, "notes", lambda notes: list_of(notes, text_of)),
-        field_of(value, "alltoall", flag),
-        field_of(value, "graph", text_of),
+        document.mesh.value(),
+        _values(document.inputs),
+        _values(document.outputs),
+        tuple(
+            OperatorPlan(
+                operator.assignment,
+                _values(operator.operands),
+                _values(operator.results),
+                tuple(map(_plan, operator.bodies)),
+            )
+            for operator in document.operators
+        ),
+        {
+            tensor: Resharding(entry.placement.value(), entry.reason, entry.in_float32, entry.fusion, entry.scale)
+            for tensor, entry in document.settled.items()
+        },
+        document.notes,
+        document.alltoall,
+        document.graph,
     )
 
 
-def _mesh(value: Any) -> DeviceMatrix:
-    names = field_of(value, "names", lambda names: list_of(names, text_of))
-    shape, ranks = field_of(value, "shape", numbers), field_of(value, "ranks", numbers)
-    if not ranks:
-        raise MalformedError("must have the 'ranks' of its devices, but got none")
-    return _made(DeviceMatrix, shape, names, ranks)
-
-
-def _operator(value: Any) -> OperatorPlan:
-    return OperatorPlan(
-        field_of(value, "assignment", lambda assignment: list_of(assignment, numbers)),
-        field_of(value, "operands", _placements),
-        field_of(value, "results", _placements),
-        field_of(value, "bodies", lambda bodies: list_of(bodies, _plan)) if "bodies" in value else (),
-    )
-
-
-def _reshardings(value: Any) -> dict[int, Resharding]:
-    reshardings = {}
-    for tensor in of_kind(value, dict):
-        if not tensor.isdecimal():
-            raise MalformedError(f"must have numbers of tensors as keys, but got {tensor!r}")
-        reshardings[int(tensor)] = field_of(value, tensor, _resharding)
-    return reshardings
-
-
-def _resharding(value: Any) -> Resharding:
-    return Resharding(
-        field_of(value, "placement", _placement),
-        field_of(value, "reason", text_of),
-        field_of(value, "in_float32", flag),
-        field_of(value, "fusion", lambda fusion: None if fusion is None else whole(fusion)),
-        field_of(value, "scale", number),
-    )
-
-
-def _made(kind: Callable[..., T], *values: Any) -> T:
-    """A value of a class that checks itself."""
-    try:
-        return kind(*values)
-    except SporaxValueError as error:
-        raise MalformedError(f"cannot be what it says: {error.message.rstrip('.')}") from None
-
-
-def _placement_value(placement: Placement) -> list[Any]:
-    """``[dims]``, or ``[dims, partial, reduction]`` for a partial tensor."""
-    return [placement.dims, placement.partial, placement.reduction] if placement.partial else [placement.dims]
-
-
-def _placement(value: Any) -> Placement:
-    entries = of_kind(value, list)
-    if len(entries) not in (1, 3):
-        raise MalformedError(f"must be [dimensions] or [dimensions, partial, reduction], but got {reprlib.repr(value)}")
-    dims = list_of(entries[0], numbers)
-    partial = numbers(entries[1]) if len(entries) == 3 else ()
-    if any(axis < 0 for axes in (*dims, partial) for axis in axes):
-        raise MalformedError(f"must have numbers of axes, 0 or more, but got {reprlib.repr(value)}")
-    return _made(Placement, dims, *((partial, text_of(entries[2])) if len(entries) == 3 else ()))
-
-
-def _placements(value: Any) -> tuple[Placement, ...]:
-    return list_of(value, _placement)
+def _values(placements: tuple[PlacementDocument, ...]) -> tuple[Placement, ...]:
+    return tuple(placement.value() for placement in placements)

@@ -18,7 +18,7 @@ SCHEDULE, STAGES = "SPORAX_PLAN_SCHEDULE", "SPORAX_PLAN_STAGES"
 
 SEMI_AUTO = "semi_auto"
 SYMBOLIC = "symbolic"
-"""Stands in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
+"""Is in the place of a hardware profile for MindSpore's published cost model, which knows no hardware."""
 SEARCHES = (*SEARCH_MODES, "ilp", "repeated_blocks")
 """MindSpore's searches and ours."""
 PLAN_MODES = (SEMI_AUTO, *SEARCHES)

@@ -3,7 +3,7 @@
 `install` puts a finder first on `sys.meta_path` that answers every `mindspore.…` import with the very module object of
 the same name under `sporax`: `sys.modules["mindspore.nn"] is sys.modules["sporax.nn"]`, so a class has one identity
 whichever name a script uses. `mindspore` itself hands out the names of `sporax` and differs in one: its `__version__` is the
-version of MindSpore that scripts shall see, because they choose by it between names of several releases. A module that
+version of MindSpore that scripts should see, because they choose by it between names of several releases. A module that
 Sporax does not have becomes a placeholder (`sporax.ir.missing`).
 
 Processes that a script starts (`python other.py`, `multiprocessing`) inherit the alias through `PYTHONPATH`, which gets a

@@ -1,7 +1,7 @@
 """How ranks that compute on the CPU get their memory: large buffers are kept between steps, on large pages.
 
 A training step takes and gives back the same buffers every time. The C library (glibc) fetches those above 32 MB from the
-system anew at each step and returns free memory early, so every page of them is cleared and mapped again: over 8,000
+system again at each step and returns free memory early, so every page of them is cleared and mapped again: over 8,000
 page faults in a data-parallel step of an MLP of 4 layers of 1024, a third of the processor time of its ranks.
 `GLIBC_TUNABLES` says otherwise. Systems with another C library ignore it.
 """

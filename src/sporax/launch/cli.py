@@ -21,7 +21,7 @@ USAGE_ERROR = 2
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("sporax.launch.run", "run a script, module or executable, as one rank or as many"),
     "msrun": ("sporax.launch.msrun", "the same with msrun's defaults: eight workers, in the background"),
-    "plan": ("sporax.launch.plan", "show how a script's training step is cut over devices, without training"),
+    "plan": ("sporax.launch.plan", "show how a script's training step is sharded over devices, without training"),
     "check": ("sporax.launch.check", "list what a program uses of MindSpore that is not offered here"),
     "calibrate": ("sporax.launch.calibrate", "measure the devices at hand and write their hardware profile"),
     "info": ("sporax.launch.info", "show versions, devices and optional packages"),

@@ -196,12 +196,12 @@ def _log_path(options: LaunchOptions, number: int) -> str:
 
 
 def _scheduler_host(options: LaunchOptions) -> str:
-    """The scheduler's address; in a dry run it is this machine's own, since nobody comes."""
+    """The scheduler's address; in a dry run it is this machine's own, since no one comes."""
     return options.master_addr if options.dry_run is None else DEFAULT_ADDRESS
 
 
 def _scheduler_port(options: LaunchOptions) -> int | None:
-    """The port that was asked for; on one node any free one will do, several have to agree beforehand."""
+    """The port that was requested; on one node any free one will do, several have to agree beforehand."""
     if options.dry_run is not None:
         return None
     if options.master_port is None and not options.is_one_node:

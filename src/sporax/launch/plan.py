@@ -1,11 +1,11 @@
-"""`sporax plan`: run a script up to its first training step, or step that is cut over devices, show the plan, and stop.
+"""`sporax plan`: run a script up to its first training step, or step that is sharded over devices, show the plan, and stop.
 
 A training step of a script that names no parallel mode is planned in automatic parallelism. Nothing is trained, and no
 checkpoint, summary or strategy file is written.
 
 The script runs in this process as `sporax run` would run it. It builds its network and reads its first batch. A listener of the
 session (`sporax.runtime.session`) receives the plan of every step, before anything of it is compiled or trained, and ends the
-script with the last plan that is wanted. Before that, a step has zeros for its results. What Sporax refuses on the way is told
+script with the last plan that is requested. Before that, a step has zeros for its results. Errors on the way are reported
 in one message with the script's line, and no traceback: it is mostly a flag of this command.
 """
 
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.devices is not None:
         if arguments.devices < 2:
             raise SporaxValueError(
-                f"For 'sporax plan', --devices must be 2 or more for a plan to cut anything, but got {arguments.devices}."
+                f"For 'sporax plan', --devices must be 2 or more for a plan to shard anything, but got {arguments.devices}."
             )
         os.environ.update(simulated_devices(os.environ, arguments.devices))
         os.environ[DEVICES] = str(arguments.devices)
@@ -162,11 +162,11 @@ class Show:
     """Listens to plans: shows all but the last one, and ends the script with that.
 
     Args:
-        json_file, html_file: also written, if not None; of further steps beside them.
-        steps: how many plans are wanted.
+        json_file, html_file: also written, if not None; of further steps next to them.
+        steps: how many plans are requested.
 
     Attributes:
-        last: the last plan that is wanted, once it is made. It is shown when the script has ended, so that a handler of the
+        last: the last plan that is requested, once it is made. It is shown when the script has ended, so that a handler of the
             script's own cannot catch what goes wrong with its files.
     """
 
@@ -232,7 +232,7 @@ def _plan(program: target.Target, show: Show) -> int:
 def _without_step(program: target.Target) -> str:
     """What to say of a script that came to its end."""
     told = (
-        f"'{program}' has ended without a step that is cut over devices: nothing in it computes gradients of "
+        f"'{program}' has ended without a step that is sharded over devices: nothing in it computes gradients of "
         "Parameters, runs in 'parallel_mode' "
         "'semi_auto_parallel' or 'auto_parallel', or calls sporax.plan()."
     )

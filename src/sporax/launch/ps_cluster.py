@@ -1,6 +1,6 @@
 """A whole parameter server on this machine: scheduler and servers as processes that are started again when they end.
 
-The launcher, the tests and the benchmarks use it. Who ends is told to the scheduler at once, so that nobody waits for a
+The launcher, the tests and the benchmarks use it. Who ends is told to the scheduler at once, so that no one waits for a
 lease. Deaths are backed off per process: 0, 0.1, 0.2, 0.4 ... s.
 """
 
@@ -193,7 +193,7 @@ class LocalCluster:
         return [sys.executable, "-m", "sporax.launch.ps_process", child.role, str(watched)]
 
     def _follow(self, wanted: Wanted | None) -> None:
-        """Start what `sporax ps scale` has asked for."""
+        """Start what `sporax ps scale` has requested."""
         if wanted is None:
             return
         self.wanted = wanted

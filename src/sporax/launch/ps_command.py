@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--json", action="store_true", help="as JSON")
     status.add_argument("--prometheus", action="store_true", help="as Prometheus metrics")
     scale = actions.add_parser("scale", help="change the number of workers or servers of a running job")
-    scale.add_argument("--workers", type=int, default=-1, help="wanted workers (default: as many as now)")
-    scale.add_argument("--servers", type=int, default=-1, help="wanted servers (default: as many as now)")
+    scale.add_argument("--workers", type=int, default=-1, help="number of workers (default: as many as now)")
+    scale.add_argument("--servers", type=int, default=-1, help="number of servers (default: as many as now)")
     checkpoint = actions.add_parser(
         "checkpoint", help="write all servers' slots to MS_PS_CHECKPOINT_PATH of the job, now"
     )

@@ -78,7 +78,7 @@ def _kill_group_at_end(watched: int) -> None:
 
 
 def _has_ended(watched: int) -> bool:
-    """Whether the pipe has no writer any more; nobody ever writes to it."""
+    """Whether the pipe has no writer any more; no one ever writes to it."""
     readable, _, _ = select.select([watched], [], [], 0)
     return bool(readable)
 

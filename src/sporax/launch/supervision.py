@@ -4,7 +4,7 @@
 instructions (signal these ranks, start a clock, finish with this code); `supervisor` carries them out::
 
     RUNNING --a rank fails, the cluster fails, a signal comes--> STOPPING --every rank has ended--> FINISHED
-       '-------------every rank has ended well, and nobody elsewhere still runs---------------------^
+       '-------------every rank has ended well, and no one elsewhere still runs---------------------^
 
 The first failure decides the exit code and is the one that is named; what ranks do after they were told to stop is
 not held against them.

@@ -313,7 +313,7 @@ def _pending(signals: int) -> bytes:
 
 
 def _show(lines: Iterable[str]) -> None:
-    """Show ranks' output; when nobody reads it any more (``| head``), the job goes on and its logs tell the rest."""
+    """Show ranks' output; when no one reads it any more (``| head``), the job goes on and its logs tell the rest."""
     try:
         for line in lines:
             print(line, flush=True)

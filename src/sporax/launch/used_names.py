@@ -2,7 +2,7 @@
 
 Method: the syntax tree is walked once. Import statements bind local names to dotted paths; an attribute chain that starts at
 such a name is a use of the longer path (`nn.Dense` after ``from mindspore import nn`` is `mindspore.nn.Dense`). Functions
-whose arguments or assignments reuse a name hide the import inside. What stands in a ``try`` that handles a failed import or a
+whose arguments or assignments reuse a name hide the import inside. What is in a ``try`` that handles a failed import or a
 missing attribute is no use: the program can do without.
 """
 

@@ -46,7 +46,7 @@ def rank_program(
         step: the program, as ingested.
         plan: how it is sharded.
         axis_names: the names that the surrounding `shard_map` gives to the axes of the plan's mesh.
-        norms: what is told of gradients before they are combined, if anything.
+        norms: what is reported of gradients before they are combined, if anything.
 
     Returns:
         A function of the slices of all inputs of the graph but its constants, which gives the slices of the outputs.

@@ -262,7 +262,7 @@ def _look_up(env: _Env, var: Any) -> int | Literal:
 
 
 def _typed(var: Any, atom: int | Literal) -> Any:
-    """The operand as `describe` shall see it: a literal that was handed into a call is a literal inside, too."""
+    """The operand as `describe` should see it: a literal that was handed into a call is a literal inside, too."""
     return atom if isinstance(atom, Literal) else var
 
 

@@ -21,7 +21,7 @@ from jax.extend.random import threefry2x32_p
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement import Axes, num_parts
 from sporax.lowering.local_task import Array, Position, Task
-from sporax.lowering.part_lookup import local_fill, local_lookup, local_update
+from sporax.lowering.manual_split.kernel import local_fill, local_lookup, local_update
 from sporax.planner.rules import (
     Border,
     Kind,
@@ -32,7 +32,7 @@ from sporax.planner.rules import (
 
 
 def describe(eqn: JaxprEqn) -> Operation:
-    """What the planner is told of an equation."""
+    """What the planner sees of an equation."""
     return Operation(
         operation_name(eqn),
         tuple(_spec(var) for var in eqn.invars),
@@ -194,7 +194,7 @@ def _all_inside(indices: Array, operation: Operation) -> Array:
 
 
 def _beside_window(mask: Array, window_dims: Sequence[int], num_dims: int) -> Array:
-    """A mask over index dimensions, with dimensions of size 1 where the window stands."""
+    """A mask over index dimensions, with dimensions of size 1 where the window is."""
     return jnp.expand_dims(mask, tuple(window_dims)) if num_dims > mask.ndim else mask
 
 

@@ -30,11 +30,11 @@ DEVICE_NORM = "device_local_norm"
 
 @dataclass(frozen=True, slots=True)
 class LocalNorms:
-    """What is told of the gradients of every rank.
+    """What is reported of the gradients of every rank.
 
     Attributes:
         ranks: the rank at every place of the mesh, row-major.
-        each: whether the norm of every gradient is told.
+        each: whether the norm of every gradient is reported.
         total: whether the norm over all gradients of a rank is.
         folder: where norms are saved; "" to print them.
     """

@@ -1,4 +1,4 @@
-"""One equation of a step as one rank runs it: what is bound, how it is cut, and what the rank knows of its place.
+"""One equation of a step as one rank runs it: what is bound, how it is sharded, and what the rank knows of its place.
 
 `local_equations` says how each kind of equation is run on slices; `part_lookup` does so for lookups in tables with uneven parts.
 """
@@ -25,7 +25,7 @@ class Position(Protocol):
     """What a rank knows of its place on the mesh, and how it reaches others."""
 
     def index(self, axes: Axes) -> Any:
-        """Where it stands along `axes`, as one row-major number (an int or a traced scalar)."""
+        """Where it is along `axes`, as one row-major number (an int or a traced scalar)."""
         ...
 
     def permute(self, x: Array, axes: Axes, pairs: Sequence[tuple[int, int]]) -> Array:
@@ -63,7 +63,7 @@ class Task:
         primitive: what is bound.
         operation: the whole operation, with global shapes.
         rule: its rule.
-        assignment: how it is cut.
+        assignment: how it is sharded.
         mesh: by what.
     """
 
@@ -79,11 +79,11 @@ class Task:
         return list(outputs) if self.primitive.multiple_results else [outputs]
 
     def operand_placement(self, number: int) -> Placement:
-        """Where an operand lies."""
+        """Where an operand is."""
         return placements(self.rule, self.assignment)[0][number]
 
     def result_placement(self, number: int) -> Placement:
-        """Where a result lies."""
+        """Where a result is."""
         return placements(self.rule, self.assignment)[1][number]
 
     def axes_of(self, kind: Kind) -> Axes:

@@ -12,5 +12,5 @@ globals().update({name: function for name, function in MINT.items() if "." not i
 
 __all__ = ["functional", "linalg", "nn", "optim", "special", *(name for name in MINT if "." not in name)]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

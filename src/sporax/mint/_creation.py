@@ -49,7 +49,7 @@ def empty(*size: Any, dtype: DType | None = None, device: str | None = None, pin
         pin_memory: must be False.
 
     Raises:
-        SporaxNotImplementedError: `device` or `pin_memory` is asked for.
+        SporaxNotImplementedError: `device` or `pin_memory` is requested.
     """
     same_device("empty", device)
     if pin_memory:

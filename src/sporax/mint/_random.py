@@ -129,7 +129,7 @@ def _one_stream(name: str, generator: Any, device: str | None = None) -> None:
     if generator is not None:
         raise SporaxTypeError(
             f"For '{name}', 'generator' must be None, but got {type(generator).__name__}; all operators share one stream, "
-            "which set_seed starts anew."
+            "which set_seed starts again."
         )
     same_device(name, device)
 

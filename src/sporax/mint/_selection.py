@@ -56,6 +56,13 @@ def _extreme(
     return values, positions
 
 
+def _unique(array: np.ndarray[Any, Any], inverse: bool, counts: bool, axis: int | None) -> list[np.ndarray[Any, Any]]:
+    """The different elements, and what else is requested; numpy gives a bare array where nothing is."""
+    unique_of: Any = np.unique  # its overloads know no bools that are variables
+    result = unique_of(array, return_inverse=inverse, return_counts=counts, axis=axis)
+    return list(result) if inverse or counts else [result]
+
+
 def unique(
     input: Tensor,
     sorted: bool = True,
@@ -73,10 +80,9 @@ def unique(
         dim: compare slices along this dimension instead of single elements.
     """
     where = None if dim is None else check.axis("unique", dim, input.ndim)
-    found = np.unique(known("unique", "input", input), False, return_inverse, return_counts, where)
-    if not (return_inverse or return_counts):
-        return wrap_numpy(np.asarray(found))
-    values, *others = found
+    values, *others = _unique(known("unique", "input", input), return_inverse, return_counts, where)
+    if not others:
+        return wrap_numpy(values)
     if return_inverse:
         others[0] = others[0].reshape(input.shape if where is None else -1)
     return (wrap_numpy(values), *(wrap_numpy(each.astype(np.int64)) for each in others))

@@ -14,5 +14,5 @@ qr = renamed(ops.qr, {"A": "input"})
 
 __all__ = ["inv", "matrix_norm", "norm", "qr", "vector_norm"]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

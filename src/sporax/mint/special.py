@@ -12,5 +12,5 @@ globals().update({name: MINT[place] for name, place in _PLACES.items()})
 
 __all__ = sorted(_PLACES)
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -64,6 +64,7 @@ from sporax.nn.dynamic_lr import (
 )
 from sporax.nn.embedding import EmbeddingLookup, MultiFieldEmbeddingLookup
 from sporax.nn.grad_reducer import DistributedGradReducer
+from sporax.nn.graph_cell import GraphCell
 from sporax.nn.image import (
     PSNR,
     CentralCrop,
@@ -224,7 +225,7 @@ from sporax.nn.wrap import (
     WithLossCell,
 )
 
-# Cells that cut a batch live with the parallel settings, one layer up, and are loaded when they are asked for.
+# Cells that cut a batch live with the parallel settings, one layer up, and are loaded when they are requested.
 _FROM_PARALLEL = {
     "PipelineCell": "PipelineCell",
     "MicroBatchInterleaved": "MicroBatchInterleaved",
@@ -249,7 +250,7 @@ if TYPE_CHECKING:  # from a layer above
     MicroBatchInterleaved: Any
     GradAccumulationCell: Any
     PipelineGradReducer: Any
-else:  # checkers shall see a missing name themselves
+else:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         if name in _FROM_PARALLEL:
@@ -259,5 +260,7 @@ else:  # checkers shall see a missing name themselves
 
             return getattr(parallel_nn, _FROM_PARALLEL[name])
         if name in _METRICS:
-            return getattr(import_module("sporax.train.metrics"), name)
+            from sporax.train import metrics  # likewise
+
+            return getattr(metrics, name)
         return missing_name(__name__, name)

@@ -19,7 +19,7 @@ class CellFlags:
     """The part of `Cell` that keeps what users add to it.
 
     A buffer is a Tensor that belongs to a Cell without being one of its Parameters. It may be set while a step runs, as a
-    Parameter may, so it is kept in one that nobody lists.
+    Parameter may, so it is kept in one that no one lists.
     """
 
     _buffers: dict[str, Parameter | None]

@@ -54,18 +54,18 @@ class PlacementMarks(CellTree[AnyCell]):
         device: str = "Ascend",
         level: int = 0,
     ) -> Self:
-        """Say how the inputs of this Cell are cut; the operators inside follow. Returns the Cell, ready to be called.
+        """Say how the inputs of this Cell are sharded; the operators inside follow. Returns the Cell, ready to be called.
 
         Args:
             in_strategy: one entry per input: tuple of ints, Layout, or None to leave it to the planner.
             out_strategy: likewise for the outputs, or None.
-            parameter_plan: cuts of Parameters by name, ``{"fc.weight": (8, 1)}``. Unknown names are ignored with a warning.
+            parameter_plan: shardings of Parameters by name, ``{"fc.weight": (8, 1)}``. Unknown names are ignored with a warning.
             device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``.
             level: 0, 1 or 2; of MindSpore's search, so others than 0 are accepted with a warning.
 
         Raises:
             SporaxTypeError: an argument of the wrong kind.
-            SporaxValueError: `parameter_plan` has a cut that does not fit its Parameter.
+            SporaxValueError: `parameter_plan` has a sharding that does not fit its Parameter.
         """
         name = type(self).__name__
         strategy_form(name, "in_strategy", tuple(entry for entry in _tuple(name, in_strategy) if entry is not None))
@@ -109,7 +109,7 @@ class PlacementMarks(CellTree[AnyCell]):
 
         Raises:
             SporaxTypeError, SporaxValueError: `fusion_type` is not an int >= 0.
-            SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which cut compiled steps.
+            SporaxRuntimeError: in PYNATIVE_MODE with semi-automatic or automatic parallelism, which shard compiled steps.
         """
         if context.cuts_compiled_steps():
             raise SporaxRuntimeError(
@@ -123,7 +123,7 @@ class PlacementMarks(CellTree[AnyCell]):
     def set_data_parallel(self) -> Self:
         """Keep the operators of this Cell batch-parallel in automatic search."""
         for _, cell in self.cells_and_names():
-            cell._mark("strategy_gen_mode", "data_parallel")
+            cell._mark("strategy_gen_mode", "data_parallel")  # type: ignore[attr-defined]  # all Cells have these marks
         return self
 
     def place(self, role: str, rank_id: int) -> None:
@@ -153,7 +153,7 @@ class PlacementMarks(CellTree[AnyCell]):
     def offload(self, backward_prefetch: str | int = "Auto") -> None:
         """Keep what this Cell computes for the backward pass in host memory until it is read. Values do not change.
 
-        Works in compiled steps of one device; in steps that a plan cuts it is an error.
+        Works in compiled steps of one device; in steps that a plan shards it is an error.
 
         Args:
             backward_prefetch: how many calls earlier values are brought back; ``"Auto"`` is one.

@@ -17,7 +17,7 @@ from sporax.nn.cell import Cell
 
 
 def _layer(name: str, function: Callable[[Tensor], Tensor], doc: str, primitive: str = "") -> type[Cell]:
-    """A layer without settings; with a primitive ``"ReLU"`` that plans can be told of, it has an attribute ``relu``."""
+    """A layer without settings; with a primitive ``"ReLU"`` that can have a strategy, it has an attribute ``relu``."""
     attribute = primitive.lower()
 
     def __init__(self: Cell) -> None:  # noqa: N807 - it becomes the class's own
@@ -237,6 +237,8 @@ class Softmax(Cell):
 
 class Softmin(Softmax):
     """Softmax of the negative input along `axis`."""
+
+    axis: Any  # the operator refuses tuples
 
     def construct(self, x: Tensor) -> Tensor:
         """`x` of any shape."""

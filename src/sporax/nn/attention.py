@@ -375,7 +375,8 @@ class _Stack(Cell):
                 f"For '{name}', the layer must be a {self.layer_type.__name__}, but got {type(layer).__name__}."
             )
         self.num_layers = argument.positive_int(name, "num_layers", num_layers)
-        self.layers = CellList([self.layer_type(*layer.settings) for _ in range(num_layers)])
+        build: Any = self.layer_type
+        self.layers = CellList([build(*layer.settings) for _ in range(num_layers)])
         # MindSpore's layers are copies of one another: they start from equal weights.
         for twin in list(self.layers)[1:]:
             for mine, first in zip(twin.get_parameters(), self.layers[0].get_parameters(), strict=True):

@@ -30,7 +30,7 @@ class Dense(Cell):
         dtype: element type of the Parameters.
 
     Attributes:
-        matmul, bias_add: primitives that plans can be told of: ``layer.matmul.shard(((2, 1), (4, 1)))``. They see the input as
+        matmul, bias_add: primitives that can have a strategy: ``layer.matmul.shard(((2, 1), (4, 1)))``. They see the input as
             a matrix, and the weight is (out_channels, in_channels).
 
     Raises:
@@ -102,7 +102,7 @@ class Embedding(Cell):
         padding_idx: this row starts as zeros.
 
     Attributes:
-        gather, one_hot, array_mul: primitives that plans can be told of; they see the ids in one row.
+        gather, one_hot, array_mul: primitives that can have a strategy; they see the ids in one row.
 
     Raises:
         SporaxTypeError, SporaxValueError: sizes that are no positive ints, or `padding_idx` outside the table.

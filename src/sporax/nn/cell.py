@@ -7,10 +7,11 @@ attribute is set; walking and naming is in `_tree`, parallel marks in `_marks`, 
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ from sporax.common.recompute import offloading, run_recomputed
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxAttributeError, SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ir.graph import SEGMENT, STAGE
+from sporax.ir.missing import missing_name
 from sporax.nn._flags import CellFlags
 from sporax.nn._hooks import CellHooks, run_hooked
 from sporax.nn._marks import PlacementMarks
@@ -41,6 +43,14 @@ _PLAIN = (bool, int, float, str, type(None), DType)
 def _is_plain(value: Any) -> bool:
     """Whether an attribute's value is one that a compiled program takes as fixed."""
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
+
+
+if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        if name == "GraphCell":  # MindSpore has it here; it is built on this module
+            return importlib.import_module("sporax.nn.graph_cell").GraphCell
+        return missing_name(__name__, name)
 
 
 class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
@@ -98,7 +108,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
 
         Raises:
             SporaxTypeError: an input is a numpy array; give Tensors.
-            SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be cut.
+            SporaxRuntimeError: in PYNATIVE_MODE, where the operators inside would have to be sharded.
         """
         if state.current_frame() is None:
             self._check_inputs(args, kwargs)
@@ -118,7 +128,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
 
     @property
     def parameter_layout_dict(self) -> dict[str, Any]:
-        """Where the Parameters lie by name, once this Cell has been compiled and cut by a plan; empty otherwise.
+        """Where the Parameters are by name, once this Cell has been compiled and sharded by a plan; empty otherwise.
 
         Each is a tuple: device matrix, tensor map, shape of a slice, field size, whether slices are equal, group of
         optimizer parallelism, whole shape, shape that is kept, …
@@ -273,8 +283,8 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             self._set_parameter(name, value)
         elif isinstance(value, Cell):
             self._set_cell(name, value)
-        elif name in self._params and isinstance(value, Tensor | int | float):
-            self._params[name].set_data(value)
+        elif isinstance(parameter := self._params.get(name), Parameter) and isinstance(value, Tensor | int | float):
+            parameter.set_data(value)
         elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
         else:
@@ -365,7 +375,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         return self
 
     def set_grad(self, requires_grad: bool = True) -> Self:
-        """Say whether gradients will be taken. Gradients are asked for explicitly here, so nothing depends on it."""
+        """Say whether gradients will be taken. Gradients are requested explicitly here, so nothing depends on it."""
         self.requires_grad = requires_grad
         return self
 

@@ -8,6 +8,7 @@ from sporax import ops
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import PadMode
 from sporax.nn.activation import LeakyReLU, get_activation
 from sporax.nn.basic import Dense
 from sporax.nn.cell import Cell
@@ -47,7 +48,7 @@ class Conv2dBnAct(Cell):
         out_channels: int,
         kernel_size: Any,
         stride: Any = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: Any = 0,
         dilation: Any = 1,
         group: int = 1,
@@ -62,8 +63,9 @@ class Conv2dBnAct(Cell):
         after_fake: bool = True,
     ) -> None:
         super().__init__()
-        windows = (kernel_size, stride, pad_mode, padding, dilation, group)
-        self.conv = Conv2d(in_channels, out_channels, *windows, has_bias, weight_init, bias_init)
+        window = (kernel_size, stride)
+        settings = (padding, dilation, group, has_bias, weight_init, bias_init)
+        self.conv = Conv2d(in_channels, out_channels, *window, pad_mode, *settings)
         self.has_bn = argument.boolean("Conv2dBnAct", "has_bn", has_bn)
         argument.boolean("Conv2dBnAct", "after_fake", after_fake)
         if has_bn:

@@ -43,20 +43,23 @@ class _Shelf(_Container):
 class _Sequence(_Container):
     """Children named by their position."""
 
+    def _children(self) -> list[Cell]:
+        """In order; a child with two positions is there twice, other than in `cells`."""
+        return [cell for cell in self._cells.values() if cell is not None]
+
     def __len__(self) -> int:
         return len(self._cells)
 
     def __iter__(self) -> Iterator[Cell]:
-        return iter(list(self._cells.values()))
+        return iter(self._children())
 
     def __getitem__(self, index: int | slice | str) -> Any:
         if isinstance(index, slice):
             names = list(self._cells)[index]
-            return (
-                type(self)(OrderedDict((name, self._cells[name]) for name in names))
-                if self._keeps_names
-                else type(self)([self._cells[name] for name in names])
-            )
+            kind: Any = type(self)
+            if self._keeps_names:
+                return kind(OrderedDict((name, self._cells[name]) for name in names))
+            return kind([self._cells[name] for name in names])
         return self._cells[self._key(index)]
 
     def __setitem__(self, index: int, cell: Cell) -> None:
@@ -67,7 +70,7 @@ class _Sequence(_Container):
         for name in names:
             delattr(self, name)
         if not self._keeps_names:
-            self._refill(list(self._cells.values()))
+            self._refill(self._children())
 
     _keeps_names = False
 
@@ -92,7 +95,7 @@ class _Sequence(_Container):
         return cell
 
     def _refill(self, cells: Iterable[Cell]) -> None:
-        """Number the children anew."""
+        """Number the children again."""
         prefix = self._prefix_for_names()
         for name in list(self._cells):
             delattr(self, name)
@@ -117,7 +120,7 @@ class _Sequence(_Container):
 
     def insert(self, index: int, cell: Cell) -> None:
         """Put a child before position `index`; the following ones get other numbers."""
-        cells = list(self._cells.values())
+        cells = self._children()
         cells.insert(index, self._checked(cell))
         self._refill(cells)
 
@@ -148,7 +151,7 @@ class SequentialCell(_Sequence):
 
     def construct(self, input_data: Any) -> Any:
         """Run all children in turn."""
-        for cell in self._cells.values():
+        for cell in self._children():
             input_data = cell(input_data)
         return input_data
 

@@ -13,6 +13,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import ImageFormat, PadMode
 from sporax.nn.cell import Cell
 from sporax.ops._core.spatial_settings import pair
 
@@ -22,7 +23,7 @@ class _Convolution(Cell):
 
     Attributes:
         spatial: number of spatial dimensions.
-        bias_add: primitive that adds the bias; like the convolution's own one, plans can be told of it.
+        bias_add: primitive that adds the bias; like the convolution's own one, it can have a strategy.
         transposed: the weight is (in_channels, out_channels / group, kernel…) instead of (out_channels, in_channels / group, …).
     """
 
@@ -35,7 +36,7 @@ class _Convolution(Cell):
         out_channels: int,
         kernel_size: Any,
         stride: Any,
-        pad_mode: str,
+        pad_mode: PadMode,
         padding: Any,
         dilation: Any,
         group: int,
@@ -141,7 +142,7 @@ class Conv1d(_Convolution):
         out_channels: int,
         kernel_size: int,
         stride: int = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: int = 0,
         dilation: int = 1,
         group: int = 1,
@@ -158,7 +159,7 @@ class Conv1d(_Convolution):
         (sides,) = self._sides
         self.conv2d = ops.Conv2D(
             out_channel=out_channels,
-            kernel_size=(1, *self.kernel_size),
+            kernel_size=(1, self.kernel_size[0]),
             pad_mode=pad_mode,
             pad=(0, 0, *sides),
             stride=(1, *self.stride),
@@ -172,7 +173,7 @@ class Conv1d(_Convolution):
         weight, bias = argument.cast_like(self, x, self.weight, self.bias)
         result = self.conv2d(ops.expand_dims(x, 2), weight)
         if bias is not None and argument.configured(self.bias_add):
-            result, bias = self.bias_add(result, bias), None  # with four dimensions, as plans are told
+            result, bias = self.bias_add(result, bias), None  # with four dimensions, as plans expect
         return self._biased(ops.squeeze(result, 2), bias)
 
 
@@ -204,14 +205,14 @@ class Conv2d(_Convolution):
         out_channels: int,
         kernel_size: int | tuple[int, int],
         stride: int | tuple[int, ...] = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, ...] = 1,
         group: int = 1,
         has_bias: bool = False,
         weight_init: Any = None,
         bias_init: Any = None,
-        data_format: str = "NCHW",
+        data_format: ImageFormat = "NCHW",
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
@@ -220,9 +221,10 @@ class Conv2d(_Convolution):
         )
         self.data_format = argument.one_of("Conv2d", "data_format", data_format, ("NCHW", "NHWC"))
         self._make_parameters(weight_init, bias_init, dtype, channels_last=data_format == "NHWC")
+        height, width = self.kernel_size
         self.conv2d = ops.Conv2D(
             out_channel=out_channels,
-            kernel_size=self.kernel_size,
+            kernel_size=(height, width),
             pad_mode=pad_mode,
             pad=padding,
             stride=self.stride,
@@ -261,7 +263,7 @@ class Conv3d(_Convolution):
         out_channels: int,
         kernel_size: int | tuple[int, int, int],
         stride: int | tuple[int, ...] = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, ...] = 1,
         group: int = 1,
@@ -294,7 +296,7 @@ class Conv3d(_Convolution):
         return self._biased(self.conv3d(x, weight), bias)
 
 
-def checked_padding(layer: str, pad_mode: str, padding: Any, spatial: int) -> tuple[str, Any]:
+def checked_padding(layer: str, pad_mode: PadMode, padding: Any, spatial: int) -> tuple[PadMode, Any]:
     """Both settings, if they fit together.
 
     Raises:

@@ -10,6 +10,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import PadMode
 from sporax.nn.convolution import _Convolution
 
 
@@ -87,7 +88,7 @@ class Conv1dTranspose(_Transposed):
         out_channels: int,
         kernel_size: int,
         stride: int = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: int = 0,
         dilation: int = 1,
         group: int = 1,
@@ -124,7 +125,7 @@ class Conv2dTranspose(_Transposed):
         out_channels: int,
         kernel_size: int | tuple[int, int],
         stride: int | tuple[int, int] = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: int | tuple[int, ...] = 0,
         output_padding: int | tuple[int, int] = 0,
         dilation: int | tuple[int, int] = 1,
@@ -168,7 +169,7 @@ class Conv3dTranspose(_Transposed):
         out_channels: int,
         kernel_size: int | tuple[int, int, int],
         stride: int | tuple[int, int, int] = 1,
-        pad_mode: str = "same",
+        pad_mode: PadMode = "same",
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, int, int] = 1,
         group: int = 1,

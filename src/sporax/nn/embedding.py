@@ -1,4 +1,4 @@
-"""Lookup of rows in tables that may be cut over devices or kept on the host."""
+"""Lookup of rows in tables that may be sharded over devices or kept on the host."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class EmbeddingLookup(Cell):
         self.vocab_cache_size = _checked_cache(name, vocab_cache_size, target)
         rows = self.vocab_cache_size or vocab_size
         self.embedding_table = Parameter(initializer(param_init, (rows, embedding_size), dtype), name="embedding_table")
-        self.embedding_table.unique = sparse
+        setattr(self.embedding_table, "unique", sparse)  # noqa: B010  # shadows the method of Tensors, as in MindSpore
         if context.ps_snapshot().enable_ps:
             first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
             self.embedding_table.server_rows = server_connection.RowCache(
@@ -93,7 +93,7 @@ class EmbeddingLookup(Cell):
         self._mark_slices(_checked_shapes(name, slice_mode, manual_shapes))
 
     def _mark_slices(self, manual_shapes: tuple[int, ...] | None) -> None:
-        """Tell plans how the lookup is cut."""
+        """Tell plans how the lookup is sharded."""
         config = context.snapshot()
         if not config.in_global_view:
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from sporax import ops
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import Reduction
 from sporax.nn.activation import get_activation
 from sporax.nn.cell import Cell
 from sporax.nn.loss import LossBase, argument_is_tensor, same_shape
@@ -28,7 +29,7 @@ class NLLLoss(LossBase):
         reduction: ``"mean"`` (over the weights of the classes), ``"sum"`` or ``"none"``.
     """
 
-    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(self, weight: Tensor | None = None, ignore_index: int = -100, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.weight = weight
         self.ignore_index = ignore_index
@@ -47,7 +48,7 @@ class BCELoss(LossBase):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
     """
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.weight = weight
 
@@ -64,7 +65,9 @@ class KLDivLoss(LossBase):
         reduction: ``"mean"``, ``"batchmean"`` (sum over the batch size), ``"sum"`` or ``"none"``.
     """
 
-    def __init__(self, reduction: str = "mean") -> None:
+    reduction: Any  # "batchmean" as well
+
+    def __init__(self, reduction: Reduction | Literal["batchmean"] = "mean") -> None:
         super().__init__("mean" if reduction == "batchmean" else reduction)
         self.reduction = reduction
 
@@ -95,7 +98,9 @@ class PoissonNLLLoss(LossBase):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
     """
 
-    def __init__(self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: str = "mean") -> None:
+    def __init__(
+        self, log_input: bool = True, full: bool = False, eps: float = 1e-8, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__(reduction)
         self.log_input = argument.boolean("PoissonNLLLoss", "log_input", log_input)
         self.full = argument.boolean("PoissonNLLLoss", "full", full)
@@ -116,7 +121,7 @@ class GaussianNLLLoss(LossBase):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
     """
 
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.full = argument.boolean("GaussianNLLLoss", "full", full)
         self.eps = argument.within("GaussianNLLLoss", "eps", eps, 0.0, math.inf, "()")
@@ -135,7 +140,7 @@ class MultiLabelSoftMarginLoss(LossBase):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
     """
 
-    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.weight = weight
 
@@ -171,7 +176,7 @@ class FocalLoss(LossBase):
         SporaxTypeError, SporaxValueError: tensors that do not fit.
     """
 
-    def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: str = "mean") -> None:
+    def __init__(self, weight: Tensor | None = None, gamma: float = 2.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         if weight is not None and not isinstance(weight, Tensor):
             raise SporaxTypeError(f"For 'FocalLoss', 'weight' must be a Tensor, but got {type(weight).__name__}.")
@@ -265,7 +270,7 @@ class CTCLoss(LossBase):
         zero_infinity: targets that are too long for their input cost 0 instead of infinity.
     """
 
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+    def __init__(self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction)
         self.blank = argument.ints("CTCLoss", "blank", blank, 1, 0)[0]
         self.zero_infinity = argument.boolean("CTCLoss", "zero_infinity", zero_infinity)
@@ -273,8 +278,8 @@ class CTCLoss(LossBase):
     def construct(self, log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor) -> Tensor:
         """`log_probs`: (T, N, C); `targets`: (N, S); lengths: (N,)."""
         argument_is_tensor("CTCLoss", log_probs=log_probs, targets=targets)
-        settings = (self.blank, self.reduction, self.zero_infinity)
-        return ops.ctc_loss(log_probs, targets, input_lengths, target_lengths, *settings)[0]
+        lengths = (input_lengths, target_lengths)
+        return ops.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)[0]
 
 
 class SampledSoftmaxLoss(LossBase):
@@ -305,7 +310,7 @@ class SampledSoftmaxLoss(LossBase):
         sampled_values: Sequence[Tensor] | None = None,
         remove_accidental_hits: bool = True,
         seed: int = 0,
-        reduction: str = "none",
+        reduction: Reduction = "none",
     ) -> None:
         super().__init__(reduction)
         name = "SampledSoftmaxLoss"

@@ -10,6 +10,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import Reduction
 from sporax.nn.cell import Cell
 from sporax.ops._core.operator import MINT
 
@@ -28,7 +29,7 @@ class LossBase(Cell):
         SporaxValueError: another word.
     """
 
-    def __init__(self, reduction: str = "mean") -> None:
+    def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
         if reduction not in _REDUCTIONS:
             raise SporaxValueError(
@@ -116,7 +117,7 @@ class CrossEntropyLoss(LossBase):
         self,
         weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(reduction)
@@ -144,11 +145,11 @@ class SoftmaxCrossEntropyWithLogits(LossBase):
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Attributes:
-        softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that plans can be told of. Sparse labels go
+        softmax_cross_entropy, one_hot, sparse_softmax_cross_entropy: primitives that can have a strategy. Sparse labels go
             through the last one (with the reduction ``"mean"``) if that was told something, or through the first two.
     """
 
-    def __init__(self, sparse: bool = False, reduction: str = "none") -> None:
+    def __init__(self, sparse: bool = False, reduction: Reduction = "none") -> None:
         super().__init__(reduction)
         self.sparse = argument.boolean("SoftmaxCrossEntropyWithLogits", "sparse", sparse)
         self.one_hot = ops.OneHot()
@@ -194,7 +195,9 @@ class BCEWithLogitsLoss(LossBase):
         pos_weight: weight of the positive part.
     """
 
-    def __init__(self, reduction: str = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None) -> None:
+    def __init__(
+        self, reduction: Reduction = "mean", weight: Tensor | None = None, pos_weight: Tensor | None = None
+    ) -> None:
         super().__init__(reduction)
         for name, value in (("weight", weight), ("pos_weight", pos_weight)):
             if isinstance(value, Parameter):

@@ -9,13 +9,14 @@ from sporax import ops
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import Reduction
 from sporax.nn.loss import LossBase, argument_is_tensor, same_shape
 
 
 class SmoothL1Loss(LossBase):
     """Squared difference over 2 · beta where it is below beta, absolute difference minus beta / 2 beyond (Girshick 2015)."""
 
-    def __init__(self, beta: float = 1.0, reduction: str = "none") -> None:
+    def __init__(self, beta: float = 1.0, reduction: Reduction = "none") -> None:
         super().__init__(reduction)
         self.beta = argument.within("SmoothL1Loss", "beta", beta, 0.0, math.inf, "()")
 
@@ -28,7 +29,7 @@ class SmoothL1Loss(LossBase):
 class HuberLoss(LossBase):
     """Half the squared difference where it is below delta, delta · (absolute difference - delta / 2) beyond (Huber 1964)."""
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+    def __init__(self, reduction: Reduction = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction)
         self.delta = argument.within("HuberLoss", "delta", delta, 0.0, math.inf, "()")
 
@@ -62,12 +63,12 @@ class SoftMarginLoss(LossBase):
 class MarginRankingLoss(LossBase):
     """max(0, -target · (input1 - input2) + margin)."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin = argument.exactly_float("MarginRankingLoss", "margin", margin, -math.inf, math.inf)
 
     def construct(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Three tensors of one shape; `target` is 1 where `input1` shall be the larger, -1 where `input2`."""
+        """Three tensors of one shape; `target` is 1 where `input1` should be the larger, -1 where `input2`."""
         same_shape("MarginRankingLoss", input1, input2)
         return ops.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 
@@ -75,7 +76,7 @@ class MarginRankingLoss(LossBase):
 class HingeEmbeddingLoss(LossBase):
     """The distance itself where the label is 1, max(0, margin - distance) where it is -1."""
 
-    def __init__(self, margin: float = 1.0, reduction: str = "mean") -> None:
+    def __init__(self, margin: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin = argument.number("HingeEmbeddingLoss", "margin", margin)
 
@@ -88,7 +89,7 @@ class HingeEmbeddingLoss(LossBase):
 class CosineEmbeddingLoss(LossBase):
     """1 - cosine of both vectors where the label is 1, max(0, cosine - margin) where it is -1."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean") -> None:
+    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
         self.margin = argument.within("CosineEmbeddingLoss", "margin", margin, -1.0, 1.0)
 
@@ -111,7 +112,9 @@ class MultiMarginLoss(LossBase):
         weight: weight of each class, (C,).
     """
 
-    def __init__(self, p: int = 1, margin: float = 1.0, reduction: str = "mean", weight: Tensor | None = None) -> None:
+    def __init__(
+        self, p: int = 1, margin: float = 1.0, reduction: Reduction = "mean", weight: Tensor | None = None
+    ) -> None:
         super().__init__(reduction)
         self.p = argument.one_of("MultiMarginLoss", "p", p, (1, 2))
         self.margin = argument.number("MultiMarginLoss", "margin", margin)
@@ -149,7 +152,7 @@ class TripletMarginLoss(LossBase):
     """
 
     def __init__(
-        self, p: int = 2, swap: bool = False, eps: float = 1e-6, reduction: str = "mean", margin: float = 1.0
+        self, p: int = 2, swap: bool = False, eps: float = 1e-6, reduction: Reduction = "mean", margin: float = 1.0
     ) -> None:
         super().__init__(reduction)
         self.p = argument.positive_int("TripletMarginLoss", "p", p)
@@ -173,7 +176,7 @@ class TripletMarginWithDistanceLoss(LossBase):
     """
 
     def __init__(
-        self, distance_function: Any = None, swap: bool = False, reduction: str = "mean", margin: float = 1.0
+        self, distance_function: Any = None, swap: bool = False, reduction: Reduction = "mean", margin: float = 1.0
     ) -> None:
         super().__init__(reduction)
         self.distance_function = distance_function or _euclidean

@@ -14,6 +14,7 @@ from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
+from sporax.nn._choices import ImageFormat
 from sporax.nn.cell import Cell
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
@@ -197,7 +198,7 @@ class _BatchNorm(Cell):
         dtype: element type of the Parameters.
 
     Attributes:
-        bn_train, bn_infer: primitives that plans can be told of, used while training and otherwise.
+        bn_train, bn_infer: primitives that can have a strategy, used while training and otherwise.
 
     Raises:
         SporaxValueError: `num_features` below 1, `momentum` outside [0, 1], input of another rank or channel count.
@@ -216,7 +217,7 @@ class _BatchNorm(Cell):
         moving_mean_init: Any = "zeros",
         moving_var_init: Any = "ones",
         use_batch_statistics: bool | None = None,
-        data_format: str = "NCHW",
+        data_format: ImageFormat = "NCHW",
         dtype: DType = dtypes.float32,
     ) -> None:
         super().__init__()
@@ -384,7 +385,7 @@ def _checked_groups(process_groups: Any) -> tuple[tuple[int, ...], ...] | None:
     """`process_groups` of `SyncBatchNorm` as tuples."""
     if process_groups is None:
         return None
-    lists = process_groups if isinstance(process_groups, list) else [None]
+    lists: list[Any] = process_groups if isinstance(process_groups, list) else [None]
     if any(not isinstance(ranks, list) or any(type(rank) is not int for rank in ranks) for ranks in lists):
         raise SporaxTypeError(
             f"For 'SyncBatchNorm', 'process_groups' must be a list of lists of ints, but got {process_groups!r}."

@@ -27,7 +27,7 @@ class Pad(Cell):
             raise SporaxTypeError(f"For 'Pad', 'paddings' must be a tuple, but got {type(paddings).__name__}.")
         if any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in paddings):
             raise SporaxValueError(f"For 'Pad', 'paddings' must hold pairs of ints, but got {paddings}.")
-        self.paddings = tuple(tuple(pair) for pair in paddings)
+        self.paddings = tuple((first, last) for first, last in paddings)
         self.mode = mode
 
     def construct(self, x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn import _windows as windows
+from sporax.nn._choices import ImageFormat, PadMode
 from sporax.nn.cell import Cell
 from sporax.ops._core.spatial_settings import pair
 
@@ -24,13 +25,13 @@ class _Windowed(Cell):
 
     spatial = 2
 
-    def _take_window(self, kernel_size: Any, stride: Any, pad_mode: str, padding: Any) -> None:
+    def _take_window(self, kernel_size: Any, stride: Any, pad_mode: PadMode, padding: Any) -> None:
         name = type(self).__name__
         self.kernel_size = self._sizes("kernel_size", kernel_size)
         self.stride = self._sizes("stride", stride)
         if not isinstance(pad_mode, str) or pad_mode.lower() not in ("same", "valid", "pad"):
             raise SporaxValueError(f"For '{name}', 'pad_mode' must be 'same', 'valid' or 'pad', but got '{pad_mode}'.")
-        self.pad_mode = pad_mode.lower()
+        self.pad_mode: Any = pad_mode.lower()
         self.padding = argument.ints(name, "padding", padding, self.spatial, 0)
         if self.pad_mode != "pad" and any(self.padding):
             raise SporaxValueError(
@@ -66,7 +67,7 @@ class _MaxPool(_Windowed):
         self,
         kernel_size: int | tuple[int, ...] = 1,
         stride: int | tuple[int, ...] = 1,
-        pad_mode: str = "valid",
+        pad_mode: PadMode = "valid",
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, ...] = 1,
         return_indices: bool = False,
@@ -128,12 +129,12 @@ class MaxPool2d(_MaxPool):
         self,
         kernel_size: int | tuple[int, ...] = 1,
         stride: int | tuple[int, ...] = 1,
-        pad_mode: str = "valid",
+        pad_mode: PadMode = "valid",
         padding: int | tuple[int, ...] = 0,
         dilation: int | tuple[int, ...] = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
-        data_format: str = "NCHW",
+        data_format: ImageFormat = "NCHW",
     ) -> None:
         super().__init__(kernel_size, stride, pad_mode, padding, dilation, return_indices, ceil_mode)
         self.data_format = _image_format("MaxPool2d", data_format, self.pad_mode)
@@ -156,7 +157,7 @@ class _AvgPool(_Windowed):
         self,
         kernel_size: int | tuple[int, ...] = 1,
         stride: int | tuple[int, ...] = 1,
-        pad_mode: str = "valid",
+        pad_mode: PadMode = "valid",
         padding: int | tuple[int, ...] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
@@ -206,7 +207,7 @@ class AvgPool1d(_AvgPool):
         self,
         kernel_size: int = 1,
         stride: int = 1,
-        pad_mode: str = "valid",
+        pad_mode: PadMode = "valid",
         padding: int | tuple[int, ...] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
@@ -235,12 +236,12 @@ class AvgPool2d(_AvgPool):
         self,
         kernel_size: int | tuple[int, ...] = 1,
         stride: int | tuple[int, ...] = 1,
-        pad_mode: str = "valid",
+        pad_mode: PadMode = "valid",
         padding: int | tuple[int, ...] = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
-        data_format: str = "NCHW",
+        data_format: ImageFormat = "NCHW",
     ) -> None:
         super().__init__(kernel_size, stride, pad_mode, padding, ceil_mode, count_include_pad, divisor_override)
         self.data_format = _image_format("AvgPool2d", data_format, self.pad_mode)
@@ -256,7 +257,7 @@ class AvgPool2d(_AvgPool):
         return _batched(self.avg_pool, x) if self._plain_window else super().construct(x)
 
 
-def _image_format(layer: str, data_format: str, pad_mode: str) -> str:
+def _image_format(layer: str, data_format: ImageFormat, pad_mode: str) -> ImageFormat:
     if argument.one_of(layer, "data_format", data_format, ("NCHW", "NHWC")) == "NHWC" and pad_mode == "pad":
         raise SporaxValueError(f"For '{layer}', 'pad_mode' must not be 'pad' with the data_format 'NHWC'.")
     return data_format
@@ -455,7 +456,7 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         output_size: number of windows, likewise.
         output_ratio: number of windows as a share of the input's size, in (0, 1), instead.
         return_indices: give the places of the values too, counted through the image.
-        _random_samples: (N, C, 2), numbers in [0, 1) that say where the windows lie; None: drawn at every call.
+        _random_samples: (N, C, 2), numbers in [0, 1) that say where the windows are; None: drawn at every call.
     """
 
     def construct(self, input: Tensor) -> Any:

@@ -144,7 +144,7 @@ class _Recurrent(Cell):
         for layer in range(self.num_layers):
             width = self.input_size if layer == 0 else self.hidden_size * self._directions
             for suffix in ("", "_reverse")[: self._directions]:
-                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
                 if self.has_bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
                 for kind, shape in shapes.items():

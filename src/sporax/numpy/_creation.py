@@ -140,7 +140,7 @@ def empty_like(prototype: Any, dtype: Any = None, shape: Shape | None = None) ->
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float32) -> Tensor:  # noqa: N803 (numpy's name)
-    """Ones on the `k`-th diagonal of an N x M matrix, zeros beside."""
+    """Ones on the `k`-th diagonal of an N x M matrix, zeros elsewhere."""
     return wrap(jnp.eye(N, M, k, to_dtype(dtype).np_dtype))
 
 

@@ -42,5 +42,5 @@ _OTHERS = (
 __all__ = [*FUNCTIONS, *PRIMITIVES, *_OTHERS]
 
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

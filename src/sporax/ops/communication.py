@@ -40,7 +40,7 @@ def init_process_group(
     pg_options: Any = None,
     device_id: int | None = None,
 ) -> None:
-    """Join the job, as `communication.init`. Ranks are told apart by the launcher's variables.
+    """Join the job, as `communication.init`. Ranks are distinguished by the launcher's variables.
 
     Raises:
         SporaxValueError: an argument that would say otherwise, or settings of another transport.

@@ -32,5 +32,5 @@ def zeros_like(x: Any) -> Any:
 _OPERATORS = {**FUNCTIONS, **PRIMITIVES}
 globals().update({name: _OPERATORS[name] for name in __all__ if name not in globals()})
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -11,5 +11,5 @@ globals().update(FUNCTIONS)
 
 __all__ = ["GradOperation", "get_grad", "grad", "jacfwd", "jacrev", "jvp", "value_and_grad", "vjp", "vmap", *FUNCTIONS]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -11,5 +11,5 @@ globals().update(PRIMITIVES)
 
 __all__ = [*PRIMITIVES]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -32,7 +32,7 @@ def _type(self: Tensor, dtype: DType | None = None) -> Any:
 
 
 def _stride(self: Tensor, dim: int | None = None) -> Any:
-    """How many elements further the next element of each dim (or of `dim`) lies, in a list."""
+    """How many elements further the next element of each dim (or of `dim`) is, in a list."""
     steps = [step // self.itemsize for step in self.strides]
     return steps if dim is None else steps[check.axis("stride", dim, self.ndim, "dim")]
 

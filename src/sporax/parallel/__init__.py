@@ -26,7 +26,7 @@ _SUBMODULES = (
     "auto_parallel",
     "function",
     "nn",
-)  # loaded when they are asked for: they need networks, networks need the settings
+)  # loaded when they are requested: they need networks, networks need the settings
 _PLANS = ("plan_of", "show_layout", "show_plan")  # these need Tensors and rich
 _CHECKPOINTS = (
     "build_searched_strategy",
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from sporax.parallel import auto_parallel, function, nn
     from sporax.parallel._pipeline import sync_pipeline_shared_parameters
     from sporax.parallel._plans import plan_of, show_layout, show_plan
-else:  # checkers shall see a missing name themselves
+else:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         if name.startswith("_"):  # a module of our own that `from sporax.parallel import _name` is about to import
@@ -79,5 +79,7 @@ else:  # checkers shall see a missing name themselves
 
             return shard
         if name in _CHECKPOINTS:
-            return getattr(importlib.import_module("sporax.train.checkpoint"), name)
+            from sporax.train import checkpoint  # a layer above: an exception that pyproject.toml lists
+
+            return getattr(checkpoint, name)
         return missing_name(__name__, name)

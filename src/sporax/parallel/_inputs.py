@@ -1,4 +1,4 @@
-"""What data sets ask about the step that they feed: how its inputs are cut, where one process feeds all slices."""
+"""What data sets ask about the step that they feed: how its inputs are sharded, where one process feeds all slices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def remember(wrapped: _Wrapped) -> None:
 
 
 def cuts_of_whole_input(number: int) -> tuple[int, ...] | None:
-    """Into how many slices each dimension of a step's input is cut that this process feeds for all devices.
+    """Into how many slices each dimension of a step's input is sharded that this process feeds for all devices.
 
     The settings are those of the global context, or of the last `AutoParallel` that was told a `dataset_strategy`.
 

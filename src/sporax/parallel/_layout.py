@@ -1,4 +1,4 @@
-"""MindSpore's `Layout`: a device matrix with named axes that is called to say how a tensor is cut.
+"""MindSpore's `Layout`: a device matrix with named axes that is called to say how a tensor is sharded.
 
 It is a thin coat over `sporax.ir.layout.Layout`, which does the arithmetic and never changes. This one can be called any
 number of times; it remembers the last call, and each call gives a copy that later calls leave alone.
@@ -19,7 +19,7 @@ NOT_CUT = "None"
 
 
 class Layout:
-    """How devices are arranged, and, once called, how a tensor is cut over them. Same as MindSpore.
+    """How devices are arranged, and, once called, how a tensor is sharded over them. Same as MindSpore.
 
     Args:
         device_matrix: number of devices along each axis.
@@ -50,7 +50,7 @@ class Layout:
         self._tensor_map: TensorMap | None = None
 
     def __call__(self, *tensor_map: str | tuple[str, ...]) -> Self:
-        """Say how a tensor is cut: for each dimension the name of an axis, ``"None"``, or a tuple, outermost axis first.
+        """Say how a tensor is sharded: for each dimension the name of an axis, ``"None"``, or a tuple, outermost axis first.
 
         Raises:
             SporaxValueError: a name that is not in `alias_name`, or that is used twice.
@@ -63,7 +63,7 @@ class Layout:
         return copy.deepcopy(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """The arrangement and the cuts; axes in ``tensor_map`` are counted from the right, -1 is a whole dimension.
+        """The arrangement and the shardings; axes in ``tensor_map`` are counted from the right, -1 is a whole dimension.
 
         Raises:
             SporaxValueError: the Layout has not been called yet.

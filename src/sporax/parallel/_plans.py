@@ -1,4 +1,4 @@
-"""Looking at plans: what the global view makes of a step, and where the slices of a tensor lie. Not in MindSpore."""
+"""Looking at plans: what the global view makes of a step, and where the slices of a tensor are. Not in MindSpore."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sporax.runtime.program import Program
 
 
 def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep:
-    """How a step is cut over the devices, without compiling or running it.
+    """How a step is sharded over the devices, without compiling or running it.
 
     Args:
         step: a Cell (a TrainOneStepCell, a network) or what `jit` returned.
@@ -46,7 +46,7 @@ def plan_of(step: Any, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep
     planned = program.plan(*args, **kwargs)
     if planned is None:
         raise SporaxRuntimeError(
-            "For 'plan_of', the step must be cut by a plan, but it is not: after init() 'parallel_mode' must be "
+            "For 'plan_of', the step must be sharded by a plan, but it is not: after init() 'parallel_mode' must be "
             f"'semi_auto_parallel' or 'auto_parallel' on more than one device, and there are {jax.device_count()} devices."
         )
     return planned
@@ -72,14 +72,14 @@ def show_layout(tensor: Any) -> str:
     """A picture of the slices of a tensor: in each box the ranks that hold this part.
 
     Args:
-        tensor: a Parameter or Tensor, as it lies at present, or a Layout that has been called.
+        tensor: a Parameter or Tensor, as it is at present, or a Layout that has been called.
 
     Returns:
-        The picture as text: the last dimension runs across, another one downwards; those that are not cut are left out.
+        The picture as text: the last dimension runs across, another one downwards; those that are not sharded are left out.
 
     Raises:
         SporaxTypeError: something else.
-        SporaxValueError: more than two dimensions are cut, or the Layout has not been called yet.
+        SporaxValueError: more than two dimensions are sharded, or the Layout has not been called yet.
 
     Example:
         >>> layout = Layout((2, 2), ("dp", "mp"))

@@ -1,4 +1,4 @@
-"""Where the cuts of operators are saved to, or loaded from: `set_op_strategy_config`."""
+"""Where the shardings of operators are saved to, or loaded from: `set_op_strategy_config`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FIELDS = {"SAVE": "op_strategy_save_file", "LOAD": "op_strategy_load_file"}
 
 
 def set_op_strategy_config(mode: str = "SAVE", path: str = "") -> None:
-    """Save the cuts of operators to a JSON file when a step is planned, or take them from one.
+    """Save the shardings of operators to a JSON file when a step is planned, or take them from one.
 
     Args:
         mode: ``"SAVE"`` or ``"LOAD"``.

@@ -8,7 +8,7 @@ from sporax.communication.management import GlobalComm, get_group_size, get_rank
 from sporax.context import ParallelMode, get_auto_parallel_context
 from sporax.ir.missing import missing_names
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 
@@ -18,7 +18,7 @@ def _get_parallel_mode() -> str:
 
 
 def _is_in_auto_parallel_mode() -> bool:
-    """Whether steps are cut by a plan."""
+    """Whether steps are sharded by a plan."""
     return _get_parallel_mode() in (ParallelMode.SEMI_AUTO_PARALLEL, ParallelMode.AUTO_PARALLEL)
 
 
@@ -75,5 +75,5 @@ def _get_parameter_broadcast() -> bool:
 
 
 def _get_enable_parallel_optimizer() -> bool:
-    """Whether optimizer state is cut over data-parallel ranks."""
+    """Whether optimizer state is sharded over data-parallel ranks."""
     return bool(get_auto_parallel_context("enable_parallel_optimizer"))

@@ -95,7 +95,7 @@ class AutoParallel(Cell):
     # ----------------------------------------------------------------------------------------------------------- data
 
     def dataset_strategy(self, config: Any) -> None:
-        """Say how input data arrives: ``"data_parallel"``, ``"full_batch"``, or the cuts of each input.
+        """Say how input data arrives: ``"data_parallel"``, ``"full_batch"``, or the shardings of each input.
 
         Raises:
             SporaxValueError: None, or an unknown string.
@@ -148,7 +148,7 @@ class AutoParallel(Cell):
         """Run the network as a pipeline.
 
         Args:
-            stages: number of stages; the devices are cut into that many blocks.
+            stages: number of stages; the devices are sharded into that many blocks.
             output_broadcast: give the last stage's output to all stages.
             interleave: let a device hold several segments.
             scheduler: order of the micro batches: ``"1f1b"``, ``"gpipe"``, ….
@@ -205,7 +205,7 @@ class AutoParallel(Cell):
     # ----------------------------------------------------------------------------------------------------------- files
 
     def load_param_strategy_file(self, file_path: str) -> None:
-        """Take the cuts of Parameters from a strategy file.
+        """Take the shardings of Parameters from a strategy file.
 
         Raises:
             SporaxTypeError: not a string.
@@ -213,7 +213,7 @@ class AutoParallel(Cell):
         self._set(strategy_ckpt_load_file=file_path)
 
     def save_param_strategy_file(self, file_path: str) -> None:
-        """Save the cuts of Parameters to a strategy file.
+        """Save the shardings of Parameters to a strategy file.
 
         Raises:
             SporaxTypeError: not a string.
@@ -225,7 +225,7 @@ class AutoParallel(Cell):
         self._set(strategy_ckpt_config={"only_trainable_params": False})
 
     def load_operator_strategy_file(self, file_path: str) -> None:
-        """Take the cuts of operators from a JSON file.
+        """Take the shardings of operators from a JSON file.
 
         Raises:
             SporaxTypeError: not a string.
@@ -235,7 +235,7 @@ class AutoParallel(Cell):
         self._set(op_strategy_load_file=file_path)
 
     def save_operator_strategy_file(self, file_path: str) -> None:
-        """Save the cuts of operators to a JSON file.
+        """Save the shardings of operators to a JSON file.
 
         Raises:
             SporaxTypeError: not a string.
@@ -274,7 +274,7 @@ class AutoParallel(Cell):
         self._set(dump_local_norm_path=file_path, dump_local_norm=True)
 
     def enable_device_local_norm(self) -> None:
-        """Tell the norm over all gradients of a rank too, where the others are told: ``device_local_norm``."""
+        """Tell the norm over all gradients of a rank too, where the others are reported: ``device_local_norm``."""
         self._set(dump_device_local_norm=True)
 
     def transformer_opt(self, file_path: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Functions about where tensors lie: `mindspore.parallel.function`."""
+"""Functions about where tensors are: `mindspore.parallel.function`."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def auto_plan(
         graph: the step.
         mesh: the devices, with axes of prime sizes.
         settings: the user's.
-        data: where inputs lie that hold data, by number of the tensor.
+        data: where inputs are that hold data, by number of the tensor.
         whole_parameters: names of those that optimizer parallelism must not shard.
         profile: the devices' hardware.
 
@@ -159,13 +159,13 @@ class AutoPolicy(SemiAuto):
 
     @property
     def returns_cotangents(self) -> bool:
-        """The search has decided where they lie."""
+        """The search has decided where they are."""
         return False
 
     def at_operator(
         self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
     ) -> Sequence[Resharding | None]:
-        """As the user cut it, or as it comes; results as it comes, unless the user asked for something."""
+        """As the user's strategy says, or as it comes; results as they come, unless the user gave a strategy for them."""
         if self.keeps(mark) and (mark.side is Side.IN or asks_for_results(mark)):
             return super(AutoPolicy, self).at_operator(mark, specs, current)
         return [None] * len(specs)

@@ -115,7 +115,7 @@ def _operator(operator: Operator, planned: OperatorPlan, plan: Plan) -> Iterator
 
 
 def _edges(graph: OperatorGraph, plan: Plan) -> Iterator[str]:
-    """What lies around a loop or branch must lie inside as well, and what is carried at the end of a round as at its start."""
+    """What is around a loop or branch must be inside as well, and what is carried at the end of a round as at its start."""
     out = inline_loops(graph)
     for operator, planned, owner in zip(out.graph.operators, out.unfolded(plan).operators, out.owners, strict=True):
         if operator.name in RULES:

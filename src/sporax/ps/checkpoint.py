@@ -7,13 +7,16 @@ are, so any number of servers can load them. On several machines the path must l
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
+
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.log import pack, read_records, write_all
 from sporax.ps.messages import CheckpointPart, SlotImage
@@ -56,10 +59,11 @@ def write_manifest(path: str, number: int, facts: dict[str, Any], parts: list[Ch
         OSError: it cannot be written.
     """
     folder = folder_of(path, number)
-    slots = [{"slot": part.slot, "clock": part.clock, "crc": part.checksum, "bytes": part.num_bytes} for part in parts]
+    slots = tuple(SlotEntry(part.slot, part.clock, part.checksum, part.num_bytes) for part in parts)
+    document = msgspec.json.format(msgspec.json.encode({"number": number, **facts, "slots": slots}), indent=1)
     temporary = folder / f"{_MANIFEST}.new"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({"number": number, **facts, "slots": slots}, file, indent=1)
+    with open(temporary, "wb") as file:
+        file.write(document)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, folder / _MANIFEST)
@@ -71,16 +75,33 @@ def write_manifest(path: str, number: int, facts: dict[str, Any], parts: list[Ch
     return str(folder)
 
 
-def read_manifest(folder: str) -> dict[str, Any]:
+class SlotEntry(Struct, frozen=True):
+    """A slot in the manifest of a checkpoint; `crc` is the CRC-32 of its file."""
+
+    slot: Annotated[int, Meta(ge=0)]
+    clock: int
+    crc: int
+    bytes: int
+
+
+class ManifestDocument(Struct, frozen=True):
+    """The manifest of a checkpoint, as far as it is read."""
+
+    number: int
+    num_slots: int
+    staleness: int
+    slots: tuple[SlotEntry, ...]
+
+
+def read_manifest(folder: str) -> ManifestDocument:
     """The manifest of a complete checkpoint.
 
     Raises:
         SporaxRuntimeError: there is none.
     """
     try:
-        manifest = json.loads((Path(folder) / _MANIFEST).read_text(encoding="utf-8"))
-        return dict(manifest)
-    except (OSError, ValueError, TypeError) as error:
+        return decode((Path(folder) / _MANIFEST).read_bytes(), ManifestDocument)
+    except (OSError, MalformedError) as error:
         raise SporaxRuntimeError(
             f"For 'sporax.ps', MS_PS_RESTORE must name the folder of a complete checkpoint, but got '{folder}': {error}."
         ) from None
@@ -92,10 +113,10 @@ def read_slot(folder: str, slot: int) -> tuple[SlotImage, list[Frame]]:
     Raises:
         SporaxRuntimeError: it is not there, or damaged.
     """
-    entry = next((entry for entry in read_manifest(folder)["slots"] if entry["slot"] == slot), None)
+    entry = next((entry for entry in read_manifest(folder).slots if entry.slot == slot), None)
     path = Path(folder) / f"slot-{slot:04d}"
     try:
-        if entry is not None and zlib.crc32(path.read_bytes()) == entry["crc"]:
+        if entry is not None and zlib.crc32(path.read_bytes()) == entry.crc:
             for message, frames, _ in read_records(path):
                 if isinstance(message, SlotImage):
                     return message, frames

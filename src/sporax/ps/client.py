@@ -116,7 +116,7 @@ class Client:
                 try:
                     message, frames = decode(parts)
                 except WireError:
-                    continue  # it will be asked for again
+                    continue  # it will be requested again
                 self._handle(Answered(message, tuple(frames)))
         due = self.state.next_time()
         if due is not None and time.monotonic() >= due:

@@ -49,7 +49,7 @@ class PsEnvironment:
         host, port: of the parameter server's scheduler.
         worker_num, server_num: at the start.
         node: name of this process over restarts.
-        index: wanted number of this server, -1 for any.
+        index: requested number of this server, -1 for any.
         own_host: how others reach this machine.
         recovery_path: where state survives, "" for a temporary directory.
         node_timeout, receive_timeout: seconds.

@@ -121,7 +121,7 @@ class SlotLog:
         self.num_bytes += write_all(self._file, pack(message, frames))
 
     def flush(self) -> None:
-        """Write through to the disk, if that was asked for."""
+        """Write through to the disk, if that was requested."""
         if self._sync and self._file is not None:
             os.fdatasync(self._file)
 

@@ -59,8 +59,8 @@ def _check_restore(place: PsEnvironment) -> None:
     """
     manifest = read_manifest(place.options.restore)
     for name, there, here in (
-        ("MS_PS_SLOTS", manifest["num_slots"], place.options.num_slots),
-        ("synchronous mode (MS_PS_STALENESS=0)", manifest["staleness"] == 0, place.options.staleness == 0),
+        ("MS_PS_SLOTS", manifest.num_slots, place.options.num_slots),
+        ("synchronous mode (MS_PS_STALENESS=0)", manifest.staleness == 0, place.options.staleness == 0),
     ):
         if there != here:
             raise SporaxRuntimeError(

@@ -321,7 +321,7 @@ class NeedImage(Message, frozen=True, array_like=True, tag=23):
 
 
 class Register(Message, frozen=True, array_like=True, tag=40):
-    """A process wants to take part. `index` is the wanted rank or server number, -1 for any."""
+    """A process wants to take part. `index` is the requested rank or server number, -1 for any."""
 
     role: str
     node: str

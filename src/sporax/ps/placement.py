@@ -106,8 +106,8 @@ def rebalanced(
     Args:
         slots: the present map.
         live: servers that can be reached.
-        draining: servers that shall become empty.
-        with_backup: whether each slot shall have a backup.
+        draining: servers that should become empty.
+        with_backup: whether each slot should have a backup.
     """
     usable = sorted(server for server in live if server not in draining)
     if not usable:
@@ -157,7 +157,7 @@ def _wanted_primaries(slots: Sequence[Holders], usable: Sequence[int], live: Col
 
 
 def _step(holders: Holders, goal: int, usable: Sequence[int], with_backup: bool) -> Holders:
-    """Move one slot one step towards its wanted primary."""
+    """Move one slot one step towards its requested primary."""
     if goal == holders.primary:
         if holders.backup >= 0 and (holders.backup not in usable or not with_backup):
             return Holders(holders.primary)

@@ -1,4 +1,4 @@
-"""Mixed mode: where workers that also exchange data with each other meet (`sporax.cluster`), beside the scheduler."""
+"""Mixed mode: where workers that also exchange data with each other meet (`sporax.cluster`), next to the scheduler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sporax.ir.errors import SporaxError
 
 
 def serve_ranks(variables: Mapping[str, str]) -> None:
-    """Let workers that exchange data with each other meet, in a thread; in other jobs nobody comes."""
+    """Let workers that exchange data with each other meet, in a thread; in other jobs no one comes."""
     place = RankEnvironment.from_environ({**variables, "MS_ROLE": "MS_SCHED", "MS_SERVER_NUM": "0"})
 
     def serve() -> None:

@@ -41,7 +41,7 @@ class SchedulerLink:
     Args:
         address: of the scheduler, ``host:port``.
         node: name of this process over restarts.
-        rank: wanted rank, -1 for any.
+        rank: requested rank, -1 for any.
         keys: of the job.
         timeout: seconds to wait for the cluster.
 

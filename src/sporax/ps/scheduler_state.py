@@ -60,12 +60,12 @@ class Journal(msgspec.Struct):
 
     Attributes:
         job: a name that tells this job's files from others'.
-        worker_num, server_num: wanted numbers.
+        worker_num, server_num: requested numbers.
         epoch, slots, members: of the newest view.
         servers, server_nodes: newest start of every server, and who it was.
         workers: rank -> (node, incarnation, whether it has ended well).
         initialised: variables exist in all slots.
-        draining: servers that shall become empty.
+        draining: servers that should become empty.
         retired: nodes that have left for good.
         lease_size, lease_total: samples per lease and in all.
         leases_done: ranges of lease numbers.
@@ -231,7 +231,7 @@ class SchedulerState:
         self._reply(sender, Welcome(message.node, index, incarnation, journal.job, self._options_now()))
 
     def _options_now(self) -> Options:
-        """What a server is told: once the servers have values, nothing is loaded from a checkpoint any more."""
+        """What a server receives: once the servers have values, nothing is loaded from a checkpoint any more."""
         return msgspec.structs.replace(self.options, restore="") if self.journal.initialised else self.options
 
     def _is_gone(self, index: int) -> bool:
@@ -416,7 +416,7 @@ class SchedulerState:
         return sorted(ranks)[: journal.worker_num] if len(ranks) > journal.worker_num else sorted(ranks)
 
     def _begin_change(self) -> None:
-        """Begin to change the members if they are not those that are wanted."""
+        """Begin to change the members if they are not those that are requested."""
         journal = self.journal
         if self.hold is not None or not journal.slots or not journal.members:
             return

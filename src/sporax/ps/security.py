@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import json
 import os
 import socket
 from collections.abc import Mapping
@@ -19,10 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sporax.cluster.token import token_from_environ
-from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
+import msgspec
+from msgspec import Struct
 
-_NAMES = ("server_public", "server_secret", "client_public", "client_secret")
+from sporax.cluster.token import token_from_environ
+from sporax.ir.documents import MalformedError, decode
+from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,15 @@ class Keys:
         zmq_socket.curve_secretkey = self.client_secret.encode()
 
 
+class KeysDocument(Struct, frozen=True):
+    """The four keys in a file."""
+
+    server_public: str
+    server_secret: str
+    client_public: str
+    client_secret: str
+
+
 def write_keys(directory: Path) -> None:
     """Make new keys and write them, readable by the owner alone.
 
@@ -58,7 +68,8 @@ def write_keys(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "keys.json"
     server, client = zmq.curve_keypair(), zmq.curve_keypair()
-    text = json.dumps(dict(zip(_NAMES, (key.decode() for key in (*server, *client)), strict=True)), indent=2)
+    document = KeysDocument(*(key.decode() for key in (*server, *client)))
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -75,16 +86,16 @@ def read_keys(directory: Path) -> Keys:
     """
     path = directory / "keys.json"
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return Keys(**{name: str(values[name]) for name in _NAMES})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        document = decode(path.read_bytes(), KeysDocument)
+        return Keys(*msgspec.structs.astuple(document))
+    except (OSError, MalformedError) as error:
         raise SporaxValueError(
-            f"For 'sporax.ps', '{path}' must be a file made by `sporax ps keys`, but got: {error!r}."
+            f"For 'sporax.ps', '{path}' must be a file made by `sporax ps keys`, but got: {error}."
         ) from None
 
 
 def keys_of_token(token: str) -> Keys:
-    """The keys that follow from a job's token: whoever knows it has them, and nobody else."""
+    """The keys that follow from a job's token: whoever knows it has them, and no one else."""
     import zmq
     from zmq.utils import z85
 

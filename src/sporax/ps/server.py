@@ -67,7 +67,7 @@ class Server:
         directory: where logs of jobs are kept.
         host: how others reach this machine.
         node: name of this process over restarts.
-        index: wanted server number, -1 for any.
+        index: requested server number, -1 for any.
         keys: of the job.
         silent_seconds: without a scheduler for so long, give up.
         metrics_port: serve Prometheus metrics there; 0 for nowhere.

@@ -159,7 +159,7 @@ class DropSlot:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """End this process; `again`: a new one shall take its place; `done`: what it keeps is not needed any more."""
+    """End this process; `again`: a new one should take its place; `done`: what it keeps is not needed any more."""
 
     reason: str
     again: bool = False
@@ -221,7 +221,7 @@ class _Follow:
     Attributes:
         leader, since: whom it follows, and from which epoch on.
         fresh: it has had the whole slot from this leader.
-        asked: when it asked for the whole slot.
+        asked: when it requested the whole slot.
         unstored: records applied and not yet in the log.
         progress: when it applied something last.
         early: records that came before those they follow on.
@@ -660,7 +660,7 @@ class ServerState:
             self.counts["fenced_records"] += 1
             return
         if follow.fresh and message.lsn <= self.states[message.slot].lsn:
-            return  # it was asked for twice; what came since then has been confirmed and must stay
+            return  # it was requested twice; what came since then has been confirmed and must stay
         state = SlotState.from_image(message, list(frames), self.options.staleness)
         self.states[message.slot] = state
         follow.fresh, follow.unstored = True, 0

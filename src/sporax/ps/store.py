@@ -101,7 +101,7 @@ class Store:
     Args:
         scheduler: ``host:port``.
         node: name of this process over restarts.
-        rank: wanted rank, -1 for any.
+        rank: requested rank, -1 for any.
         keys: of the job.
         timeout: seconds to wait for the cluster, and for any answer.
     """
@@ -299,7 +299,7 @@ class Store:
         return self._client.submit(slot, make, frames)
 
     def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
-        """Values of the dense parameters (flat) and rows of the tables, in the order they were asked for."""
+        """Values of the dense parameters (flat) and rows of the tables, in the order they were requested."""
         dense = [np.empty(entry.size, np.float32) for entry in plan.part.dense] if plan.part else []
         rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
         segments = {(segment.slot, segment.key): segment for segment in (plan.part.segments if plan.part else ())}

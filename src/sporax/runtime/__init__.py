@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["empty_cache", "max_memory_allocated", "memory_allocated", "set_memory", "synchronize"]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

@@ -39,7 +39,7 @@ def calibrate(name: str = "measured", report: Report = lambda line: None) -> Har
 
     Args:
         name: of the profile.
-        report: is told about each measurement when it is done.
+        report: is called with each measurement when it is done.
 
     Returns:
         A profile whose efficiencies are 1, since its rates are those that programs reach. What the compiler merges is not

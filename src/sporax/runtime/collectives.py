@@ -6,7 +6,7 @@ going forward, and what its derivative does with the cotangents. `run` carries i
 * in a function that is being compiled it becomes part of that program, which thereby becomes a joint one;
 * otherwise it is a program of its own, compiled once per description and shapes, over the devices of the group only.
 
-Inside a program of all ranks the members of a group are told apart by XLA's replica groups, which must divide the ranks
+Inside a program of all ranks the members of a group are distinguished by XLA's replica groups, which must divide the ranks
 into groups of equal size. Where a group does not fit that (3 of 8), the exchange goes round the members in rotations.
 Only the members of a group take part: the programs of other ranks need not contain the collective at all.
 
@@ -384,7 +384,7 @@ def _reduce_in_pairs(axis: Axis, array: jax.Array, combine: Callable[[jax.Array,
 
 
 def reduce_scatter(axis: Axis, array: jax.Array, op: str) -> jax.Array:
-    """The members' arrays combined element by element and cut along dim 0, one piece to each."""
+    """The members' arrays combined element by element and sharded along dim 0, one piece to each."""
     if axis.count == 1:
         return array
     if op == "sum" and axis.divides and array.dtype != jnp.bool_ and not dry_run.imitating():
@@ -585,7 +585,7 @@ class Gather(Collective):
 
 @dataclass(frozen=True)
 class Barrier(Collective):
-    """Nobody goes on before all have come."""
+    """No one goes on before all have come."""
 
     def forward(self, axis: Axis, *arrays: jax.Array) -> Any:
         """Takes nothing, gives one number."""
@@ -605,7 +605,7 @@ def _span(index: int, rows: int) -> tuple[int, int]:
 
 
 def check_divisible(name: str, array: jax.Array, dim: int, count: int) -> None:
-    """Check that a dim can be cut into equal pieces.
+    """Check that a dim can be sharded into equal pieces.
 
     Raises:
         SporaxValueError: it cannot, or there is no such dim.

@@ -19,9 +19,9 @@ def device_program(step: Ingested, plan: Plan, name: str, norms: LocalNorms | No
 
     Args:
         step: the program, as ingested.
-        plan: how it is cut.
+        plan: how it is sharded.
         name: what it is called in the compiled module.
-        norms: what is told of gradients before they are combined, if anything.
+        norms: what is reported of gradients before they are combined, if anything.
     """
     mesh = plan.mesh
     program = rank_program(step, plan, axis_names(mesh), norms)

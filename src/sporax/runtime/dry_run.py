@@ -1,6 +1,6 @@
 """Dry runs: this process imitates one rank of a job; the other ranks and their devices are not there.
 
-JAX is told that this CPU has as many devices as the job has ranks. A program for N devices compiles nearly as fast as one
+JAX is configured as if this CPU had as many devices as the job has ranks. A program for N devices compiles nearly as fast as one
 for two, and is the one that every rank of the job would run: the same collectives, the same memory. So in a dry run
 
 * a compiled step is compiled for all ranks, its text and what it needs are reported (`rehearse`), and
@@ -136,7 +136,7 @@ def rehearse(lowered: jax.stages.Lowered, program: Any, name: str) -> Callable[.
 
 
 def rehearse_planned(lowered: jax.stages.Lowered, num_written: int, name: str) -> Callable[[], Sequence[jax.Array]]:
-    """Compile and report a step that is cut over the devices; returns what gives its outputs: zeros.
+    """Compile and report a step that is sharded over the devices; returns what gives its outputs: zeros.
 
     Raises:
         SporaxNotImplementedError: in a level that would have to compute it.
@@ -144,7 +144,7 @@ def rehearse_planned(lowered: jax.stages.Lowered, num_written: int, name: str) -
     assert SESSION.dry_run is not None
     if SESSION.dry_run.level >= COMPUTING_LEVEL:
         raise SporaxNotImplementedError(
-            f"For 'sporax run', sim_level must be at most {COMPUTING_LEVEL - 1} for a step that is cut over devices "
+            f"For 'sporax run', sim_level must be at most {COMPUTING_LEVEL - 1} for a step that is sharded over devices "
             f"(semi-automatic and automatic parallelism), but got {SESSION.dry_run.level}: one rank's part is not computed "
             "without the others. `sporax run --local_devices N` computes all of it."
         )

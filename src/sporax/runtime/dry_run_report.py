@@ -28,7 +28,7 @@ class Step:
         compile_seconds: time XLA took.
         collectives: how often each kind is in the program.
         argument_bytes, output_bytes, reused_bytes, temporary_bytes: memory on one rank: what goes in, what comes out, how
-            much of that lies where an argument lay, and everything in between.
+            much of that is where an argument lay, and everything in between.
         run_seconds: time of each run of this rank's part.
     """
 

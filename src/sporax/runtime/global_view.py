@@ -1,4 +1,4 @@
-"""The global view: meshes of devices, where arrays lie on them, and how data gets there.
+"""The global view: meshes of devices, where arrays are on them, and how data gets there.
 
 Tensors are logical wholes here. Arrays between steps are ordinary `jax.Array`s with a `NamedSharding`; one process may drive
 many devices, or each process its own. Steps themselves are in `sporax.runtime.planned`.
@@ -72,12 +72,12 @@ def partition_spec(placement: Placement, mesh: DeviceMatrix) -> PartitionSpec:
 
 
 def sharding_of(placement: Placement, mesh: DeviceMatrix) -> NamedSharding:
-    """Where the slices of an array lie."""
+    """Where the slices of an array are."""
     return NamedSharding(jax_mesh(mesh), partition_spec(placement, mesh))
 
 
 def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
-    """Where an array lies, if it lies on the devices of `mesh`."""
+    """Where an array is, if it is on the devices of `mesh`."""
     sharding = getattr(array, "sharding", None)
     if not isinstance(sharding, NamedSharding) or sharding.mesh != jax_mesh(mesh):
         return None
@@ -91,7 +91,7 @@ def placement_of(array: Any, mesh: DeviceMatrix) -> Placement | None:
 
 
 def lies_on_devices(array: Any) -> bool:
-    """Whether an array is spread over several devices already, so that nobody has to bring it there."""
+    """Whether an array is spread over several devices already, so that no one has to bring it there."""
     sharding = getattr(array, "sharding", None)
     return isinstance(sharding, NamedSharding) and sharding.num_devices > 1
 
@@ -131,7 +131,7 @@ def place_data(array: Any, sharding: NamedSharding, config: ParallelConfig) -> j
 
 
 def data_placement(shape: tuple[int, ...], position: int, config: ParallelConfig, mesh: DeviceMatrix) -> Placement:
-    """Where a data input lies: as `dataset_strategy` says; by default its first dimension is cut over all devices.
+    """Where a data input is: as `dataset_strategy` says; by default its first dimension is sharded over all devices.
 
     Raises:
         SporaxRuntimeError: a strategy that does not fit the input.

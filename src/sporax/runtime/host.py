@@ -10,7 +10,7 @@ import numpy as np
 
 
 def to_device(array: np.ndarray[Any, Any]) -> jax.Array:
-    """The `jax.Array` with the values of a numpy array that nobody else will write to."""
+    """The `jax.Array` with the values of a numpy array that no one else will write to."""
     with jax.ensure_compile_time_eval():
         placed: jax.Array = jax.device_put(array)
     return placed

@@ -1,4 +1,4 @@
-"""Variables that lie in host memory between steps.
+"""Variables that are in host memory between steps.
 
 A Parameter marked ``on_host`` (the table of a lookup with ``target="CPU"``, what an optimizer with ``target="CPU"`` updates, what
 ``memory_offload`` sends there) is stored in pinned host memory. A step fetches it at its start and returns it at its end; the
@@ -48,12 +48,12 @@ def _send_away(variables: Sequence[Any], above: int, within: int) -> None:
     if 0 <= within < there:
         raise SporaxRuntimeError(
             f"For 'set_offload_context', 'offload_cpu_size' times 'cpu_ratio' is {within} bytes, but {there} bytes of "
-            "Parameters and state shall lie in host memory."
+            "Parameters and state must be in host memory."
         )
 
 
 def fetched(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:
-    """Values of variables in device memory; `asked` is False in steps that are cut by a plan, which keeps all on devices."""
+    """Values of variables in device memory; `asked` is False in steps that are sharded by a plan, which keeps all on devices."""
     if not asked or not any(map(_on_host, variables)):
         return list(values)
     return [
@@ -63,7 +63,7 @@ def fetched(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> lis
 
 
 def returned(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:
-    """New values of variables, in the memory in which they lie between steps."""
+    """New values of variables, in the memory in which they are between steps."""
     if not asked or not any(map(_on_host, variables)):
         return list(values)
     return [

@@ -36,7 +36,7 @@ from sporax.runtime.session import SESSION
 from sporax.runtime.state import Variable
 
 # XLA would merge collectives that are ready at the same time into one with many small buffers, which is slow over gloo
-# and hides what a fusion setting asked for.
+# and hides what a fusion setting requested.
 _OPTIONS = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 Devices = tuple[jax.Device, ...]
@@ -80,10 +80,10 @@ def to_local(array: jax.Array) -> jax.Array:
 
 
 def whole(array: jax.Array) -> jax.Array:
-    """An array that is cut over several processes, whole on every device; all these processes must ask for it.
+    """An array that is sharded over several processes, whole on every device; all these processes must ask for it.
 
     Raises:
-        SporaxRuntimeError: it lies on devices of other processes alone.
+        SporaxRuntimeError: it is on devices of other processes alone.
     """
     if not array.sharding.addressable_devices:
         devices: set[Any] = array.sharding.device_set
@@ -192,7 +192,7 @@ def _alone(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run(program: Callable[..., Any], name: str, devices: Devices, *arrays: Any) -> Any:
-    """Run a program of joint arrays; `name` stands in the report if other ranks never come.
+    """Run a program of joint arrays; `name` is in the report if other ranks never come.
 
     Raises:
         SporaxRuntimeError: another rank is lost.

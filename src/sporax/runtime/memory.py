@@ -34,7 +34,7 @@ def memory_allocated() -> int:
 
 
 def max_memory_allocated() -> int:
-    """The most bytes that were in use on the first local device so far; on CPU, where nobody counts, those in use now."""
+    """The most bytes that were in use on the first local device so far; on CPU, where no one counts, those in use now."""
     stats = jax.local_devices()[0].memory_stats()
     return int(stats["peak_bytes_in_use"]) if stats else memory_allocated()
 

@@ -29,7 +29,7 @@ from jax import lax
 from jax.extend.core import get_opaque_trace_state
 
 AXIS = "rank"
-"""Name of the mesh axis along which ranks lie."""
+"""Name of the mesh axis along which ranks are."""
 
 
 class _Program(threading.local):
@@ -85,7 +85,7 @@ def happened(result: jax.Array | None) -> None:
 def receipt() -> jax.Array | None:
     """A number that stands for the last collective of this trace and can be handed to another; None before the first.
 
-    A program gives its last receipt as a result, so that no collective is left out because nobody looks at its result.
+    A program gives its last receipt as a result, so that no collective is left out because no one looks at its result.
     """
     previous = _latest()
     return None if previous is None else lax.stop_gradient(_converted(previous, jnp.int32))

@@ -12,7 +12,7 @@ from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.placement import Axes, Placement, axes_index
 from sporax.ir.plan import Plan
 from sporax.lowering.ingest import Ingested
-from sporax.lowering.uneven import Blocked
+from sporax.lowering.manual_split.blocks import Blocked
 
 Shape = tuple[int, ...]
 
@@ -66,7 +66,7 @@ class ParameterLayout(NamedTuple):
 
     Attributes:
         device_matrix: how the devices are arranged.
-        tensor_map: for each dimension the axis of the device matrix that cuts it, counted from the right, -1 for none; a
+        tensor_map: for each dimension the axis of the device matrix that shards it, counted from the right, -1 for none; a
             tuple of axes where several cut it.
         slice_shape: of what operators have on this rank.
         field_size: 0; MindSpore's recommendation networks had one.
@@ -108,7 +108,7 @@ class _Reader:
     rank: int
 
     def weight_of(self, name: str, argument: int, names: Mapping[str, int]) -> int:
-        """For a moment, ``"moment1.fc.weight"``, that lies as its weight does, the weight; else the argument itself."""
+        """For a moment, ``"moment1.fc.weight"``, that is sharded as its weight, the weight; else the argument itself."""
         weight = names.get(name.partition(".")[2], argument)
         alike = self._home(weight) == self._home(argument) and self._whole(weight) == self._whole(argument)
         return weight if alike else argument
@@ -180,7 +180,7 @@ class _Reader:
 
 
 def device_arrangement(placement: Placement, mesh: DeviceMatrix) -> tuple[Shape, tuple[int | tuple[int, ...], ...]]:
-    """The coarsest device matrix that can say how a tensor lies, and its tensor map.
+    """The coarsest device matrix that describes the sharding of a tensor, and its tensor map.
 
     Example:
         >>> mesh = DeviceMatrix((2, 2, 2))

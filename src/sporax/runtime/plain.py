@@ -49,7 +49,7 @@ class PlannedFunction(Answers):
         step: the traced function and its graph.
         search: how the plan was found: predicted seconds, lower bound, time of the search.
         model: what priced it.
-        options: what the search was told.
+        options: the options of the search.
         in_tree, out_tree: structures of the arguments (a tuple) and of the result.
     """
 
@@ -62,7 +62,7 @@ class PlannedFunction(Answers):
 
     @property
     def plan(self) -> Plan:
-        """Where everything lies."""
+        """Where everything is."""
         return self.search.plan
 
     @property
@@ -77,7 +77,7 @@ class PlannedFunction(Answers):
 
     @cached_property
     def in_shardings(self) -> Any:
-        """Where the arguments must lie, as a tuple of their structure; `jax.device_put` brings them there.
+        """Where the arguments must be, as a tuple of their structure; `jax.device_put` brings them there.
 
         Raises:
             SporaxValueError: this process sees fewer devices than the plan is for.
@@ -86,7 +86,7 @@ class PlannedFunction(Answers):
 
     @cached_property
     def out_shardings(self) -> Any:
-        """Where the results lie, in their structure. Raises as `in_shardings`."""
+        """Where the results are, in their structure. Raises as `in_shardings`."""
         return jax.tree.unflatten(self.out_tree, self._shardings(self.plan.outputs))
 
     def function(self, donate: Sequence[int] = ()) -> Callable[..., Any]:
@@ -151,18 +151,18 @@ def plan(
         fn: any function of pytrees of arrays; a whole training step, too.
         args: its arguments, or `jax.ShapeDtypeStruct` in place of their arrays: nothing is run.
         devices: how many, which need not be there to plan; or which, as a list or a `jax.sharding.Mesh`, whose shape says in what
-            numbers they stand beside each other; all that JAX sees by default.
+            numbers they are next to each other; all that JAX sees by default.
         hardware: name of a profile (`sporax.ir.hardware.known_profiles`) or a JSON file; by default what JAX runs on. The
             environment (``SPORAX_HARDWARE``, ``SPORAX_PLAN_MODE``, ``SPORAX_PLAN_MEMORY``) and flags of `sporax plan` win over
             this, `mode` and `memory`, as they do in training scripts.
         mode: ``"dynamic"`` (exact where it says so), ``"ilp"`` (the optimum, or the best found with a bound),
             ``"recursive"`` (fast), ``"propagation"`` (spreads from `fixed`), ``"repeated_blocks"`` (layers that look alike
             are planned once, with a bound).
-        fixed: how arguments are cut: position of the argument -> number of slices per dimension, for all its arrays (a
+        fixed: how arguments are sharded: position of the argument -> number of slices per dimension, for all its arrays (a
             tuple) or in its structure; None leaves an array to the search.
         memory: limit of one device, in bytes or as ``"80GB"``.
         carry: results that take an argument's place at the next step, ``{position of result: position of argument}``, such
-            as updated parameters; both are then cut alike.
+            as updated parameters; both are then sharded alike.
         overlap: share of the time of collectives on gradients, and on all else that is made in the backward pass or after it,
             that hides behind computing and is not counted; 0 to 1. What the profile says by default.
         saved: a plan of this function, as ``planned.plan.to_json()`` wrote it. It is checked and taken: nothing is searched, and
@@ -170,8 +170,8 @@ def plan(
 
     Raises:
         SporaxTypeError: `fn` is no function, or something that it takes or returns is neither an array nor a number.
-        SporaxValueError: no devices, or such as this process does not see, an unknown mode or profile, a cut that does not fit, a
-            memory limit that cannot be read, a share that is none, or a saved plan that is none of this function.
+        SporaxValueError: no devices, or devices that this process does not see; an unknown mode or profile; a sharding that does
+            not fit; a memory limit or share that cannot be read; or a saved plan that is not a plan of this function.
         SporaxRuntimeError: nothing fits the memory.
     """
     with shown(speaks=jax.process_index() == 0), doing("planning a function"):
@@ -192,7 +192,7 @@ def _planned(
     overlap: float | None,
     saved: str | None,
 ) -> PlannedFunction:
-    """As `plan`, and nobody is told."""
+    """As `plan`, without announcing it to listeners."""
     hardware, mode, memory = _under(os.environ, hardware, mode, memory)
     devices = _asked_devices(os.environ, devices, saved)
     if not callable(fn):
@@ -210,7 +210,9 @@ def _planned(
     if saved is not None:
         for name, value in {"devices": devices, "fixed": fixed or None, "memory": memory}.items():
             if value is not None:
-                raise SporaxValueError(f"For 'plan', '{name}' must be left out beside 'saved', but got {value!r}.")
+                raise SporaxValueError(
+                    f"For 'plan', '{name}' must be left out together with 'saved', but got {value!r}."
+                )
         found = Plan.from_json(saved)
         check_plan(step.graph, found)
         model = Roofline(profile, link_costs(profile, found.mesh))
@@ -331,7 +333,7 @@ def _struct(leaf: Any, path: str, whose: str = "the arguments", what: str = "arg
 
 
 def _as_found(graph: OperatorGraph, found: Plan, model: Roofline) -> SearchResult:
-    """A plan that nobody searched for here, with its price."""
+    """A plan that no one searched for here, with its price."""
     return SearchResult(found, "saved", cost_of(graph, found, model).seconds, None, False, 0.0)
 
 
@@ -381,9 +383,10 @@ def _fixed(fixed: Mapping[int, Any], args: tuple[Any, ...], step: Ingested, mesh
         cuts = [said] * len(ranges[argument]) if one else jax.tree.leaves(said, is_leaf=_is_cut_or_none)
         wrong = [cut for cut in cuts if not _is_cut_or_none(cut)]
         if wrong or len(cuts) != len(ranges[argument]):
+            received = f"{wrong[0]!r} for a sharding" if wrong else str(len(cuts))
             raise SporaxValueError(
-                f"For 'plan', 'fixed' must have a cut for each of the {len(ranges[argument])} arrays of argument {argument}, a "
-                f"tuple with a number of slices per dimension, but got {f'{wrong[0]!r} for a cut' if wrong else len(cuts)}."
+                f"For 'plan', 'fixed' must have a sharding for each of the {len(ranges[argument])} arrays of argument "
+                f"{argument}, a tuple with a number of slices per dimension, but got {received}."
             )
         for position, cut in zip(ranges[argument], cuts, strict=True):
             each = inputs[position]

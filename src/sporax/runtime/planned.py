@@ -1,4 +1,4 @@
-"""A step of the global view: one program for all devices, cut by a plan.
+"""A step of the global view: one program for all devices, sharded by a plan.
 
 It is traced once with the whole shapes, ingested as an operator graph, planned (`sporax.planner`), and lowered to one manual
 program per device (`sporax.lowering.execute`) inside `shard_map`. `runtime.program` imports this module only for steps that
@@ -29,13 +29,13 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
+from sporax.lowering.manual_split.blocks import Blocked, in_blocks
 from sporax.lowering.memory.host import on_host_of, with_host_arguments
 from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite_for_plan
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
-from sporax.lowering.uneven import Blocked, in_blocks
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
 from sporax.planner.cost.model import CostModel
 from sporax.planner.operators.axis_order import arranged_for
@@ -45,7 +45,7 @@ from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
-from sporax.runtime import collectives, groups, joint, strategy_files, uneven
+from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
 from sporax.runtime.device_program import device_program
 from sporax.runtime.global_view import (
     data_placement,
@@ -60,7 +60,7 @@ from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.session import SESSION
 
-# XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting asked for.
+# XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting requested.
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 
@@ -71,11 +71,11 @@ class Argument:
     Attributes:
         role: what it is.
         name: of the Parameter, or ``"input 0"``.
-        array: its shape and dtype, and where it lies at present if it is an array already.
+        array: its shape and dtype, and where it is at present if it is an array already.
         cuttable: whether optimizer parallelism may cut it.
         given: whether it was made of values, not by an initializer.
         trainable: whether it is a Parameter that gradients may be asked of.
-        on_host: whether it lies in host memory between steps.
+        on_host: whether it is in host memory between steps.
     """
 
     role: Role
@@ -93,10 +93,10 @@ class PlannedStep(Answers):
 
     Attributes:
         step: the traced program and its graph.
-        plan: how it is cut.
+        plan: how it is sharded.
         jitted: the program of all devices; takes the arguments one after another, the updated ones first.
         arguments: what it takes: variables that it updates, variables that it reads, data.
-        shardings: where each argument must lie.
+        shardings: where each argument must be.
         settings: what it was planned under.
         search: how the plan was found, in automatic parallelism.
         blocked: by position the variables that are kept in blocks: tables in uneven parts, and their moments.
@@ -123,7 +123,7 @@ class PlannedStep(Answers):
         return price_list(self.settings, self.plan.mesh, profile_of(self.settings), merging)
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
-        """Where the Parameters lie, as this process's first device sees it."""
+        """Where the Parameters are, as this process's first device sees it."""
         return parameter_layouts(self, _own_rank())
 
     def twins(self) -> list[int]:
@@ -157,7 +157,7 @@ class PlannedStep(Answers):
         if not self.blocked:
             return [variable.raw for variable in variables]
         return [
-            uneven.stored(variable, self.blocked[number], self.shardings[number])
+            blocked_variables.stored(variable, self.blocked[number], self.shardings[number])
             if number in self.blocked
             else variable.raw
             for number, variable in enumerate(variables)
@@ -169,16 +169,16 @@ class PlannedStep(Answers):
             variable.raw = array
         for number, how in self.blocked.items():
             if number < len(variables):
-                uneven.keep(variables[number], arrays[number], how)
+                blocked_variables.keep(variables[number], arrays[number], how)
 
     def bring(self, variables: Sequence[Any]) -> None:
-        """Bring variables to where they must lie; lazy ones are made there, each device its own slices.
+        """Bring variables to where they must be; lazy ones are made there, each device its own slices.
 
-        Updated variables would come to lie there by themselves, those that are only read would travel at every step.
+        Updated variables would come to be there by themselves, those that are only read would travel at every step.
         """
         for number, (variable, sharding) in enumerate(zip(variables, self.shardings, strict=False)):
             if number in self.blocked:
-                uneven.stored(variable, self.blocked[number], sharding)
+                blocked_variables.stored(variable, self.blocked[number], sharding)
             elif getattr(variable, "unmade", None) is not None:
                 variable.make_at(sharding)
             else:
@@ -197,7 +197,7 @@ class PlannedStep(Answers):
         ]
 
     def run(self, executable: Any, variables: Sequence[jax.Array], data: Sequence[jax.Array]) -> list[jax.Array]:
-        """Run the compiled program; arguments that do not lie where they must are brought there.
+        """Run the compiled program; arguments with another sharding are resharded first.
 
         Args:
             executable: the compiled program.
@@ -211,7 +211,7 @@ class PlannedStep(Answers):
         try:
             return _started(executable(*variables, *fed))
         except (TypeError, ValueError):
-            # A variable lies elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
+            # A variable is elsewhere (at the first step, after loading a checkpoint), and nothing ran; unless it did.
             if any(array.is_deleted() for array in variables):
                 raise
         moved = [joint.place(array, sharding) for array, sharding in zip(variables, self.shardings, strict=False)]
@@ -235,7 +235,7 @@ def plan_program(
     Args:
         program: the function.
         written, read: the variables.
-        data: the arrays that lie on the devices already; for the others their shapes and dtypes, over all processes.
+        data: the arrays that are on the devices already; for the others their shapes and dtypes, over all processes.
         settings: the user's.
         tags: passes by which it is rewritten.
     """
@@ -299,7 +299,7 @@ def _planned_step(
     settings: PlanSettings,
     tags: frozenset[str],
 ) -> PlannedStep | PipelinedStep:
-    # Shapes and dtypes only: arrays that lie on a mesh already would leave their shardings in the program.
+    # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
     jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
     roles = [(each.role, each.name) for each in arguments]
 
@@ -338,7 +338,6 @@ def _planned_step(
     kept = {number - first: how for number, how in blocked.items()}
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
-    _refuse_uneven_host([arguments[number].name for number in away if number in kept])
     shardings = tuple(on_host_of(each) if number in away else each for number, each in enumerate(shardings))
     mapped = with_host_arguments(mapped, away, num_updated)
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
@@ -363,12 +362,12 @@ def _said_of_host(
 
 
 def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
-    """Refuse host operators and variables that lie on the host in steps of several pipeline stages."""
+    """Refuse host operators and variables that are on the host in steps of several pipeline stages."""
     for argument in arguments:
         if argument.on_host:
             raise SporaxNotImplementedError(
                 f"For '{argument.name}', a target of 'CPU' (of its optimizer or lookup) is not offered with 'pipeline_stages' "
-                "above 1, where all Parameters and state lie on the devices."
+                "above 1, where all Parameters and state are on the devices."
             )
     for operator, equation in zip(step.graph.operators, step.equations, strict=True):
         if equation.on_host:
@@ -376,13 +375,6 @@ def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
                 f"For '{operator.path}', set_device('CPU') is not offered with 'pipeline_stages' above 1, where all operators "
                 "run on the devices."
             )
-
-
-def _refuse_uneven_host(names: Sequence[str]) -> None:
-    if names:
-        raise SporaxNotImplementedError(
-            f"For '{names[0]}', a target of 'CPU' is not offered for a table in uneven parts, which lies on devices in blocks."
-        )
 
 
 def _pipelined_step(

@@ -198,7 +198,7 @@ def waiting(what: str) -> Iterator[None]:
 
 
 def no_plan() -> PlanSettings | None:
-    """For programs that are never cut by a plan."""
+    """For programs that are never sharded by a plan."""
     return None
 
 
@@ -208,7 +208,7 @@ class Program:
     Args:
         function: takes and returns pytrees whose leaves are arrays or static values; may read and write variables.
         name: how the program is called in the compiled module and in messages.
-        settings: gives the settings of the global view when the program shall be cut by a plan, else None; asked at each
+        settings: gives the settings of the global view when the program should be sharded by a plan, else None; asked at each
             compilation.
 
     Raises:
@@ -270,12 +270,12 @@ class Program:
         return variant.lower(*_values(variant, arrays))
 
     def plan(self, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep | None:
-        """How the program for these arguments is cut, without running it; None when it is not cut by a plan."""
+        """How the program for these arguments is sharded, without running it; None when it is not sharded by a plan."""
         return self._select(args, kwargs)[0].planned
 
     @property
     def planned(self) -> PlannedStep | PipelinedStep | None:
-        """How the program was cut that was used last; None when there is none or it is not cut by a plan."""
+        """How the program was sharded that was used last; None when there is none or it is not sharded by a plan."""
         return None if self._recent is None else self._recent.planned
 
     @property
@@ -313,7 +313,7 @@ class Program:
             variant.jitted = _jitted(self.function, variant, self.name)
         else:
             from sporax.runtime.planned import (
-                plan_program,  # brings the searches along: only steps that are cut wait for it
+                plan_program,  # brings the searches along: only steps that are sharded wait for it
             )
 
             program = _pure(self.function, variant, self.name, planned=True)

@@ -35,7 +35,7 @@ class Generator:
         return joint.change_form(self, name)
 
     def seed(self, seed: int | None) -> None:
-        """Start the stream anew."""
+        """Start the stream again."""
         entropy = secrets.randbits(63) if seed is None else seed
         words = [entropy & 0xFFFFFFFF, (entropy >> 32) & 0xFFFFFFFF, 0]
         # A numpy array until it is first used: streams are made at import, when JAX must not start its devices yet.
@@ -69,7 +69,7 @@ class KeySequence:
         self.seed(seed)
 
     def seed(self, seed: int | None) -> None:
-        """Start the stream anew."""
+        """Start the stream again."""
         self._seed = secrets.randbits(63) if seed is None else seed
         self._count = 0
 

@@ -1,6 +1,6 @@
 """A worker's connection to parameter servers: its optimizers' parts of the store, and the rows that it keeps of tables.
 
-In synchronous mode an exchange waits for the values of the next clock. With staleness it takes the values that were asked for
+In synchronous mode an exchange waits for the values of the next clock. With staleness it takes the values that were requested
 one step before and leaves its own push and pull on their way, so that both overlap with the device's next step.
 """
 
@@ -100,7 +100,7 @@ class RowCache:
             self._ahead = (unique, connection.store.clock, connection.store.start_pull({self.key: unique}, dense=False))
 
     def _take_prefetched(self, connection: ServerConnection) -> None:
-        """Keep the rows that were asked for ahead."""
+        """Keep the rows that were requested ahead."""
         if self._ahead is None:
             return
         (unique, clock, plan), self._ahead = self._ahead, None
@@ -231,7 +231,7 @@ class ServerConnection:
             return part.values
 
     def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
-        """Values asked for a step ago; this step's push and pull stay on their way."""
+        """Values requested a step ago; this step's push and pull stay on their way."""
         values = part.values
         if part.pull is not None:
             values = self._shaped(part, self.store.finish_pull(part.pull)[0])

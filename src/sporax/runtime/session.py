@@ -1,6 +1,6 @@
 """What this process knows of its job, in one value: `SESSION`.
 
-Problem: a process takes part in one job at a time, and facts about it are asked for from everywhere: which rank it is, whether
+Problem: a process takes part in one job at a time, and facts about it are requested from everywhere: which rank it is, whether
 it only imitates one, which groups there are, what the user has seeded, who listens to plans. Method: one mutable value, made
 when Sporax is loaded, changed by `runtime.distributed` (start and stop) and by the setters of the facade, and looked up here. No
 other module below the facade keeps state that is rebound. This module does not load JAX: `sporax plan` sets its listener before
@@ -62,7 +62,7 @@ class Session:
         fed_network: the network whose inputs data sets prepare: the last that was told how its inputs arrive.
         plan_listeners: called in order with every plan that this process makes, before anything of it is compiled.
         plan_only: steps are planned and not run: variables keep their values, results are zeros.
-        plans_all: training steps that the script does not cut are planned as well, in automatic parallelism, and nothing is
+        plans_all: training steps that the script does not shard are planned as well, in automatic parallelism, and nothing is
             trained or written: the process is there for its plans.
     """
 

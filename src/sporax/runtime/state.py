@@ -37,7 +37,7 @@ class Variable(Protocol):
     """A named, mutable holder of one array. Hashes by identity.
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
-    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.uneven`).
+    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.blocked_variables`).
     """
 
     raw: jax.Array
@@ -91,12 +91,12 @@ class Frame:
     Args:
         values: variables this frame answers for, with their values inside it.
         compiled: what runs inside becomes part of a compiled program.
-        planned: that program is cut by a plan (`sporax.runtime.global_view`), which reads marks.
+        planned: that program is sharded by a plan (`sporax.runtime.global_view`), which reads marks.
 
     Attributes:
         communicates: what ran inside exchanges data with other ranks.
         tags: kinds of wishes about memory by which the program is rewritten (`sporax.lowering.memory.rewrite`).
-        view: settings under which a part of what ran inside asks to be cut by a plan.
+        view: settings under which a part of what ran inside asks to be sharded by a plan.
         checks: what ran inside has conditions under which the program fails.
         constants: traced arrays whose values can be computed now (`sporax.runtime.constants`), by identity.
     """
@@ -214,7 +214,7 @@ def compiling() -> bool:
 
 
 def planning() -> bool:
-    """Whether what runs now becomes part of a program that is cut by a plan."""
+    """Whether what runs now becomes part of a program that is sharded by a plan."""
     frame = _current.frame
     while frame is not None and not frame.planned:
         frame = frame.parent
@@ -222,7 +222,7 @@ def planning() -> bool:
 
 
 def in_device_memory(array: jax.Array) -> jax.Array:
-    """The array, brought from the host's memory if it lies there."""
+    """The array, brought from the host's memory if it is there."""
     kind = getattr(array.sharding, "memory_kind", None)
     return array if kind in (None, "device") else jax.device_put(array, array.sharding.with_memory_kind("device"))
 
@@ -271,7 +271,7 @@ def note_check() -> None:
 
 
 def ask_for_plan(settings: Hashable) -> None:
-    """Say that the running trace shall be cut by a plan under these settings, whatever those of the process are."""
+    """Say that the running trace should be sharded by a plan under these settings, whatever those of the process are."""
     if _current.frame is not None:
         _current.frame.view = settings
 

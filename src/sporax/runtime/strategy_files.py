@@ -1,4 +1,4 @@
-"""Strategy files of a planned step: how Parameters lie, and how operators are cut, saved and taken up again.
+"""Strategy files of a planned step: how Parameters are, and how operators are sharded, saved and taken up again.
 
 Two files, with the field names of MindSpore's:
 
@@ -22,7 +22,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from sporax.ir.atomic_file import atomic_write
+from sporax.ir.documents import MalformedError, convert, decode
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.graph import OperatorGraph
 from sporax.ir.marks import Cuts, OperatorMark
@@ -52,7 +55,7 @@ class SavedStep(PlacedStep, Protocol):
         """What it was planned under."""
 
     def parameter_layouts(self) -> dict[str, ParameterLayout]:
-        """Where the Parameters lie."""
+        """Where the Parameters are."""
 
     def twins(self) -> list[int]:
         """The ranks that keep the same slices."""
@@ -98,7 +101,7 @@ def save(step: SavedStep, kept: Callable[[OperatorMark], bool]) -> None:
 
 
 def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
-    """How one Parameter lies.
+    """The sharding of one Parameter.
 
     ``opt_weight_shard_size`` is the number of ranks that share a slice in optimizer parallelism, 0 where none do, and
     ``opt_weight_shard_step`` is how far apart they are.
@@ -160,6 +163,31 @@ def _as_message(content: Mapping[str, Any], path: str) -> bytes:
 # --------------------------------------------------------------------------------------------------------------- loading
 
 
+class StrategyFile(Struct, frozen=True):
+    """A strategy file with MindSpore's names; layouts and strategies are checked one by one by their readers."""
+
+    parallel_layout_item: dict[str, Any] | None = None
+    parallel_strategy_item: dict[str, Any] | None = None
+    current_stage: int = 0
+
+    def __post_init__(self) -> None:
+        if self.parallel_layout_item is None and self.parallel_strategy_item is None:
+            raise ValueError(f"has neither '{LAYOUTS}' nor '{STRATEGIES}'")
+
+
+def read_strategy_file(path: str) -> StrategyFile:
+    """A strategy file: JSON where its name ends in ``.json``, else MindSpore's message.
+
+    Raises:
+        MalformedError, SporaxValueError: it is none.
+        OSError: it cannot be read.
+    """
+    content = Path(path).read_bytes()
+    if path.endswith(".json"):
+        return decode(content, StrategyFile)
+    return convert(strategy_protobuf.decode(content), StrategyFile)
+
+
 def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Cuts]:
     """The strategies that the settings' files have for operators of a step, by number of the call.
 
@@ -183,15 +211,9 @@ def _read(key: str, path: str) -> dict[str, Cuts]:
     if not path:
         return {}
     try:
-        content = Path(path).read_bytes()
-        found = json.loads(content) if path.endswith(".json") else strategy_protobuf.decode(content)
-        if not isinstance(found, dict) or (LAYOUTS not in found and STRATEGIES not in found):
-            raise ValueError(f"there is no object with '{STRATEGIES}' in it")
-        if not isinstance(found.get(STRATEGIES, {}), dict):
-            raise ValueError(f"'{STRATEGIES}' is no object")
-        entries = found.get(STRATEGIES, {}).items()
+        entries = read_strategy_file(path).parallel_strategy_item or {}
     except FileNotFoundError:
         raise SporaxValueError(f"For '{key}', the file must exist, but got '{path}'.") from None
-    except (ValueError, RecursionError) as error:
+    except (MalformedError, ValueError) as error:
         raise SporaxValueError(f"For '{key}', '{path}' must be a strategy file, but got: {error}.") from None
-    return {name: strategy_from_json(entry, path) for name, entry in entries}
+    return {name: strategy_from_json(entry, path) for name, entry in entries.items()}

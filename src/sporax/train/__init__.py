@@ -8,6 +8,8 @@ from sporax.train.amp import build_train_network
 from sporax.train.callback import *  # noqa: F403 - their names are listed in callback.__all__
 from sporax.train.checkpoint import *  # noqa: F403 - their names are listed in checkpoint.__all__
 from sporax.train.data_sink import data_sink
+from sporax.train.dataset_helper import DatasetHelper, connect_network_with_dataset
+from sporax.train.export import export, load
 from sporax.train.interop import load_torch_weights, torch_names
 from sporax.train.loss_scale_manager import DynamicLossScaleManager, FixedLossScaleManager, LossScaleManager
 from sporax.train.metrics import *  # noqa: F403 - their names are listed in metrics.__all__
@@ -24,9 +26,13 @@ from sporax.train.serialization import (
 from sporax.train.summary import SummaryRecord
 
 __all__ = [
+    "DatasetHelper",
     "Model",
     "build_train_network",
+    "connect_network_with_dataset",
     "data_sink",
+    "export",
+    "load",
     *callback.__all__,
     *checkpoint.__all__,
     *interop.__all__,
@@ -35,5 +41,5 @@ __all__ = [
     *serialization.__all__,
     *summary.__all__,
 ]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -32,7 +32,7 @@ def load_param_into_net(
 ) -> tuple[list[str], list[str]]:
     """Give the Parameters of `net` the values of those in `parameter_dict` that have the same names.
 
-    Nothing is written unless everything fits. A Parameter that is cut over devices keeps its cut.
+    Nothing is written unless everything fits. A Parameter that is sharded over devices keeps its cut.
 
     Args:
         net: the network.

@@ -183,7 +183,7 @@ def _groups(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, li
 
 
 def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, memoryview]]:
-    """Name, dims, dtype and bytes of every value; an error says behind which parameter it lies."""
+    """Name, dims, dtype and bytes of every value; an error says behind which parameter it is."""
     name = ""
     try:
         for number, value in _fields(content):

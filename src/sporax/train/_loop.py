@@ -1,6 +1,6 @@
 """The loops of training and evaluation: read batches, run steps, tell the callbacks.
 
-`Model` checks what the user asked for and hands over here. A loop knows nothing of files, printing or metrics beyond
+`Model` checks what the user requested and hands over here. A loop knows nothing of files, printing or metrics beyond
 calling whoever does them.
 """
 
@@ -86,7 +86,7 @@ class TrainLoop:
     Args:
         steps: run the training network.
         backbone: the user's network inside it, whose training flag is kept on.
-        facts: what callbacks are told; the loop keeps it up to date.
+        facts: what callbacks receive; the loop keeps it up to date.
         dataset: where batches come from.
         sink_size: steps per epoch in sink mode; None outside of it.
         check_batch: called with every batch; raises where it does not fit the network.
@@ -205,9 +205,9 @@ def evaluate(
     Args:
         network: gives the outputs metrics are computed from.
         backbone: the user's network inside it.
-        facts: what callbacks are told.
+        facts: what callbacks receive.
         dataset: read once.
-        callbacks: told about every step.
+        callbacks: called at every step.
         update: called with the outputs of each step.
 
     Returns:

@@ -33,7 +33,7 @@ def check_parallel(where: str) -> None:
     """Refuse parallel settings that contradict each other, before anything is compiled.
 
     Raises:
-        SporaxRuntimeError: the whole batch on every rank, in a mode in which the step is not cut.
+        SporaxRuntimeError: the whole batch on every rank, in a mode in which the step is not sharded.
         SporaxValueError: several devices in a mode for one, or a broadcast of rank 0's Parameters in a mode without it.
     """
     config = snapshot()
@@ -105,7 +105,7 @@ def first_batch(where: str, dataset: Any) -> Batch:
 
 
 def check_cutting_mode(where: str) -> None:
-    """Refuse to say how Parameters are cut in a mode that does not cut them.
+    """Refuse to say how Parameters are sharded in a mode that does not shard them.
 
     Raises:
         SporaxRuntimeError: not in semi_auto_parallel or auto_parallel mode, or in PYNATIVE_MODE.

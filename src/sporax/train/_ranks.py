@@ -65,7 +65,7 @@ def of_stage(array: jax.Array) -> np.ndarray[Any, Any]:
 
 
 def whole(array: jax.Array) -> np.ndarray[Any, Any]:
-    """All values of an array that is cut over the devices of several ranks. All ranks that hold a part must call it.
+    """All values of an array that is sharded over the devices of several ranks. All ranks that hold a part must call it.
 
     The exchange is one of the runtime's collectives, so it keeps its place among those of the steps around it.
 
@@ -74,7 +74,7 @@ def whole(array: jax.Array) -> np.ndarray[Any, Any]:
     """
     if distributed.world() is None:
         raise SporaxRuntimeError(
-            f"For 'save_checkpoint', an array of shape {array.shape} is cut over several processes, so the ranks must have "
+            f"For 'save_checkpoint', an array of shape {array.shape} is sharded over several processes, so the ranks must have "
             "been joined: call init() first."
         )
     places = array.sharding.devices_indices_map(array.shape)

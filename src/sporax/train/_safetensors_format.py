@@ -174,7 +174,7 @@ def _header(content: memoryview) -> tuple[dict[str, Any], int]:
 
 
 def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, in which every name stands once."""
+    """An object of JSON, in which every name is once."""
     check_names(name for name, _ in pairs)
     return dict(pairs)
 

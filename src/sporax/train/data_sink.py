@@ -13,7 +13,7 @@ from sporax.train._checks import check_integer
 from sporax.train._feed import Feed, check_dataset
 
 __all__ = ["data_sink"]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 

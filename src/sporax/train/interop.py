@@ -19,7 +19,7 @@ from sporax.train._checks import check_bool
 from sporax.train.serialization import load_checkpoint, load_param_into_net
 
 __all__ = ["load_torch_weights", "torch_names"]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 _NORMALIZATION = {
@@ -37,7 +37,7 @@ def torch_names(net: Cell) -> dict[str, str]:
     """Names of the Parameters of `net` by the names they have in a torch model of the same structure.
 
     Args:
-        net: its Cells stand at the same paths as the torch model's modules.
+        net: its Cells are at the same paths as the torch model's modules.
 
     Example:
         >>> torch_names(SequentialCell(Conv2d(1, 2, 3), BatchNorm2d(2)))["1.running_mean"]

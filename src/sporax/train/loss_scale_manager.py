@@ -6,5 +6,5 @@ from sporax.amp import DynamicLossScaleManager, FixedLossScaleManager, LossScale
 from sporax.ir.missing import missing_names
 
 __all__ = ["DynamicLossScaleManager", "FixedLossScaleManager", "LossScaleManager"]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -53,9 +53,11 @@ __all__ = [
     "safetensors_to_ckpt",
     "save_checkpoint",
 ]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
+        if name in ("export", "load"):
+            return getattr(importlib.import_module("sporax.train.export"), name)
         # MindSpore has some functions of distributed checkpoints here; that package is built on this module.
         distributed = importlib.import_module("sporax.train.checkpoint")
         if name in distributed.__all__:
@@ -278,7 +280,7 @@ def load_checkpoint(
         Parameters (and appended strings) by name.
 
     Raises:
-        SporaxValueError: the file does not exist, is broken (the text says where), or holds nothing that was asked for.
+        SporaxValueError: the file does not exist, is broken (the text says where), or holds nothing that was requested.
         SporaxTypeError: an argument is of the wrong type.
         SporaxNotImplementedError: the file is encrypted, or a key is given.
         SporaxRuntimeError: a shape or dtype does not fit `net`; then nothing was loaded into it.
@@ -476,7 +478,7 @@ def ckpt_to_safetensors(
 
     Args:
         file_path: file or directory.
-        save_path: directory for the results; beside the originals by default.
+        save_path: directory for the results; next to the originals by default.
         name_map: new names of Parameters by old ones.
         file_name_regex: convert only files whose names it is found in.
         processes_num: accepted for compatibility; files are converted one after the other.

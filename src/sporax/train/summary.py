@@ -21,7 +21,7 @@ from sporax.train._checks import check_integer, check_text
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = ["SummaryRecord"]
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
 
 _PLUGINS = ("scalar", "image", "histogram", "tensor")

@@ -39,7 +39,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -84,6 +84,6 @@ def test_embedding_options():
         (lambda: ops.embedding(Tensor([0]), Tensor(A[0])), ValueError, "2 dimensions"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

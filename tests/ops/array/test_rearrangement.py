@@ -63,7 +63,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -90,6 +90,6 @@ def test_folding_counts_how_often_a_pixel_was_cut(size, stride, pad, gap):
         (lambda: ops.fold(Tensor(numbers(1, 4, 3)), (2, 3), 2), ValueError, "2 places"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -120,7 +120,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -163,6 +163,6 @@ def test_adding_and_multiplying_any_updates(updates):
         (lambda: Tensor(A).masked_scatter(Tensor(A), Tensor(U)), TypeError, r"Tensor\[Bool\]"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

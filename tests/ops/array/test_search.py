@@ -57,7 +57,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -99,7 +99,7 @@ def test_constants_of_the_program():
     assert ops.constexpr(reuse_result=False)(double) is double
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(X)
     for call, error, words in (
         (lambda: ops.Assert()(Tensor([True, False]), [x]), RuntimeError, "condition must hold"),

@@ -33,7 +33,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -52,6 +52,6 @@ def test_compiled_and_the_number_as_a_tensor():
         (lambda: ops.SegmentSum()(Tensor(A), Tensor([1, 0, 1, 1])), ValueError, "ascending"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -28,7 +28,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -95,6 +95,6 @@ def test_dynamic_shapes_in_a_compiled_step(call):
         (lambda: Tensor(A).kthvalue(0), ValueError, "'k' must be in"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

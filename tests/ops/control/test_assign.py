@@ -37,7 +37,7 @@ def test_a_value_assigned_stays_usable(weight):
     np.testing.assert_array_equal(value.asnumpy(), [3, 4])
 
 
-def test_errors(weight):
+def test_arguments_that_do_not_fit_are_refused(weight):
     with pytest.raises(TypeError, match="For 'AssignAdd', 'variable' must be a Parameter, but got Tensor"):
         ops.assign_add(ms.Tensor([1.0]), 1)
     with pytest.raises(ValueError, match=r"one shape, but got \(2,\) and \(3,\)"):

@@ -153,6 +153,6 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("call", "kind", "message"), ERRORS)
-def test_errors(call, kind, message):
+def test_arguments_that_do_not_fit_are_refused(call, kind, message):
     with pytest.raises(kind, match=message):
         call()

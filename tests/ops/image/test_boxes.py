@@ -16,7 +16,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -39,6 +39,6 @@ def test_valid_boxes():
         (lambda: ops.iou(Tensor(BOXES), Tensor(BOXES[:, :3])), ValueError, r"\(n, 4\)"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

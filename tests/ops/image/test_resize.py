@@ -26,7 +26,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -49,6 +49,6 @@ def test_constant_rows_stay_constant(size, target, mode, align):
         (lambda: ops.ResizeBilinearV2(True, True)(Tensor(X), (2, 2)), ValueError, "not both"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

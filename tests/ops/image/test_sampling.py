@@ -21,7 +21,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -42,6 +42,6 @@ def test_a_crop_outside_is_extrapolated():
         (lambda: ops.grid_sample(Tensor(X), Tensor(GRID[:1])), ValueError, "needs a 'grid'"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

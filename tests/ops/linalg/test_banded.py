@@ -38,7 +38,7 @@ def test_a_band_taken_out_and_put_back_is_the_same(rows, columns, ends, align):
         np.testing.assert_array_equal(result.asnumpy(), kept)
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     x = ms.Tensor(M)
     with pytest.raises(ValueError, match="ascending order within a 3 x 4 matrix"):
         ops.matrix_diag_part(x, (1, 0), 0.0)

@@ -59,7 +59,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -89,6 +89,6 @@ def test_in_a_compiled_step():
         (lambda: ops.lstsq(Tensor(M), Tensor(numbers(4, 2))), ValueError, "rows"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -40,7 +40,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -53,7 +53,7 @@ def test_products_of_the_factors():
     assert ops.Eig()(Tensor(SQUARE))[1].shape == (0,)
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     x = Tensor(A)
     with pytest.raises(TypeError, match="'l2_regularizer' must be 0.0, but got 0.5"):
         ops.Lstsq(l2_regularizer=0.5)(x, x)

@@ -45,7 +45,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -84,6 +84,6 @@ def test_gradient_at_zero_is_finite(call):
         (lambda: ops.matrix_norm(Tensor(A), "max"), ValueError, "must be one of"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

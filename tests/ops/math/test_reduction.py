@@ -133,7 +133,7 @@ def test_any_axes_of_any_shape(data, shape):
     np.testing.assert_array_equal(ops.ReduceSum(True)(ms.Tensor(values), axis).asnumpy(), expected)
 
 
-def test_errors():
+def test_arguments_that_do_not_fit_are_refused():
     x = ms.Tensor(np.ones((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"'axis' must be in range \[-2, 2\), but got 2"):
         ops.ReduceSum()(x, 2)

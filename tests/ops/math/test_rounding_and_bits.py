@@ -71,7 +71,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -133,6 +133,6 @@ def test_questions_about_the_dtype():
         (lambda: ops.addcmul(Tensor([1.0]), Tensor([1]), Tensor([1.0])), TypeError, "dtypes must be the same"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -40,7 +40,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -81,6 +81,6 @@ def test_dtypes_and_empty_batches():
         (lambda x: ops.fftfreq(0), ValueError, "'n' must be an int >= 1"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call(ms.Tensor(X))

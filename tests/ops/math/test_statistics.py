@@ -51,7 +51,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -92,6 +92,6 @@ def test_nan_is_its_own_median():
         (lambda: ops.median(Tensor(np.zeros((0,)))), ValueError, "must not be empty"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

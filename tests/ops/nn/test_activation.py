@@ -78,7 +78,7 @@ def test_integers():
             call(ms.Tensor([1]))
 
 
-def test_errors():
+def test_arguments_that_do_not_fit_are_refused():
     x = ms.Tensor([1.0])
     with pytest.raises(NotImplementedError, match="'inplace' must be False, but got True"):
         ops.relu(x, inplace=True)

@@ -35,7 +35,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -75,6 +75,6 @@ def test_in_place_forms():
         (lambda: ops.gumbel_softmax(Tensor(A), tau=0.0), ValueError, "positive"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

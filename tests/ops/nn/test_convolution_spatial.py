@@ -53,7 +53,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -129,6 +129,6 @@ def test_gradients_of_transposes():
         (lambda: ops.conv_transpose2d(Tensor(X2), Tensor(numbers(4, 1, 2, 2)), output_padding=1), ValueError, "output_padding"),
     ],
 )  # fmt: skip
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

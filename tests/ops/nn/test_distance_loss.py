@@ -67,7 +67,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -113,6 +113,6 @@ def test_ctc_of_what_cannot_be_aligned():
         (lambda: ops.cosine_embedding_loss(Tensor(A), Tensor(B), Tensor([1, 1, 1]), 2.0), ValueError, r"\[-1, 1\]"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -58,7 +58,7 @@ def test_half_precision_has_statistics_in_float32():
     assert float(variance[0, 0]) == 1.25
 
 
-def test_errors():
+def test_arguments_that_do_not_fit_are_refused():
     x = ms.Tensor(np.ones((2, 3), np.float32))
     with pytest.raises(ValueError, match=r"must have shape \(3,\), but got \(2,\) and \(3,\)"):
         ops.LayerNorm()(x, x[:, 0], x[0])

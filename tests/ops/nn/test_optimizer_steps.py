@@ -81,7 +81,7 @@ def test_sparse_steps_move_their_rows_as_dense_ones_do(name):
         np.testing.assert_array_equal(value.asnumpy()[others], before[others])
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     weight, (state,) = parameter(), zeros(1)
     with pytest.raises(ValueError, match=r"'gradient' must have shape \(2, 2\), but got \(2,\)"):
         ops.ApplyMomentum()(weight, state, 0.1, Tensor([1.0, 2.0]), 0.9)

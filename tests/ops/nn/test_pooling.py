@@ -74,7 +74,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_case(name):
+def test_operator_equals_its_reference_formula(name):
     check(CASES[name])
 
 
@@ -136,6 +136,6 @@ def test_dtypes_of_positions():
         (lambda: ops.adaptive_avg_pool3d(Tensor(X3), 0), ValueError, "ints >= 1"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

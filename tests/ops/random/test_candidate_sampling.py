@@ -41,7 +41,7 @@ def test_expected_counts_of_unique_classes_come_from_the_tries():
     assert tries[0, 0] > 4
 
 
-def test_refusals():
+def test_arguments_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"'true_classes' must have shape \(n, 2\)"):
         ops.UniformCandidateSampler(2, 3, True, 9)(TRUE)
     with pytest.raises(ValueError, match="5 classes cannot be sampled from 4"):

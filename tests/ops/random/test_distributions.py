@@ -129,6 +129,6 @@ def test_channel_dropout_classes():
         (lambda: ops.randint_like(Tensor([1]), 3, 3), ValueError, "below 'high'"),
     ],
 )
-def test_refusals(call, error, words):
+def test_arguments_that_do_not_fit_are_refused(call, error, words):
     with pytest.raises(error, match=words):
         call()

@@ -70,7 +70,7 @@ def test_distributions():
     assert (ops.rand(2, dtype=ms.float64).dtype, whole.dtype) == (ms.float64, np.int64)
 
 
-def test_errors():
+def test_arguments_that_do_not_fit_are_refused():
     x = ops.ones((2,))
     for call in (lambda: ops.dropout(x, 1.5), lambda: ops.Dropout(0.0)):
         with pytest.raises(ValueError, match=r"must be in [\[(]0, 1\], but got"):

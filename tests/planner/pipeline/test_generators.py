@@ -54,7 +54,7 @@ def test_forward_only_for_evaluation():
 
 
 def test_what_cannot_be_done_says_so():
-    with pytest.raises(SporaxRuntimeError, match="'seqvpp' cuts micro batches along the sequence"):
+    with pytest.raises(SporaxRuntimeError, match="'seqvpp' splits micro batches along the sequence"):
         generate("seqvpp", 2, 4)
     with pytest.raises(SporaxRuntimeError, match="at least 8 micro batches for 4 stages, but got 4"):
         generate("zero_bubble_v", 4, 4)

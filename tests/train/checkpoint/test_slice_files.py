@@ -16,8 +16,8 @@ import sporax as ms
 from sporax import Parameter, Tensor, nn, ops
 from sporax.common.tensor import wrap
 from sporax.ir.uneven import UnevenRows
-from sporax.lowering.uneven import Blocked
-from sporax.runtime import uneven
+from sporax.lowering.manual_split.blocks import Blocked
+from sporax.runtime import blocked_variables
 from sporax.train import load_checkpoint, load_param_into_net
 from sporax.train._entries import Entry
 from sporax.train.checkpoint.deferred import stored_values
@@ -171,7 +171,9 @@ def test_uneven_parts_are_written_as_rows(tmp_path: Path) -> None:
     parameter = Parameter(Tensor(table), name="table")
     how = Blocked(0, UnevenRows((4, 2, 3)))
     mesh = Mesh(np.array(jax.devices()[:3]), ("a",))
-    uneven.keep(parameter, uneven.stored(parameter, how, NamedSharding(mesh, PartitionSpec("a"))), how)
+    blocked_variables.keep(
+        parameter, blocked_variables.stored(parameter, how, NamedSharding(mesh, PartitionSpec("a"))), how
+    )
     sizes = []
     for rank in range(3):
         place = RankPlace(rank, 3, lambda device: int(device.id))

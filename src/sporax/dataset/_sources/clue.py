@@ -17,7 +17,7 @@ from sporax.dataset._tables import Table
 
 _PAIR = {"sentence1": "sentence1", "sentence2": "sentence2"}
 _SPANS = {f"span{i}_{what}": f"target/span{i}_{what}" for i in (1, 2) for what in ("index", "text")}
-#: Task -> columns and where they lie in an object, of "train" and "eval"; of "test".
+#: Task -> columns and where they are in an object, of "train" and "eval"; of "test".
 _CLUE: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "AFQMC": ({**_PAIR, "label": "label"}, {**_PAIR, "id": "id"}),
     "TNEWS": (
@@ -49,7 +49,7 @@ def _at(content: Any, place: str) -> Any:
 
 
 def _places(task: str, usage: str) -> dict[str, str]:
-    """Column -> where it lies in an object, in alphabetical order."""
+    """Column -> where it is in an object, in alphabetical order."""
     labelled, unlabelled = _CLUE[task]
     return dict(sorted((unlabelled if usage == "test" else labelled).items()))
 

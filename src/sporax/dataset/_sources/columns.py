@@ -1,4 +1,4 @@
-"""Columns that are more than one array: strings, and values that lie in files and are read when a row is asked for.
+"""Columns that are more than one array: strings, and values that are in files and are read when a row is requested.
 
 With them one table (`ArrayTable`) serves every source that knows its rows beforehand, whatever it keeps in memory.
 """
@@ -19,7 +19,7 @@ from sporax.ir.errors import SporaxError, SporaxRuntimeError
 
 
 class StoredColumn(abc.ABC):
-    """One value per row, made when the row is asked for."""
+    """One value per row, made when the row is requested."""
 
     @abc.abstractmethod
     def __len__(self) -> int: ...

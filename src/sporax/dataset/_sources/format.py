@@ -76,7 +76,7 @@ class Format:
     Attributes:
         arguments: of the constructor, in MindSpore's order.
         columns: names of the columns, or the function that chooses them.
-        read: reads the files, when the first row is asked for. What it gives beyond `columns` is left out.
+        read: reads the files, when the first row is requested. What it gives beyond `columns` is left out.
         prepare: checks arguments against one another; gets the same, and returns the values for `columns` and `read`.
     """
 

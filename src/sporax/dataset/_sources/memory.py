@@ -138,7 +138,7 @@ class GeneratorDataset(MappableDataset):
         sampler: a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
-        python_multiprocessing: read with processes where several workers are asked for; see `map`. Unlike in MindSpore
+        python_multiprocessing: read with processes where several workers are requested; see `map`. Unlike in MindSpore
             this is off by default, because processes need a guard in the script.
         options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 

@@ -1,4 +1,4 @@
-"""Images whose labels lie in files of their own: CelebA, LFW, Flowers102, Caltech101, and manifests."""
+"""Images whose labels are in files of their own: CelebA, LFW, Flowers102, Caltech101, and manifests."""
 
 from __future__ import annotations
 

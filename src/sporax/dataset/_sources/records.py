@@ -122,7 +122,7 @@ def _columns_of(
 
 
 class RecordTable(Table):
-    """The records of files, parsed when a row is asked for.
+    """The records of files, parsed when a row is requested.
 
     Attributes:
         files: for every row the number of its file.

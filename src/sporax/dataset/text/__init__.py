@@ -66,7 +66,7 @@ _NO_SENTENCEPIECE = (
 )
 
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         return missing_name(__name__, name, _NO_SENTENCEPIECE if name in _SENTENCEPIECE else None)

@@ -95,7 +95,7 @@ class BasicTokenizer(Tokenizer):
             return reserved or start + 1
         space, stop = text[start].isspace(), start + 1
         while stop < len(text) and text[stop].isspace() == space and not _stands_alone(text[stop]):
-            stop += 1  # a reserved token begins with a bracket, which stands alone
+            stop += 1  # a reserved token begins with a bracket, which is alone
         return stop
 
     def _reserved_at(self, text: str, start: int) -> int:

@@ -57,7 +57,7 @@ _PLAIN |= {ord(str(digit)): f" {word} " for digit, word in enumerate(_DIGITS)}
 class FilterWikipediaXML(StringTransform):
     """Lines of a Wikipedia dump as plain words: lower-case letters a to z, digits spelled out, single spaces.
 
-    Redirections become empty; what lies between the first ``<`` and the last ``>`` of a line, and entities such as ``&amp;``,
+    Redirections become empty; what is between the first ``<`` and the last ``>`` of a line, and entities such as ``&amp;``,
     are left out. See `EnWik9Dataset`.
     """
 

@@ -193,7 +193,7 @@ _VIDEO = ("DecodeVideo", "VideoDecoder", "read_video", "read_video_timestamps")
 _NO_VIDEO = "no dependency of Sporax decodes videos. Decode them in a Python function or a GeneratorDataset."
 
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
 
     def __getattr__(name: str) -> Any:
         return missing_name(__name__, name, _NO_VIDEO if name in _VIDEO else None)

@@ -46,7 +46,7 @@ class Erase(OneToOne):
 
 
 class CutOut(RandomTransform):
-    """Squares at random places of an image made black; they may lie partly outside (DeVries & Taylor 2017).
+    """Squares at random places of an image made black; they may be partly outside (DeVries & Taylor 2017).
 
     Args:
         length: side of a square in pixels.

@@ -135,7 +135,7 @@ def _nearest(length: int, size: int) -> NDArray[np.int64]:
 
 
 def _positions(length: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Input pixel left of each output pixel's centre, and how far beyond it the centre lies."""
+    """Input pixel left of each output pixel's centre, and how far beyond it the centre is."""
     centre = ((np.arange(size) + 0.5) * _scale(length, size) - 0.5).astype(np.float32)
     left = np.floor(centre).astype(np.int64)
     return left, centre - left.astype(np.float32)

@@ -17,7 +17,7 @@ def flat(closed: ClosedJaxpr, called: Callable[[JaxprEqn], ClosedJaxpr | None] |
 
     Args:
         closed: the program.
-        called: the body of an equation that shall be written out, or None; by default plain calls are.
+        called: the body of an equation that should be written out, or None; by default plain calls are.
     """
     writer = _Writer(called or _plain_call)
     jaxpr = closed.jaxpr

@@ -1,8 +1,8 @@
 """Work and values in host memory, as equations of a step.
 
-`run_on_host` runs a function on the host, and its derivative, too. Variables and activations that lie in host memory are
+`run_on_host` runs a function on the host, and its derivative, too. Variables and activations that are in host memory are
 fetched and returned by explicit transfers; `without_round_trips` takes those out of a program that bring an array to where
-it comes from, and those whose results nobody reads.
+it comes from, and those whose results no one reads.
 
 On backends without a host memory of their own (nothing but one kind of memory) programs run as they are.
 """
@@ -22,7 +22,7 @@ from sporax.lowering.memory.flat import closed_jaxpr
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 _HOST_WORK = "device_host"
 KIND = "pinned_host"
-"""Name of the memory in which variables of the host lie between steps."""
+"""Name of the memory that holds variables of the host between steps."""
 
 
 def to_host(arrays: Sequence[Any]) -> list[Any]:
@@ -71,11 +71,11 @@ def on_host_of(sharding: jax.sharding.Sharding) -> Any:
 def with_host_arguments(
     function: Callable[..., Sequence[Any]], away: Mapping[int, jax.sharding.Sharding], num_updated: int
 ) -> Callable[..., list[Any]]:
-    """`function` of arguments some of which lie in host memory; those that it updates go back there.
+    """`function` of arguments some of which are in host memory; those that it updates go back there.
 
     Args:
         function: its first results are the new values of its first arguments.
-        away: the sharding in device memory of each argument that lies on the host, by its position.
+        away: the sharding in device memory of each argument that is on the host, by its position.
         num_updated: how many arguments are updated.
     """
     if not away:
@@ -94,7 +94,7 @@ def with_host_arguments(
 
 
 def lies_on_host(array: Any) -> bool:
-    """Whether an array lies in host memory."""
+    """Whether an array is in host memory."""
     return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
 
 
@@ -146,7 +146,7 @@ def _num_bytes(var: Var) -> int:
 
 
 def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
-    """The equations without transfers that nobody reads."""
+    """The equations without transfers that no one reads."""
     wanted = {var for var in outvars if isinstance(var, Var)}
     kept: list[JaxprEqn] = []
     for eqn in reversed(eqns):

@@ -41,7 +41,7 @@ def recomputation_notes(calls: Sequence[Recomputed]) -> list[str]:
 
 
 def transfer_notes(names: Mapping[str, int], updated: Iterable[str]) -> list[str]:
-    """For each variable that lies on the host, what every device fetches and returns per step.
+    """For each variable that is on the host, what every device fetches and returns per step.
 
     Args:
         names: bytes of a device's part, by name.

@@ -1,6 +1,6 @@
 """Activations in host memory between the forward and the backward pass.
 
-Problem. What the forward pass keeps for the backward pass lies idle for most of a step.
+Problem. What the forward pass keeps for the backward pass is idle for most of a step.
 
 Method. A value that a tagged equation makes and the backward pass reads is sent to host memory where it is made, and brought
 back before its first reader. What one call of a Cell sent comes back together, when the backward pass of the call that

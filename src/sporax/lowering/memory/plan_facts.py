@@ -1,7 +1,7 @@
-"""What recomputation asks of a plan: which collectives shall not be repeated, what may be kept in smaller slices.
+"""What recomputation asks of a plan: which collectives should not be repeated, what may be kept in smaller slices.
 
-Both depend on how the step is cut, so a first plan is made of the step without recomputation. Equations of a flat program and
-operators of its graph stand in one order, so a tensor of the graph is a variable of the program.
+Both depend on how the step is sharded, so a first plan is made of the step without recomputation. Equations of a flat program and
+operators of its graph are in one order, so a tensor of the graph is a variable of the program.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _received(program: ClosedJaxpr, graph: OperatorGraph, plan: Plan, variables:
 
 
 def _arrived(transfer: Transfer, graph: OperatorGraph) -> int:
-    """The tensor whose value lies where a transfer brings it: what a mark that asks for it hands on, or the tensor itself."""
+    """The tensor whose value is where a transfer brings it: what a mark that asks for it hands on, or the tensor itself."""
     if transfer.resharding is None and transfer.operator >= 0:
         reader = graph.operators[transfer.operator]
         if reader.name in IDENTITIES:
@@ -96,7 +96,7 @@ def _arrived(transfer: Transfer, graph: OperatorGraph) -> int:
 def _slices(
     program: ClosedJaxpr, graph: OperatorGraph, plan: Plan, variables: dict[int, Var], weights: set[Var]
 ) -> dict[Var, tuple[Layout, Layout]]:
-    """For values that enter calls with sliced activations: smaller slices of them, and where they lie otherwise."""
+    """For values that enter calls with sliced activations: smaller slices of them, and where they are otherwise."""
     tags = list(_tags(program))
     makers = graph.producers()
     slices: dict[Var, tuple[Layout, Layout]] = {}

@@ -67,9 +67,9 @@ class PlanFacts:
     """What a plan of the program without recomputation says.
 
     Attributes:
-        kept: values whose collectives shall not be repeated.
+        kept: values whose collectives should not be repeated.
         weights: names of the arguments that are kept in smaller shards than operators use.
-        slices: for values that may be kept in smaller slices, these, and where they lie otherwise.
+        slices: for values that may be kept in smaller slices, these, and where they are otherwise.
     """
 
     kept: Collection[Var] = ()
@@ -197,7 +197,7 @@ class _Rewriter:
                 self.sliced[var] = self._lie(var, self.facts.slices[var][0], eqn)
 
     def _lie(self, var: Var, layout: Layout, like: JaxprEqn) -> Var:
-        """The same value, which lies as `layout` says."""
+        """The same value, with the sharding that `layout` gives."""
         result = Var(var.aval)
         mark = {"mark": LayoutMark("recompute_slice_activation", next_number(), (layout,))}
         self.result.append(new_jaxpr_eqn([var], [result], mark_p, mark, frozenset(), like.source_info, like.ctx))

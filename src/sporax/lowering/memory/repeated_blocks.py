@@ -335,7 +335,7 @@ class _Writer:
         self.outside.update((var, None) for var in self.program.jaxpr.outvars if isinstance(var, Var))
 
     def _value(self, atom: Any) -> Any:
-        """What is read in place of `atom`; a row is taken from its stack when it is wanted alone for the first time."""
+        """What is read in place of `atom`; a row is taken from its stack when it is requested alone for the first time."""
         if isinstance(atom, Literal):
             return atom
         row = self.rows.get(atom)

@@ -6,7 +6,7 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
     "host"             operators or variables belong on the host
     "offload"          activations of marked Cells and operators wait in host memory
     "offload kept"     so does what is kept for recomputed Cells
-    "blocks"           repeated blocks shall become loops
+    "blocks"           repeated blocks should become loops
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rewritten(function: Callable[..., Any], tags: Collection[str]) -> Callable[.
 def rewrite_for_plan(
     closed: ClosedJaxpr, tags: Collection[str], plan_of: Planner, roles: list[tuple[Role, str]]
 ) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
-    """The same program after all passes, to be cut by a plan, and what is computed again in it.
+    """The same program after all passes, to be sharded by a plan, and what is computed again in it.
 
     `plan_of` and `roles` as `plan_facts` takes them.
     """

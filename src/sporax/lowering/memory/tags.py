@@ -1,6 +1,6 @@
 """How the user's wishes about memory are written in name stacks.
 
-A tag is one component of a name stack, ``recompute-12-mo``: it survives differentiation, stands on every equation that was
+A tag is one component of a name stack, ``recompute-12-mo``: it survives differentiation, is on every equation that was
 traced inside, and of several the innermost one counts. Paths of operators leave tags out (`without_tags`).
 """
 
@@ -56,7 +56,7 @@ def new_tag(**settings: bool) -> RecomputeTag:
 
 
 KEEP = RecomputeTag(0, keep=True)
-"""For operators that are kept although they stand in a recomputed Cell."""
+"""For operators that are kept although they are in a recomputed Cell."""
 
 
 def innermost_tag(stack: str) -> RecomputeTag | None:

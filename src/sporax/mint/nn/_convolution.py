@@ -186,7 +186,7 @@ class ConvTranspose2d(_Convolution):
         self.output_padding = argument.ints("ConvTranspose2d", "output_padding", output_padding, 2, 0)
 
     def construct(self, input: Tensor, output_size: Any = None) -> Tensor:
-        """`input`: (n, in_channels, h, w). `output_size`: height and width wanted, in place of `output_padding`."""
+        """`input`: (n, in_channels, h, w). `output_size`: height and width requested, in place of `output_padding`."""
         weight, bias = argument.cast_like(self, input, self.weight, self.bias)
         extra = self.output_padding if output_size is None else self._missing(input, output_size)
         return F.conv_transpose2d(input, weight, bias, self.stride, self.padding, extra, self.groups, self.dilation)

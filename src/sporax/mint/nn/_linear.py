@@ -85,7 +85,7 @@ class Embedding(Cell):
 
     Raises:
         SporaxTypeError, SporaxValueError: settings of another kind, or `padding_idx` outside the table.
-        SporaxNotImplementedError: `sparse` is asked for.
+        SporaxNotImplementedError: `sparse` is requested.
     """
 
     def __init__(

@@ -125,6 +125,12 @@ class _BatchNorm(Cell):
     """
 
     ranks: tuple[int, ...] = ()
+    # None where `affine` or `track_running_stats` is False.
+    weight: Any
+    bias: Any
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
 
     def __init__(
         self,
@@ -188,7 +194,7 @@ class _BatchNorm(Cell):
                 parameter.set_data(ops.full_like(parameter, value))
 
     def reset_parameters(self) -> None:
-        """Start anew: statistics forgotten, `weight` ones and `bias` zeros."""
+        """Start again: statistics forgotten, `weight` ones and `bias` zeros."""
         self.reset_running_stats()
         if self.affine:
             self.weight.set_data(ops.ones_like(self.weight))

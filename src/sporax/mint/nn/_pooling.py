@@ -11,7 +11,7 @@ from sporax.nn.cell import Cell
 
 
 def _average(dims: int, function: Any) -> type[Cell]:
-    extra = {} if dims == 1 else {"divisor_override": None}
+    extra: dict[str, Any] = {} if dims == 1 else {"divisor_override": None}
     return layer(
         f"AvgPool{dims}d",
         function,

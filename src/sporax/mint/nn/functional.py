@@ -12,5 +12,5 @@ globals().update({name.removeprefix(_PREFIX): each for name, each in MINT.items(
 
 __all__ = [name.removeprefix(_PREFIX) for name in MINT if name.startswith(_PREFIX)]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -8,5 +8,5 @@ from sporax.mint.optim._optimizers import SGD, Adam, AdamW, FusedAdamW
 
 __all__ = ["Adam", "AdamW", "FusedAdamW", "SGD"]
 
-if not TYPE_CHECKING:  # checkers shall see a missing name themselves
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)

@@ -69,7 +69,7 @@ class Optimizer(nn.Optimizer):
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
         self.group_start_id = [0]
-        self._slots = {}
+        self._slots: dict[str, ParameterTuple] = {}
         groups = _groups(type(self).__name__, params)
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self._append(group)

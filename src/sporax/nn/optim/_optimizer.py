@@ -202,7 +202,7 @@ class Optimizer(OptimizerHelpers, Cell):
         Args:
             slot: name of the state.
             value: a number to fill arrays of the Parameter's shape and dtype with, or a function that makes the array.
-            joint: what stands between both names.
+            joint: what is between both names.
         """
 
         def make(parameter: Parameter) -> Parameter:

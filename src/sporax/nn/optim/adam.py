@@ -39,7 +39,7 @@ class Adam(Optimizer):
         use_offload: refused; there is no state on the host yet.
     """
 
-    slots = ("moment1", "moment2")
+    slots: tuple[str, ...] = ("moment1", "moment2")
     power_shape: tuple[int, ...] = ()
     """Shape of the powers of beta, which checkpoints hold."""
 

@@ -29,7 +29,7 @@ class RMSProp(Optimizer):
         weight_decay: L2 penalty.
     """
 
-    slots = ("mean_square", "moment")
+    slots: tuple[str, ...] = ("mean_square", "moment")
 
     def __init__(
         self,

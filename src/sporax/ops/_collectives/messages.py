@@ -294,7 +294,7 @@ class BatchISendIRecv(CommunicationPrimitive):
 
 
 class NeighborExchangeV2(CommunicationPrimitive):
-    """Exchange the borders of an image that is cut into tiles, one tile per rank.
+    """Exchange the borders of an image that is sharded into tiles, one tile per rank.
 
     Directions are counted clockwise: top, top right, right, bottom right, bottom, bottom left, left, top left.
 
@@ -322,7 +322,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
             raise SporaxValueError(f"For '{self.name}', 'data_format' must be 'NCHW', but got {self.data_format!r}.")
 
     def __call__(self, tensor: Tensor) -> Tensor:
-        """(N, C, H, W) in, (N, C, top + H + bottom, left + W + right) out; borders nobody sends are 0."""
+        """(N, C, H, W) in, (N, C, top + H + bottom, left + W + right) out; borders no one sends are 0."""
         array = check_tensor(self.name, tensor).array
         if array.ndim != 4:
             raise SporaxValueError(

@@ -1,7 +1,7 @@
-"""Messages that are asked for now and carried out later: `isend`, `irecv` and their handles.
+"""Messages that are requested now and carried out later: `isend`, `irecv` and their handles.
 
 Two ranks that both send before they receive would wait for each other if every message were carried out where it is
-asked for. So requests are collected, and when any of their handles is waited for, all that this rank has asked for so far
+requested. So requests are collected, and when any of their handles is waited for, all that this rank has requested so far
 are carried out in the order all ranks agree on (`sporax.runtime.point_to_point`).
 """
 

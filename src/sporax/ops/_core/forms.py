@@ -7,6 +7,7 @@ state what it needs without importing the others.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from sporax.ops._core.parameters import Parameters
@@ -27,6 +28,12 @@ class FunctionalForm(Protocol):
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...] = ()) -> Any:
         """Run it, with marks where a step is planned."""
+        ...
+
+    def run_between_marks(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...], marks: Mapping[str, Any]
+    ) -> Any:
+        """Run it in a step that is planned, with the user's marks at hand."""
         ...
 
     def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:

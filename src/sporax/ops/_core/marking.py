@@ -15,8 +15,6 @@ from sporax.ir.layout import HasLayout
 from sporax.ir.marks import Cuts, OperatorMark, Side
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.ops._core.forms import ClassForm, FunctionalForm
-from sporax.ops._core.split_lookup import looked_up_by_part
-from sporax.planner.operators.manual_split import ATTRIBUTES
 
 
 class _Said(threading.local):
@@ -42,7 +40,7 @@ def following() -> Iterator[None]:
 
 @contextmanager
 def kept_batch_parallel() -> Iterator[None]:
-    """Context in which operators without a strategy are cut by the batch, also where a search decides (`set_data_parallel`)."""
+    """Context in which operators without a strategy are batch-parallel, also where a search decides (`set_data_parallel`)."""
     before, _said.batch_parallel = _said.batch_parallel, True
     try:
         yield
@@ -81,7 +79,7 @@ def between_marks(
     kwargs = {name: kwargs[name] for name in sorted(kwargs, key=operator.place_of)}
     leaves, tree = jax.tree.flatten((args, list(kwargs.values())), is_leaf=_is_tensor)
     tensors = [position for position, leaf in enumerate(leaves) if _is_tensor(leaf)]
-    said = dict(primitive.attrs) if primitive is not None else {}
+    said = {name: _comparable(value) for name, value in primitive.attrs.items()} if primitive is not None else {}
     if _said.following:
         said["follow"] = True
     if _said.batch_parallel:
@@ -102,9 +100,7 @@ def between_marks(
         leaves[position] = wrap(array)
     args, values = jax.tree.unflatten(tree, leaves)
     kwargs = dict(zip(kwargs, values, strict=True))
-    result: Any = looked_up_by_part(operator, said, args, kwargs)
-    if result is None:
-        result = operator.run_unmarked(args, kwargs, constants)
+    result = operator.run_between_marks(args, kwargs, constants, said)
     outputs, structure = jax.tree.flatten(result, is_leaf=_is_tensor)
     arrays = apply_mark([output.array for output in outputs], replace(entrance, side=Side.OUT))
     return jax.tree.unflatten(structure, list(map(wrap, arrays)))
@@ -154,11 +150,15 @@ def _named(operator: FunctionalForm, args: Sequence[Any], kwargs: dict[str, Any]
 
 
 def _attributes(said: dict[str, Any]) -> tuple[tuple[str, Hashable], ...]:
-    """Attributes and further marks, those that a plan can compare; what stands for parts as text, if it is of a wrong type."""
-    said = {name: str(value) if name in ATTRIBUTES and not _hashable(value) else value for name, value in said.items()}
+    """Attributes and further marks, those that a plan can compare."""
     plain = {name: value for name, value in said.items() if isinstance(value, str | int | float | bool | tuple)}
     hashable = {name: value for name, value in plain.items() if not name.endswith("_strategy") and _hashable(value)}
     return tuple(sorted(hashable.items()))
+
+
+def _comparable(value: Any) -> Any:
+    """A mark of the user; a list as text, so that the plan can name it where a tuple is expected."""
+    return str(value) if isinstance(value, list) else value
 
 
 def _hashable(value: Any) -> bool:

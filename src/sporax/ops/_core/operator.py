@@ -147,6 +147,12 @@ class Operator:
         for number, part in enumerate(result):
             note(part.array, functools.partial(lambda place: whole()[place].array, number))
 
+    def run_between_marks(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...], marks: Mapping[str, Any]
+    ) -> Any:
+        """As `run_unmarked`, in a step that is planned; operators whose `marks` change what is computed override this."""
+        return self.run_unmarked(args, kwargs, constants)
+
     def run_unmarked(self, args: tuple[Any, ...], kwargs: dict[str, Any], constants: tuple[Any, ...]) -> Any:
         """As `run`, without saying anything to a plan."""
         arrays: list[Any] = []
@@ -306,6 +312,7 @@ def operator(
     method: str | None = None,
     mint: str | None = None,
     composed: bool = False,
+    form: type[Operator] = Operator,
 ) -> _Registrar:
     """Make an operator of a kernel and register its forms.
 
@@ -317,11 +324,12 @@ def operator(
         mint: dotted names in `sporax.mint`, separated by semicolons, with parameters that have another name there:
             ``"nn.functional.softmax(dim=axis)"``.
         composed: the kernel works on Tensors and calls other operators; see `Composition`.
+        form: class of the functional form.
     """
 
     def register(kernel: Callable[..., Any]) -> Operator:
         class_name, constructor = _parse(primitive or "")
-        result = (Composition if composed else Operator)(class_name or kernel.__name__, kernel)
+        result = (Composition if composed else form)(class_name or kernel.__name__, kernel)
         OPERATORS[result.name] = result
         name = kernel.__name__ if function is None else function
         if name:

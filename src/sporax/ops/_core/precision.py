@@ -4,7 +4,7 @@ While a `Precision` rules, operators of one list compute in half precision, thos
 in the widest floating dtype among their inputs; all others in whatever dtype their inputs have. The lists are
 MindSpore's (`mindspore.amp.auto_mixed_precision`), with the operators that stand for the same thing here.
 
-Nothing of this costs anything before it is first asked for: only then do the operators on the lists get a `run` of their
+Nothing of this costs anything before it is first requested: only then do the operators on the lists get a `run` of their
 own, which looks whether a precision rules in this thread.
 """
 

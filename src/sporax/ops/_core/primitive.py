@@ -115,7 +115,7 @@ class Primitive:
     # ------------------------------------------------------------------------------------------- marks, read by plans
 
     def shard(self, in_strategy: Any = None, out_strategy: Any = None) -> Self:
-        """Say how inputs (and output) are cut; read by semi-automatic and automatic parallelism, ignored elsewhere.
+        """Say how inputs (and output) are sharded; read by semi-automatic and automatic parallelism, ignored elsewhere.
 
         Args:
             in_strategy: one tuple of ints per input (number of slices of each dim), or one Layout per input.
@@ -186,7 +186,7 @@ class Primitive:
     def set_device(self, device_target: str) -> Primitive:
         """Mark the kind of device this operator runs on: CPU (the host), GPU or Ascend (the accelerator).
 
-        In compiled steps an operator of the host runs there, forward and backward; in a step that a plan cuts, every device's
+        In compiled steps an operator of the host runs there, forward and backward; in a step that a plan shards, every device's
         host computes that device's part. Pipeline stages refuse it.
 
         Raises:
@@ -234,5 +234,5 @@ def strategy_form(name: str, what: str, strategy: Any) -> str:
                 f"For '{name}', the entries of '{what}' must be tuples or Layouts, but got {entry!r}."
             )
         elif any(not isinstance(cut, int | tuple) or isinstance(cut, bool) for cut in entry):
-            raise SporaxTypeError(f"For '{name}', the cuts in '{what}' must be ints, but got {entry!r}.")
+            raise SporaxTypeError(f"For '{name}', the numbers of slices in '{what}' must be ints, but got {entry!r}.")
     return form

@@ -1,4 +1,4 @@
-"""`shard`: a function or Cell whose inputs are cut as the user says; what is inside follows."""
+"""`shard`: a function or Cell whose inputs are sharded as the user says; what is inside follows."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def shard(
         fn: a function of Tensors, an operator, or a Cell.
         in_strategy: one entry per Tensor: number of slices of each dimension, a Layout, or None to leave it to the planner.
         out_strategy: likewise for the outputs, or None.
-        parameter_plan: cuts of a Cell's Parameters by name, ``{"fc.weight": (8, 1)}``.
+        parameter_plan: shardings of a Cell's Parameters by name, ``{"fc.weight": (8, 1)}``.
         device: ``"Ascend"``, ``"GPU"`` or ``"CPU"``; the devices at hand are used, whatever is said.
         level: 0, 1 or 2; of MindSpore's search, so others than 0 are accepted with a warning.
 
     Raises:
         SporaxTypeError: an argument of the wrong kind, or a `parameter_plan` for something that is not a Cell.
-        SporaxValueError: `parameter_plan` has a cut that does not fit its Parameter.
-        SporaxRuntimeError: when called: not one entry per Tensor, or cuts that do not fit.
+        SporaxValueError: `parameter_plan` has a sharding that does not fit its Parameter.
+        SporaxRuntimeError: when called: not one entry per Tensor, or shardings that do not fit.
 
     Example:
         >>> matmul = shard(mint.matmul, in_strategy=((2, 4), (4, 1)))

@@ -1,4 +1,4 @@
-"""A function inside a planned step whose inputs and outputs lie as the user says; the operators inside follow."""
+"""A function inside a planned step whose inputs and outputs are as the user says; the operators inside follow."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sharded_call(
         name: what messages call it.
         function, args, kwargs: the call; inside it, operators without a strategy follow their inputs.
         in_strategy, out_strategy: one entry per Tensor among inputs and outputs; None to leave one to the planner.
-        parameters: cuts of the Parameters it reads.
+        parameters: shardings of the Parameters it reads.
 
     Raises:
         SporaxRuntimeError: not one entry per Tensor.
@@ -43,7 +43,7 @@ def sharded_call(
     if not state.planning():
         if context.cuts_compiled_steps() and not state.compiling():
             warnings.warn(
-                f"For '{name}', 'shard' cuts nothing inside of a derivative in PYNATIVE_MODE: values are the same, computed "
+                f"For '{name}', 'shard' has no effect inside of a derivative in PYNATIVE_MODE: values are the same, computed "
                 "whole. Compile the step with jit, or call set_context(mode=GRAPH_MODE).",
                 stacklevel=2,
             )
@@ -95,8 +95,8 @@ def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, An
         plan: cuts by name. Unknown names are left out with a warning.
 
     Raises:
-        SporaxTypeError: a name is no string, or a cut neither a tuple nor a Layout.
-        SporaxValueError: a cut that does not fit its Parameter.
+        SporaxTypeError: a name is no string, or a sharding neither a tuple nor a Layout.
+        SporaxValueError: a sharding that does not fit its Parameter.
     """
     paths: dict[str, Parameter] = dict(cell.parameters_and_names()) if plan else {}
     by_name = {parameter.name: path for path, parameter in paths.items()}
@@ -125,13 +125,13 @@ def _check_fits(where: str, name: str, cut: Any, shape: tuple[int, ...]) -> None
     parts = cut.__layout__().split if isinstance(cut, HasLayout) else cut
     if len(parts) != len(shape):
         raise SporaxValueError(
-            f"For '{where}', the cut of '{name}' in 'parameter_plan' must have {len(shape)} numbers for its shape {shape}, but "
-            f"got {cut}."
+            f"For '{where}', the sharding of '{name}' in 'parameter_plan' must have {len(shape)} numbers for its shape {shape}, "
+            f"but got {cut}."
         )
     for dim, (size, part) in enumerate(zip(shape, parts, strict=True)):
         if not isinstance(part, int) or isinstance(part, bool) or part < 1 or size % part:
             raise SporaxValueError(
-                f"For '{where}', the cut of '{name}' in 'parameter_plan' must have positive ints that divide its shape "
+                f"For '{where}', the sharding of '{name}' in 'parameter_plan' must have positive ints that divide its shape "
                 f"{shape}, but dimension {dim} has size {size} and got {part!r}."
             )
 

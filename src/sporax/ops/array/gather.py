@@ -13,6 +13,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import Array, operator
 from sporax.ops.array.join_split import _split_along
+from sporax.ops.array.lookup import TableLookup
 from sporax.ops.array.sorting import known
 from sporax.ops.linalg.norms import length as norm_of
 
@@ -106,14 +107,14 @@ def _table_rows(name: str, table: Array, indices: Array, offset: int) -> Array:
     return jnp.take(table, known_rows, 0, mode="fill", fill_value=0)
 
 
-@operator("EmbeddingLookup()", function="")
+@operator("EmbeddingLookup()", function="", form=TableLookup)
 def _embedding_lookup(input_params: Array, input_indices: Array, offset: int) -> Array:
     """Rows of a table that holds the rows from `offset` on; zeros for rows that it does not hold."""
     check.rank("EmbeddingLookup", (1, 2), input_params=input_params)
     return _table_rows("EmbeddingLookup", input_params, input_indices, offset)
 
 
-@operator("SparseGatherV2()", function="")
+@operator("SparseGatherV2()", function="", form=TableLookup)
 def _sparse_gather(input_params: Array, input_indices: Array, axis: int) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros."""
     check.integral("SparseGatherV2", input_indices=input_indices)
@@ -278,7 +279,7 @@ def slice_(input_x: Array, begin: tuple[int, ...], size: tuple[int, ...]) -> Arr
 # ------------------------------------------------------------------------------------------------------- picking, counting
 
 
-@operator("Gather(batch_dims)", function="gather")
+@operator("Gather(batch_dims)", function="gather", form=TableLookup)
 def gather(input_params: Array, input_indices: Array, axis: int, batch_dims: int = 0) -> Array:
     """Slices of `input_params` along `axis` at `input_indices`; an index out of range gives zeros.
 

@@ -69,7 +69,7 @@ def _unravel_index(indices: Array, dims: Array) -> Array:
 
 @operator("InvertPermutation()", function="", composed=True)
 def _invert_permutation(input_x: tuple[int, ...]) -> tuple[int, ...]:
-    """Where each number from 0 to n - 1 stands in a tuple of all of them."""
+    """Where each number from 0 to n - 1 is in a tuple of all of them."""
     numbers = tuple(input_x)
     if sorted(numbers) != list(range(len(numbers))):
         raise SporaxValueError(

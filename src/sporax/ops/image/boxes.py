@@ -147,7 +147,7 @@ def bounding_box_decode(
 
 @operator("CheckValid", function="check_valid")
 def check_valid(bboxes: Array, img_metas: Array) -> Array:
-    """Whether boxes (n, 4) lie inside the image of `img_metas`: height, width and ratio."""
+    """Whether boxes (n, 4) are inside the image of `img_metas`: height, width and ratio."""
     _corners("CheckValid", bboxes=bboxes)
     height, width, ratio = img_metas
     return (

@@ -20,7 +20,7 @@ Sizes = int | tuple[int, ...]
 
 
 def _coordinates(source: int, target: int, align_corners: bool, half_pixel: bool, scale: float | None) -> Any:
-    """Where each output pixel lies among the input pixels."""
+    """Where each output pixel is among the input pixels."""
     steps = np.arange(target, dtype=np.float64)
     if align_corners:
         return steps * ((source - 1) / (target - 1) if target > 1 else 0.0)

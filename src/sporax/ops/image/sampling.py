@@ -74,7 +74,7 @@ def grid_sample(
         input: (n, c, h, w), or volumes (n, c, d, h, w).
         grid: (n, H, W, 2) or (n, D, H, W, 3), coordinates (x, y[, z]), -1 and 1 being the ends.
         mode: ``"bilinear"`` or ``"nearest"``.
-        padding_mode: what lies outside: ``"zeros"``, ``"border"`` (the nearest pixel) or ``"reflection"``.
+        padding_mode: what is outside: ``"zeros"``, ``"border"`` (the nearest pixel) or ``"reflection"``.
         align_corners: the ends are the centres of the corner pixels, else their outer edges.
     """
     return _sampled("grid_sample", input, grid, mode, padding_mode, bool(align_corners))
@@ -148,10 +148,10 @@ def crop_and_resize(
     Args:
         image: (n, h, w, c).
         boxes: (boxes, 4): y1, x1, y2, x2 of the corners; 0 and 1 are the centres of the first and the last pixel.
-        box_indices: (boxes,), the image each box lies in.
+        box_indices: (boxes,), the image each box is in.
         crop_size: height and width of the results.
         method: ``"bilinear"`` or ``"nearest"``.
-        extrapolation_value: what lies outside of the image.
+        extrapolation_value: what is outside of the image.
 
     Raises:
         SporaxNotImplementedError: method ``"bilinear_v2"``.

@@ -1,6 +1,6 @@
 """Bands of diagonals taken out of matrices, put into them, or made matrices of.
 
-A band is packed into rows, the highest diagonal first: element (i, j) of a matrix lies on diagonal ``d = j - i`` and in row
+A band is packed into rows, the highest diagonal first: element (i, j) of a matrix is on diagonal ``d = j - i`` and in row
 ``k[1] - d`` of the packed band. Diagonals shorter than the longest one of the band are shifted to the left or to the right
 end of their row, as `align` says: its first word for diagonals above the main one, its second for those below. Where
 elements go is known before anything runs, so each operator is one gather.

@@ -150,7 +150,7 @@ def _eig(x: Array, compute_v: bool = False) -> tuple[Array, Array]:
 
 @operator("NuclearNorm(dim, keepdim)", function="")
 def _nuclear_norm(x: Array, dim: tuple[int, ...] | None = None, keepdim: bool = False) -> Array:
-    """The sum of the singular values of matrices that lie in the two dims `dim` (None: a matrix)."""
+    """The sum of the singular values of matrices that are in the two dims `dim` (None: a matrix)."""
     check.rank("NuclearNorm", 2 if dim is None else range(2, 9), x=x)
     axes = (0, 1) if dim is None else check.axes("NuclearNorm", dim, x.ndim, "dim")
     if axes is None or len(axes) != 2:

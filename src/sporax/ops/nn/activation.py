@@ -19,7 +19,7 @@ from sporax.ops._core.operator import Array, operator
 
 
 def not_in_place(name: str, inplace: bool) -> None:
-    """Raise SporaxNotImplementedError when `inplace` is asked for: a value may be shared, so it never changes."""
+    """Raise SporaxNotImplementedError when `inplace` is requested: a value may be shared, so it never changes."""
     if inplace:
         raise SporaxNotImplementedError(
             f"For '{name}', 'inplace' must be False, but got True; assign the result instead."
@@ -37,7 +37,7 @@ def relu(input: Array, inplace: bool = False) -> Array:
     """The input where it is positive, zero elsewhere; its gradient at 0 is 0.
 
     Raises:
-        SporaxNotImplementedError: `inplace` is asked for.
+        SporaxNotImplementedError: `inplace` is requested.
     """
     not_in_place("relu", inplace)
     return _relu.kernel(input)

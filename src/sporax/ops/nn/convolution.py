@@ -214,7 +214,7 @@ def _functional(dims: int) -> None:
         '        pad_mode: "same" (output size is input size / stride), "valid" (no padding) or "pad" (`padding` cells).\n'
         '        padding: cells around, for each dim or for each of its ends; only with "pad".\n'
         "        dilation: distance between the cells the kernel looks at.\n"
-        "        groups: the channels are cut into so many independent groups.\n"
+        "        groups: number of independent groups of channels.\n"
     )
     torch_like.__doc__ = f'{what}; `padding` in cells, or "valid" or "same". The sample dim may be missing.'
     operator(function=name)(kernel)

@@ -1,4 +1,4 @@
-"""Largest values over windows that lie at slightly irregular places (fractional max pooling, Graham 2014)."""
+"""Largest values over windows that are at slightly irregular places (fractional max pooling, Graham 2014)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _register(dims: int, kernel: Any) -> None:
         output_size: number of windows, likewise.
         output_ratio: number of windows as a share of the input's size, in (0, 1), instead.
         return_indices: give the places of the values too, counted through the image.
-        _random_samples: (n, c, {dims}), numbers in [0, 1) that say where the windows lie; None: drawn.
+        _random_samples: (n, c, {dims}), numbers in [0, 1) that give the places of the windows; None: drawn.
     """
     operator(function=name, composed=True)(function)
 

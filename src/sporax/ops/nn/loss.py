@@ -116,7 +116,7 @@ def _softmax_cross_entropy_with_logits(logits: Array, labels: Array) -> tuple[Ar
     labels = jax.lax.stop_gradient(labels)
     log_probs = jax.nn.log_softmax(logits, -1)
     loss = -jnp.sum(log_probs * labels, -1)
-    # This has the gradient that is wanted; it differs from the loss only where labels do not add up to 1.
+    # This has the gradient that is requested; it differs from the loss only where labels do not add up to 1.
     slope = jax.nn.logsumexp(logits, -1) - jnp.sum(logits * labels, -1)
     return slope + jax.lax.stop_gradient(loss - slope), jnp.exp(log_probs) - labels
 

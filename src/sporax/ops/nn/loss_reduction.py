@@ -1,4 +1,4 @@
-"""What losses share: how they reduce, and checks of a prediction beside its target."""
+"""What losses share: how they reduce, and checks of a prediction next to its target."""
 
 from __future__ import annotations
 

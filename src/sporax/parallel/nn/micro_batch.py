@@ -1,4 +1,4 @@
-"""Cells that cut a batch into micro batches, run the network on each, and add up what comes out.
+"""Cells that divide a batch into micro batches, run the network on each, and add up what comes out.
 
 The result is the *sum* over the micro batches, also when the network gives a mean: its gradients are the sums of the micro
 batches' gradients, `micro_size` times those of the mean over the whole batch. Who trains divides (``sens`` of the train
@@ -23,7 +23,7 @@ from sporax.runtime import state
 
 
 class MicroBatched(Cell):
-    """A network that runs on `num_parts` equal parts of its inputs, cut along dimension 0, and adds up the outputs.
+    """A network that runs on `num_parts` equal parts of its inputs, sharded along dimension 0, and adds up the outputs.
 
     Inputs:
         Tensors, each of shape (num_parts * n, …).
@@ -42,7 +42,7 @@ class MicroBatched(Cell):
 
         Raises:
             SporaxTypeError: an input or an output is not a Tensor.
-            SporaxValueError: dimension 0 of an input cannot be cut evenly.
+            SporaxValueError: dimension 0 of an input cannot be sharded evenly.
         """
         parts = [self._parts(index, value) for index, value in enumerate(inputs)]
         total: Any = self._one_tensor(self.network(*(part[0] for part in parts)))
@@ -117,7 +117,7 @@ class PipelineCell(MicroBatched):
         raise SporaxValueError("For 'PipelineCell', 'shard' must be called on the network it wraps, not on itself.")
 
     def construct(self, *inputs: Any) -> Tensor:
-        """As `MicroBatched`; with several pipeline stages as one loop, which the stages are cut from."""
+        """As `MicroBatched`; with several pipeline stages as one loop, which is divided into stages."""
         if context.snapshot().pipeline_stages == 1 or not state.compiling():
             return super().construct(*inputs)
         parts = [self._parts(index, value) for index, value in enumerate(inputs)]

@@ -86,7 +86,7 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
 
 
 class _Split(NamedTuple):
-    """The stretched dimensions with the units in each, before and after; `misfits` lie across several of them."""
+    """The stretched dimensions with the units in each, before and after; `misfits` are across several of them."""
 
     shape: Shape
     old: tuple[tuple[int, ...], ...]
@@ -154,7 +154,7 @@ def _split_dims(
 def _split_points(
     old: tuple[int, ...], new: tuple[int, ...], sizes: Mapping[int, int]
 ) -> tuple[list[int], frozenset[int]]:
-    """Where a dimension is split, and which units that would lie across several pieces.
+    """Where a dimension is split, and which units would then span several pieces.
 
     All shardings of both placements if each unit then fits one piece; else the shardings that they share, and pieces with several
     units each.

@@ -34,14 +34,14 @@ def redistribute(
     Args:
         shape: shape of the whole tensor.
         itemsize: bytes per element.
-        source, target: where it is and where it shall be.
+        source, target: where it is and where it should be.
         mesh: the mesh of both placements.
         alltoall: whether all-to-all and permute may be used; without them axes that move are gathered and sliced again
             (MindSpore's `enable_alltoall=False`).
         costs: of communication.
 
     Raises:
-        SporaxValueError: a dimension of the tensor cannot be cut as one of the placements says.
+        SporaxValueError: a dimension of the tensor cannot be sharded as one of the placements says.
 
     Example:
         >>> mesh = DeviceMatrix((2, 4))

@@ -227,7 +227,7 @@ class _Search:
                 yield _UnitMove(MoveKind.PERMUTE, self._changed(state, after), -1, -1, after)
 
     def _is_at_target(self, state: State, unit: int) -> bool:
-        """Whether a unit stands exactly where the target has it."""
+        """Whether a unit is exactly where the target has it."""
         dim = self.wanted.get(unit)
         return (
             dim is not None
@@ -312,7 +312,7 @@ class _Search:
     def _pairs(self, before: State, step: _UnitMove) -> tuple[tuple[int, int], ...]:
         """Who sends its slice to whom, as places along the axes of the units that change.
 
-        A receiver wants the slice of its new place. Several ranks may have it, told apart by the units that shard nothing;
+        A receiver wants the slice of its new place. Several ranks may have it, distinguished by the units that shard nothing;
         giving the receiver the sender with the same number among those makes the trade one-to-one.
         """
         units = step.units

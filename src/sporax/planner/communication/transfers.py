@@ -100,7 +100,7 @@ class _Scheduler:
         return Schedule(tuple(at_start), tuple(before), tuple(after), tuple(at_end))
 
     def _produce(self, tensor: int, placement: Placement, operator: int) -> list[TransferGroup]:
-        """A tensor is there; bring it where it shall settle, or let it wait for those it travels with."""
+        """A tensor is there; reshard it, or let it wait for those that share its collective."""
         self.available[tensor] = [placement]
         resharding = self.plan.reshardings.get(tensor)
         if resharding is None:

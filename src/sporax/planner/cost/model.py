@@ -34,12 +34,12 @@ class CostModel(Protocol):
 
     @property
     def late_computing(self) -> float:
-        """What computing in the backward pass and after it counts, beside 1 before."""
+        """What computing in the backward pass and after it counts, compared with 1 before."""
         ...
 
     @property
     def late_communication(self) -> float:
-        """What transfers of tensors made in the backward pass or after it count, beside 1 before."""
+        """What transfers of tensors made in the backward pass or after it count, compared with 1 before."""
         ...
 
     def seconds(self, operation: Operation, rule: Rule, assignment: Assignment, mesh: DeviceMatrix) -> float:

@@ -101,7 +101,7 @@ def spans(graph: OperatorGraph) -> Iterator[Span]:
     operators = graph.operators
     position = 0
     while position < len(operators):
-        # Behind a loop stand the operators that take its results; before these, all that runs more often is inside.
+        # Behind a loop are the operators that take its results; before these, all that runs more often is inside.
         start, times = position, operators[position].times
         while (
             position < len(operators)
@@ -209,7 +209,7 @@ class _Unfolding:
             self.part(body.part, plan)
             taken.update((end, where) for end, where in zip(body.ends, plan.outputs, strict=True) if end is not None)
         for number, result in zip(control.results, planned.results, strict=True):
-            # What no body makes: the number of a branch, and what a round got, which lies as the result does.
+            # What no body makes: the number of a branch, and what a round got, which has the placement of the result.
             operator = self.graph.operators[number]
             other = result if operator.name == CARRY else _SCALAR
             places = [taken.get((number, place), other) for place in range(len(operator.operands))]

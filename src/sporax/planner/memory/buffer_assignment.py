@@ -38,7 +38,7 @@ class HeapBuffer:
 
 @dataclass(frozen=True, slots=True)
 class LiveArray:
-    """An array that may lie where others lie before and after it.
+    """An array that may be where others are before and after it.
 
     Attributes:
         array: its number.
@@ -60,7 +60,7 @@ class Allocation:
 
     Attributes:
         num_bytes: its size.
-        before, after: what lies there at the start and at the end; None for nothing.
+        before, after: what is there at the start and at the end; None for nothing.
     """
 
     num_bytes: int

@@ -436,7 +436,7 @@ class Instructions:
 
 
 def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
-    """Whether a product or convolution reads an operand, whose slice has this `shape`, in another order than it lies in."""
+    """Whether a product or convolution reads an operand, whose slice has this `shape`, in another order than it is in."""
     numbers = operator.operation.params["dimension_numbers"]
     if operator.name == "conv_general_dilated":
         image, kernel = numbers.lhs_spec, numbers.rhs_spec
@@ -451,6 +451,6 @@ def is_rearranged(operator: Operator, place: int, shape: Sequence[int]) -> bool:
 
 
 def _is_in_order(order: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether dimensions taken in this order lie as they are, those of one element aside."""
+    """Whether dimensions taken in this order are as they are, those of one element aside."""
     real = [dim for dim in order if shape[dim] > 1]
     return real == sorted(real)

@@ -276,7 +276,7 @@ class _LiveRanges:
         }
 
     def _reusing(self) -> set[int]:
-        """Arrays that lie where an argument was, or where a result will be; of copies the arguments."""
+        """Arrays that are where an argument was, or where a result will be; of copies the arguments."""
         sizes = [array.num_bytes for array in self.instructions.arrays]
         over: dict[int, list[int]] = {}
         read: dict[int, int] = {}
@@ -357,7 +357,7 @@ class _LiveRanges:
             yield time, {use: held[use] + shared[use] for use in Use}
 
     def _heap_ranges(self) -> list[_HeapRange]:
-        """What lies in the shared memory; arrays that are written over each other lie in one place."""
+        """What is in the shared memory; arrays that are written over each other are in one place."""
         size = [array.num_bytes for array in self.instructions.arrays]
         reusing = self._reusing()
         over = self._in_place(reusing)
@@ -383,7 +383,7 @@ class _LiveRanges:
         ]
 
     def _temporary_results(self) -> Iterator[_ArrayRange]:
-        """Results that cannot be written where they belong: their kernel reads the argument that lies there."""
+        """Results that cannot be written where they belong: their kernel reads the argument that is there."""
         for argument, result in self.replaced.items():
             handed_on = result in self.inputs
             if not handed_on and argument not in self.copied and self.begin[result] <= self.end[argument]:

@@ -1,4 +1,4 @@
-"""In which order the prime axes of a mesh stand, where its number of devices has several primes.
+"""In which order the prime axes of a mesh are, where its number of devices has several primes.
 
 Problem: a strategy takes runs of axes from the left, as MindSpore counts ranks. 24 devices as (2, 2, 2, 3) have a run of 8
 at the left and none of 3, as (3, 2, 2, 2) the other way round.
@@ -36,7 +36,7 @@ def arranged(mesh: DeviceMatrix, matrices: Iterable[tuple[int, ...]]) -> DeviceM
 
 
 def arranged_for(graph: OperatorGraph, mesh: DeviceMatrix, dataset_strategy: Any) -> DeviceMatrix:
-    """The mesh for a step whose operators have strategies and whose data lies as `dataset_strategy` says."""
+    """The mesh for a step whose operators have strategies and whose data is as `dataset_strategy` says."""
     if len(set(mesh.shape)) < 2:
         return mesh  # one prime: one order
     return arranged(mesh, [*_of_operators(graph, mesh.num_devices), *_of_data(dataset_strategy, mesh.num_devices)])

@@ -44,7 +44,7 @@ class Dims:
     Attributes:
         inputs: names of each input.
         entries: what a strategy's tuples cut; None: the inputs, one after another.
-        result: names of the first result where a strategy shards what no input has; None: it lies as it comes.
+        result: names of the first result where a strategy shards what no input has; None: it stays as it comes.
         order: names in the order of the device matrix, as far as that is not the order in which they appear.
         leader: the input whose first dimension is the batch; None: the one with most dimensions.
         batch: name of the leader's dimension that is the batch, where it is not the first one.

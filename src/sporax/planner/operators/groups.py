@@ -40,10 +40,10 @@ class OperatorGroup:
     """What belongs to one call of one operator of the facade, or to one heavy primitive, in one phase.
 
     Attributes:
-        path, name: where it stands and what it is; the name is "" for operators outside of all marks.
+        path, name: where it is and what it is; the name is "" for operators outside of all marks.
         phase: part of the step.
         given: whether the user gave a strategy.
-        inputs, results: where its tensors lie at the entrance and at the exit; of the backward phase, the cotangents.
+        inputs, results: where its tensors are at the entrance and at the exit; of the backward phase, the cotangents.
         transfers: what is moved for it, with the number of times per step.
         flops: floating-point operations of one device.
         operators: positions in the step's graph; those inside of loops and branches are not listed.
@@ -100,7 +100,7 @@ class _GroupCollector:
         self._collect_moves(transfers.at_end, "results", Phase.UPDATE, times)
 
     def _collect_moves(self, transfers: Sequence[TransferGroup], name: str, phase: Phase, times: int) -> None:
-        """Moves of arguments or results, which no operator asked for."""
+        """Moves of arguments or results, which no operator requested."""
         if transfers:
             group = self._group(name, "", name, phase)
             group.transfers += [(fused, times) for fused in transfers]
@@ -144,7 +144,7 @@ class _GroupCollector:
     def _record_placements(
         self, group: OperatorGroup, mark: Mark, planned: OperatorPlan, reshardings: Sequence[Resharding | None]
     ) -> None:
-        """Remember where tensors lie at a mark; an exit closes its group."""
+        """Remember where tensors are at a mark; an exit closes its group."""
         about = mark.of if isinstance(mark, DerivativeMark) else mark
         if isinstance(about, GradientMark | LossMark | WeightMark):
             return

@@ -70,7 +70,7 @@ def _plain(rows: Hashable) -> ManualSplit | None:
 
 
 def is_split(mark: OperatorMark) -> bool:
-    """Whether the user cut the table of a lookup into parts."""
+    """Whether the user splits the table of a lookup into parts."""
     return mark.operator in LOOKUPS and (mark.get(PLAIN) is not None or mark.get(WITH_OFFSET) is not None)
 
 
@@ -90,7 +90,7 @@ def check_splits(graph: OperatorGraph, num_devices: int, given: Collection[int])
 
     Raises:
         SporaxRuntimeError: MindSpore's conditions do not hold.
-        SporaxNotImplementedError: a lookup stands inside a loop or branch.
+        SporaxNotImplementedError: a lookup is inside a loop or branch.
     """
     rows: dict[int, tuple[UnevenRows, str]] = {}
     producers = graph.producers()

@@ -36,7 +36,7 @@ class OperatorNames:
         """The operators that a name stands for: ``"#7"``; a path or whole names out of one; a variable; an operator of the facade
         or a primitive, ``"MatMul"``, ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
 
-        Of the operators at a path those with a choice of their own are told, and all of them where none has one.
+        Of the operators at a path those with a choice of their own are listed, and all of them where none has one.
 
         Raises:
             SporaxValueError: it stands for none.
@@ -120,7 +120,7 @@ class OperatorNames:
         return "the results of the step"
 
     def _seen_from(self, asked: int, number: int) -> str:
-        """An operator by what its path has beyond that of the asked one, or by its number where both stand at one place."""
+        """An operator by what its path has beyond the requested one, or by its number where both are at one place."""
         operator, mine = self.graph.operators[number], self.graph.operators[asked].path.split(".")
         words = operator.path.split(".")
         shared = next((n for n, pair in enumerate(zip(words, mine, strict=False)) if pair[0] != pair[1]), len(mine))

@@ -28,7 +28,7 @@ Named = Mapping[str, Axes]
 
 
 def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: DeviceMatrix) -> list[Placement]:
-    """Where the inputs of an operator lie under the strategy in `mark`.
+    """Where the inputs of an operator are under the strategy in `mark`.
 
     Raises:
         SporaxRuntimeError: the strategy does not fit the operator, the shapes or the number of devices.
@@ -45,7 +45,7 @@ def placements_for(mark: OperatorMark, specs: Sequence[TensorSpec], mesh: Device
 def result_placement(
     mark: OperatorMark, shapes: Sequence[Shape], result: TensorSpec, mesh: DeviceMatrix
 ) -> Placement | None:
-    """Where the first result lies, for operators whose strategy shards what only their results have; None for all others.
+    """Where the first result is, for operators whose strategy shards what only their results have; None for all others.
 
     Args:
         mark: with the strategy.
@@ -187,7 +187,7 @@ def _order(dims: Dims, entries: Sequence[Entry]) -> list[str]:
 
 
 def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: int) -> dict[str, int]:
-    """Into how many slices each named dimension is cut."""
+    """Into how many slices each named dimension is sharded."""
     where, strategy = mark.where, mark.in_strategy or ()
     if not all(isinstance(entry, tuple) for entry in strategy):
         raise SporaxRuntimeError(

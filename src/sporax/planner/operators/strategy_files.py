@@ -12,9 +12,12 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.documents import MalformedError, convert
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.graph import OperatorGraph, Role
 from sporax.ir.layout import Layout
@@ -39,7 +42,7 @@ class Entrance:
     """The entrance of an operator of the forward pass.
 
     Attributes:
-        name: where it stands.
+        name: where it is.
         weight_name: which weight it reads; "" for none, and for all but the first that read it.
         mark: what the program says of it, with its path.
         specs: its inputs.
@@ -94,7 +97,7 @@ def _walk(
 
 
 def _read_at(tensor: int, graph: OperatorGraph, plan: Plan, readers: Mapping[int, Sequence[int]]) -> Placement:
-    """Where a tensor lies for its first reader; searches move tensors behind the entrance of an operator."""
+    """Where a tensor is for its first reader; searches move tensors behind the entrance of an operator."""
     if tensor not in readers:
         return Placement.replicated(graph.tensors[tensor].num_dims)
     first = readers[tensor][0]
@@ -122,7 +125,7 @@ def planned_strategy(entrance: Entrance, mesh: DeviceMatrix, kept: Callable[[Ope
             if placements_for(replace(entrance.mark, in_strategy=strategy), entrance.specs, mesh) == wanted:
                 return strategy
         except SporaxRuntimeError:
-            continue  # it lies as no strategy may ask for: what follows others, such as a reshape
+            continue  # no strategy describes it: what follows others, such as a reshape
     return None
 
 
@@ -137,6 +140,23 @@ def chosen(graph: OperatorGraph, by_place: Items, by_weight: Items) -> dict[int,
 
 
 # -------------------------------------------------------------------------------------------------------------- JSON
+
+
+class LayoutDocument(Struct, frozen=True):
+    """A Layout in a file."""
+
+    device_matrix: tuple[int, ...]
+    tensor_map: tuple[int | tuple[int, ...], ...]
+    rank_list: tuple[int, ...]
+
+
+class StrategyDocument(Struct, frozen=True):
+    """The strategy of one operator in a file, with MindSpore's names."""
+
+    parallel_strategy: tuple[tuple[Annotated[int, Meta(ge=1, le=_MOST_DEVICES)], ...], ...]
+    stage: int = 0
+    parallel_layouts: tuple[LayoutDocument | None, ...] | None = None
+    """Where numbers of slices do not determine the slice of each device."""
 
 
 def strategy_to_json(cuts: Cuts) -> dict[str, Any]:
@@ -159,29 +179,17 @@ def strategy_from_json(entry: Any, where: str) -> Cuts:
         SporaxValueError: it is none.
     """
     try:
-        numbers: Cuts = tuple(tuple(_slices(cut) for cut in tensor) for tensor in entry["parallel_strategy"])
-        layouts: Sequence[Any] = entry.get("parallel_layouts") or [None] * len(numbers)
+        document = convert(entry, StrategyDocument)
+        layouts = document.parallel_layouts or (None,) * len(document.parallel_strategy)
         return tuple(
-            cut if layout is None else _layout_from_json(layout) for cut, layout in zip(numbers, layouts, strict=True)
+            numbers if layout is None else _layout(layout)
+            for numbers, layout in zip(document.parallel_strategy, layouts, strict=True)
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (MalformedError, ValueError) as error:
         raise SporaxValueError(
             f"For '{where}', an operator must have an entry like {{'parallel_strategy': [[2, 4], [4, 1]]}}, but got "
             f"{reprlib.repr(entry)}: {error}."
         ) from None
-
-
-def _whole(number: Any) -> int:
-    if type(number) is not int:  # JSON also has 1.5, true, and in Python's dialect Infinity
-        raise ValueError(f"{reprlib.repr(number)} is no whole number")
-    return number
-
-
-def _slices(number: Any) -> int:
-    """A number of slices; whether it suits the devices is said where the operator is placed."""
-    if not 1 <= _whole(number) <= _MOST_DEVICES:
-        raise ValueError(f"{reprlib.repr(number)} is no number of slices from 1 to {_MOST_DEVICES}")
-    return int(number)
 
 
 def _layout_to_json(layout: Layout) -> dict[str, Any]:
@@ -190,7 +198,6 @@ def _layout_to_json(layout: Layout) -> dict[str, Any]:
     return {"device_matrix": list(matrix.shape), "tensor_map": layout.tensor_map, "rank_list": list(matrix.ranks)}
 
 
-def _layout_from_json(entry: Any) -> Layout:
-    matrix = DeviceMatrix(tuple(map(_whole, entry["device_matrix"])), (), tuple(map(_whole, entry["rank_list"])))
-    dims = tuple(tuple(map(_whole, dim)) if isinstance(dim, list) else _whole(dim) for dim in entry["tensor_map"])
-    return Layout.from_tensor_map(matrix, dims)
+def _layout(document: LayoutDocument) -> Layout:
+    matrix = DeviceMatrix(document.device_matrix, (), document.rank_list)
+    return Layout.from_tensor_map(matrix, document.tensor_map)

@@ -196,7 +196,7 @@ def generate(name: str, num_stages: int, num_micro: int, num_chunks: int = 1) ->
     """
     if name in SEQUENCE_CHUNKS:
         raise SporaxRuntimeError(
-            f"For 'pipeline_config', 'pipeline_scheduler' '{name}' cuts micro batches along the sequence and needs attention "
+            f"For 'pipeline_config', 'pipeline_scheduler' '{name}' splits micro batches along the sequence and needs attention "
             f"that keeps keys and values between its parts, which is not offered: take one of {[*SCHEDULES]}."
         )
     if name not in _GENERATORS:

@@ -28,7 +28,7 @@ class Given:
 
     Attributes:
         cuts: how operators are sharded.
-        control: plans of loops and branches, by which their bodies' arguments and results lie.
+        control: plans of loops and branches, which place their bodies' arguments and results.
         bodies: what it has decided of their bodies.
         shared: tensors that are brought somewhere once, for several readers, by number of the tensor.
     """
@@ -40,7 +40,7 @@ class Given:
 
 
 class PlanBody(Protocol):
-    """Plans a body whose arguments lie as given, and whose results shall lie as given where that is said.
+    """Plans a body with given placements of its arguments, and of its results where these are given.
 
     Results from number `stacked` on may be partial sums. Gives the plan, and where operators inside have the arguments;
     parameters may be kept elsewhere. Operators are sharded as given.
@@ -64,7 +64,7 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
 
     Args:
         operator: it.
-        known: where its operands lie, as far as it is decided, all of them complete.
+        known: where its operands are, as far as it is decided, all of them complete.
         plan_body: plans one of its bodies.
     """
     return _KINDS[operator.name](operator, current, plan_body)

@@ -11,7 +11,7 @@ from sporax.ir.placement import Placement
 from sporax.ir.plan import Resharding
 
 MaybePlacements = Sequence["Placement | None"]
-"""Where tensors lie, as far as it is decided."""
+"""Where tensors are, as far as it is decided."""
 
 
 class Policy(Protocol):
@@ -30,11 +30,11 @@ class Policy(Protocol):
     def at_operator(
         self, mark: OperatorMark, specs: Sequence[TensorSpec], current: MaybePlacements
     ) -> Sequence[Resharding | None]:
-        """Where an operator's tensors shall lie; None to leave one as it is."""
+        """Where an operator's tensors should be; None to leave one as it is."""
         ...
 
     def at_layout(self, mark: LayoutMark, specs: Sequence[TensorSpec]) -> Sequence[Resharding | None]:
-        """Where tensors shall lie because the user says so."""
+        """Where tensors should be because the user says so."""
         ...
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
@@ -65,12 +65,12 @@ class Policy(Protocol):
         ...
 
     def loss_scale(self, placement: Placement) -> float:
-        """How often the derivative of a loss counts that lies like this."""
+        """How often the derivative of a loss counts that is like this."""
         ...
 
 
 class NoPolicy:
-    """Takes no notice of operators; gradients are combined as their parameters lie."""
+    """Takes no notice of operators; gradients are combined as their parameters are."""
 
     scatters_gradient_terms = False
     returns_cotangents = True
@@ -86,7 +86,7 @@ class NoPolicy:
         return [None] * len(specs)
 
     def gradient(self, name: str, spec: TensorSpec, storage: Placement, used: Placement) -> Resharding:
-        """As the parameter lies."""
+        """As the parameter is."""
         return Resharding(storage, f"gradient of {name}")
 
     def gradient_term(self, name: str, storage: Placement) -> Resharding:

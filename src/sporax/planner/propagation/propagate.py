@@ -42,12 +42,12 @@ def plan_by_propagation(
     alltoall: bool = True,
     given: Given | None = None,
 ) -> Plan:
-    """A plan for `graph` that follows from where its inputs lie and from its marks.
+    """A plan for `graph` that follows from where its inputs are and from its marks.
 
     Args:
         graph: the step.
         mesh: the devices, with axes of prime sizes.
-        inputs: where arguments lie, by number of the tensor; the others are decided by their readers.
+        inputs: where arguments are, by number of the tensor; the others are decided by their readers.
         policy: what marks mean.
         alltoall: whether tensors may be moved by all-to-all and permute.
         given: how some operators are sharded; the others follow.
@@ -254,7 +254,7 @@ class _Propagation:
         return len(readers) > 1 or sum(spec.num_bytes for spec in operator.operation.results) > before
 
     def _combine(self, tensor: int, number: int) -> Placement:
-        """Have the parts of a tensor combined for all readers; where it lies then."""
+        """Have the parts of a tensor combined for all readers; where it is then."""
         complete = self.placement_of[tensor].complete()
         if self._may_combine(tensor, number):
             self.reshardings[tensor] = Resharding(complete, "combined")
@@ -385,7 +385,7 @@ class _Propagation:
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
 
     def _cotangent_placement(self, mark: OperatorMark | LayoutMark, source: Placement, here: Placement) -> Placement:
-        """Where a cotangent shall be that passes a mark, given where its tensor came from.
+        """Where a cotangent should be that passes a mark, given where its tensor came from.
 
         A derivative has the placements of its operator. But this need not hold along axes over which an operator is repeated:
         a cotangent that is sharded along these stays so, and the gradients of the operator's weights become partial sums
@@ -421,7 +421,7 @@ class _Propagation:
         self._finish(number, operator, OperatorPlan(assignment, tuple(operands), tuple(operands)))
 
     def _loss(self, number: int, operator: Operator, current: MaybePlacements) -> None:
-        """The first cotangents lie as the loss does, and count as often as the policy says."""
+        """The first cotangents have the placement of the loss, and count as often as the policy says."""
         half = len(current) // 2
         if None in current[:half]:
             for tensor, placement in zip(operator.operands[:half], current, strict=False):
@@ -468,7 +468,7 @@ class _Propagation:
         stacked: int | None = None,
         given: Given | None = None,
     ) -> tuple[Plan, tuple[Placement, ...]]:
-        """The plan of a body whose arguments lie as given, and whose results shall lie as given where that is said.
+        """The plan of a body with given placements of its arguments, and of its results where these are given.
 
         Results from number `stacked` on may be partial sums. Beside it, where operators inside have the arguments;
         parameters may be kept elsewhere. Operators are sharded as given.
@@ -498,7 +498,7 @@ class _Propagation:
     # ------------------------------------------------------------------------------------------------------- the end
 
     def _replicate_undecided(self) -> None:
-        """What no reader asked for in any way is whole everywhere."""
+        """Tensors for which no reader needs a placement are whole everywhere."""
         for argument in self.graph.inputs:
             if argument.tensor not in self.placement_of:
                 self._decide(argument.tensor, self._placement_of_state(argument))

@@ -54,7 +54,7 @@ def semi_auto_plan(
         graph: the step.
         mesh: the devices, with axes of prime sizes.
         config: the user's settings.
-        data: where inputs lie that hold data, by number of the tensor.
+        data: where inputs are that hold data, by number of the tensor.
         whole_parameters: names of those that optimizer parallelism must not shard.
 
     Raises:
@@ -89,7 +89,7 @@ class SemiAuto:
 
     @property
     def returns_cotangents(self) -> bool:
-        """A derivative lies as its operator did."""
+        """A derivative is placed as the tensor of its operator."""
         return True
 
     def at_operator(
@@ -109,7 +109,7 @@ class SemiAuto:
         elif mark.operator in WHOLE:
             wanted = [Placement.replicated(spec.num_dims) for spec in specs]
         elif not any(placement is not None and placement.dims for placement in current):
-            wanted = [None] * len(specs)  # weights and state only, which have no batch: they lie as others want them
+            wanted = [None] * len(specs)  # weights and state only, which have no batch: their readers decide
         else:
             wanted = batch_parallel(mark, specs, self.mesh)
         return [None if placement is None else Resharding(placement, reason) for placement in wanted]
@@ -158,7 +158,7 @@ class SemiAuto:
         return Placement(((*used.dims[0], *axes), *used.dims[1:]))
 
     def _optimizer_axes(self, used: Placement) -> Axes:
-        """The axes along which a parameter is repeated, or the innermost of them that make the group size asked for."""
+        """The axes along which a parameter is repeated, or the innermost of them that make the group size requested."""
         repeated = tuple(axis for axis in range(self.mesh.num_axes) if axis not in used.used)
         size = self.config.optimizer_weight_shard_size
         if size <= 1:
@@ -264,7 +264,7 @@ class SemiAuto:
 
 
 def asks_for_results(mark: OperatorMark) -> bool:
-    """Whether the user says where an operator's results lie, or that they are scattered."""
+    """Whether the user says where an operator's results are, or that they are scattered."""
     flags = ("forward_reduce_scatter", "enable_nd_tp", "self_define_shard")
     return mark.out_strategy is not None or any(mark.get(flag, False) for flag in flags)
 

@@ -40,7 +40,7 @@ class AxisNames:
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """The letters, and how many devices stand along each."""
+        """The letters, and how many devices are along each."""
         return tuple((letter, num_parts(self.mesh, run)) for letter, run in zip(self.letters, self.runs, strict=True))
 
     def legend(self) -> str:

@@ -47,7 +47,7 @@ def explain(
         graph: the step.
         plan: its plan.
         model: the cost of operators and moves.
-        path: where the operators stand: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
+        path: where the operators are: ``"layers.3.attn.q"`` or whole names out of it; or an operator's position,
             ``"#17"``; or a variable that they read; or an operator of the facade or a primitive, ``"MatMul"``,
             ``"dot_general"``; or a row of a summary, ``"layers.0-59.q MatMul"``.
         units: axes to hand out together; two runs by default.
@@ -56,7 +56,7 @@ def explain(
 
     Raises:
         SporaxTypeError: a path that is no text, or a number that is none.
-        SporaxValueError: no operator stands there, or nothing is to be told.
+        SporaxValueError: no operator is there, or there is nothing to show.
     """
     if not isinstance(path, str):
         raise SporaxTypeError(f"For 'explain', 'path' must be a text, but got {reprlib.repr(path)}.")
@@ -196,7 +196,7 @@ class _Explainer:
         return replace(other, lacking_bytes=max(lacking, 0))
 
     def _extra_bytes(self, number: int, alternative: Alternative) -> int:
-        """Bytes of one device: the results, and copies of operands that lie elsewhere."""
+        """Bytes of one device: the results, and copies of operands that are elsewhere."""
         operator, tensors, mesh = self.graph.operators[number], self.graph.tensors, self.plan.mesh
         copies = {
             tensor: where

@@ -41,10 +41,10 @@ class Alternative:
 
     Attributes:
         assignment: the sharding.
-        operands, results: where they lie then.
+        operands, results: where they are then.
         parts: among how many devices the work is shared out.
         operator_seconds: the operator's own time.
-        fetches: to bring its operands there from where they lie.
+        fetches: to bring its operands there from where they are.
         deliveries: to bring its results to where their readers want them.
         chosen: whether it is the plan's.
         lacking_bytes: of memory, where it does not fit while the operator runs; 0 where it does, or where nothing limits it.
@@ -91,7 +91,7 @@ class Explanation:
         alternatives: the plan's own is among them.
         axes: how the mesh's axes are called.
         unit: of their costs.
-        notes: what else there is to know: cuts that are not possible, alternatives that are not told.
+        notes: what else there is to know: shardings that are not possible, alternatives that are not shown.
     """
 
     operator: int

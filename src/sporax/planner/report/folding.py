@@ -42,7 +42,7 @@ def _folded_names(names: Sequence[str]) -> Iterable[tuple[list[int], str]]:
     groups: dict[Hashable, list[int]] = {}
     times: dict[Hashable, int] = {}
     for member, other_number in enumerate(numbers):
-        times[other_number] = times.get(other_number, 0) + 1  # what stands twice at one place is two
+        times[other_number] = times.get(other_number, 0) + 1  # what is twice at one place is two
         others = tuple(number for place, number in enumerate(other_number) if place != position)
         groups.setdefault((others, times[other_number]), []).append(member)
     for members in groups.values():

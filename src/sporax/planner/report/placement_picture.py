@@ -12,13 +12,13 @@ _MAX_LISTED = 8
 
 
 def picture(holders: Mapping[tuple[int, ...], Sequence[int]]) -> str:
-    """The grid of slices. The last dimension runs across, another one downwards; those that are not cut are left out.
+    """The grid of slices. The last dimension runs across, another one downwards; those that are not sharded are left out.
 
     Args:
         holders: for every slice, as one number per dimension, the ranks that have it.
 
     Raises:
-        SporaxValueError: more than two dimensions are cut.
+        SporaxValueError: more than two dimensions are sharded.
 
     Example:
         >>> print(picture({(0, 0): [0, 2], (0, 1): [1, 3]}))

@@ -40,7 +40,7 @@ class Planned(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """Where everything lies."""
+        """Where everything is."""
         ...
 
     @property
@@ -93,14 +93,14 @@ class Answers:
         """Why operators are sharded as they are: their alternatives, what these would cost, and why they lost.
 
         Args:
-            path: where the operators stand, or a part of it (``"layers.3.attn.q"``); or ``"#7"`` for number 7; or a variable that
+            path: where the operators are, or a part of it (``"layers.3.attn.q"``); or ``"#7"`` for number 7; or a variable that
                 they read; or an operator of the facade or a primitive (``"MatMul"``, ``"dot_general"``); or a row of a summary
                 (``"layers.0-59.q MatMul"``).
-            most: how many alternatives of each are told.
+            most: how many alternatives of each are shown.
 
         Raises:
             SporaxTypeError: a path that is no text, or a number that is none.
-            SporaxValueError: no operator stands there, or nothing is to be told.
+            SporaxValueError: no operator is there, or there is nothing to show.
         """
         options = self.search.options if self.search is not None else None
         limit = None if options is None else options.memory_bytes

@@ -71,7 +71,7 @@ def boxes_of(
 ) -> tuple[tuple[Box, ...], Mapping[tuple[int, int], Arrow]]:
     """The boxes of a plan, in the order in which they run, and the arrows between them by their positions.
 
-    What is moved inside of loops and branches is told in the rows of their boxes and is on no arrow.
+    What is moved inside of loops and branches is reported in the rows of their boxes and is on no arrow.
     """
     groups = operator_groups(graph, plan)
     cost = cost_of(graph, plan, model)
@@ -94,7 +94,7 @@ def folded_boxes(
 ) -> tuple[tuple[Box, ...], dict[tuple[int, int], Arrow]]:
     """Boxes and arrows with those of layers that are sharded equally as one, with the figures of one.
 
-    A box stands where the first of its kind runs, at the path of the one with the least number. An arrow to the next layer comes
+    A box is where the first of its kind runs, at the path of the one with the least number. An arrow to the next layer comes
     back to the box that stands for it.
     """
     groups = alike([_told(box) for box in boxes])
@@ -118,7 +118,7 @@ def folded_boxes(
 
 
 def _told(box: Box) -> tuple[str, ...]:
-    """What is told of a box; its path comes first."""
+    """What is reported of a box; its path comes first."""
     row = box.row
     layouts = " ".join((*row.inputs, "→", *row.results))
     return (

@@ -24,7 +24,7 @@ _SHOWN_SHARE = 0.01
 """Operators of scalars, and those outside of the user's own, are shown if they communicate or take this share of the work."""
 
 _FEW = 6
-"""Layouts that are told of one side of an operator."""
+"""Layouts that are reported of one side of an operator."""
 
 _PHASES = {"forward": "Forward", "backward": "Backward", "update": "Gradients and update"}
 
@@ -51,7 +51,7 @@ class OperatorRow:
     """One call of one operator that the user wrote, in one phase of the step.
 
     Attributes:
-        path, name: where it stands and what it is; the name is "" for what stands outside of such operators.
+        path, name: where it is and what it is; the name is "" for what stands outside of such operators.
         phase: ``"forward"``, ``"backward"`` or ``"update"``.
         strategy: numbers of slices per dimension of each input.
         given: whether the user said so.
@@ -84,7 +84,7 @@ class TensorRow:
         dtype: of its elements.
         shape, slice_shape: of the whole, and of what a device keeps.
         layout: how operators have it.
-        kept_as: how it lies between steps; differs from `layout` with optimizer parallelism.
+        kept_as: its sharding between steps; differs from `layout` with optimizer parallelism.
         num_bytes: of one device.
     """
 

@@ -1,6 +1,6 @@
 """Pictures of a plan as SVG: operators with the communication between them, and memory over time.
 
-Forward operators go down on the left. The backward pass goes up next to them, each operator beside its forward operator
+Forward operators go down on the left. The backward pass goes up next to them, each operator next to its forward operator
 where there is room. The update is on the right. The colour of a box is the layout of its result.
 """
 
@@ -152,7 +152,7 @@ def _title(box: Box) -> str:
 def _labelled(
     boxes: Sequence[Box], arrows: Mapping[tuple[int, int], Arrow]
 ) -> Iterator[tuple[tuple[int, int], Arrow, int]]:
-    """Arrows that carry collectives, with the number of the line beside their source on which their bytes are told."""
+    """Arrows that carry collectives, with the number of the line next to their source on which their bytes are reported."""
     lines = {number: 1 if box.moved_bytes else 0 for number, box in enumerate(boxes)}
     for pair, arrow in arrows.items():
         if arrow.moved:

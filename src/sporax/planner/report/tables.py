@@ -24,7 +24,7 @@ class Section:
     """One table.
 
     Attributes:
-        title: stands above it.
+        title: is above it.
         columns: their headings; "" in all of them for a table without headings.
         rows: the cells.
         right: positions of columns of numbers.
@@ -70,7 +70,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
 
 
 def _cut_left(cell: str, width: int) -> str:
-    """A name in one line, without the left end of its path where that is too long: what stands last tells names apart."""
+    """A name in one line, without the left end of its path where that is too long: what is last tells names apart."""
     if len(cell) <= width:
         return cell
     path, space, rest = cell.partition(" ")

@@ -48,7 +48,7 @@ def batched(operation: Operation) -> Rule:
 
 
 def triangular_solve(operation: Operation) -> Rule:
-    """The right-hand sides (columns, or rows when the unknown stands on the left) are independent of one another."""
+    """The right-hand sides (columns, or rows when the unknown is on the left) are independent of one another."""
     matrix, rhs = operation.operands
     return _solve(operation, rhs.num_dims - (1 if operation.params["left_side"] else 2), matrix.shape)
 

@@ -1,7 +1,7 @@
 """Everything that follows from a rule.
 
-An *assignment* gives each factor the mesh axes that shard it, outermost first. It decides where operands must lie, where
-results then lie (and along which axes they are still parts), the local shapes and parameters, and the work per rank.
+An *assignment* gives each factor the mesh axes that shard it, outermost first. It decides where operands must be, where
+results then are (and along which axes they are still parts), the local shapes and parameters, and the work per rank.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def nothing_cut(rule: Rule) -> Assignment:
 
 
 def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...], tuple[Placement, ...]]:
-    """Where the operands must lie, and where the results then lie."""
+    """Where the operands must be, and where the results then are."""
     cached = rule.placed.get(assignment)
     if cached is None:
         cached = rule.placed[assignment] = (
@@ -58,7 +58,7 @@ def placements(rule: Rule, assignment: Assignment) -> tuple[tuple[Placement, ...
 
 
 def assignments(rule: Rule, mesh: DeviceMatrix, reductions: Sequence[str] = ("sum",)) -> Iterator[Assignment]:
-    """All legal assignments in which the axes of one factor stand in ascending order.
+    """All legal assignments in which the axes of one factor are in ascending order.
 
     Args:
         rule: what the primitive does.

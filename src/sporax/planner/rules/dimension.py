@@ -174,7 +174,7 @@ def split(operation: Operation) -> Rule:
 
 
 def concatenate(operation: Operation) -> Rule:
-    """The dimension along which the operands stand stays whole."""
+    """The dimension along which the operands are joined stays whole."""
     return _whole_along(operation, operation.params["dimension"])
 
 

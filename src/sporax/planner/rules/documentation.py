@@ -34,7 +34,7 @@ def with_table(page: str) -> str:
 
 def _treatment(entry: Entry) -> str:
     if entry.behaviour is Behaviour.PIN:
-        return "pin: an identity that says where a tensor should lie"
+        return "pin: an identity that gives the placement of a tensor"
     if entry.rule is None:
         return f"{entry.behaviour.value}: {entry.reason}"
     return (entry.rule.__doc__ or "").splitlines()[0].replace("|", "\\|")

@@ -1,6 +1,6 @@
 """Family 1: every element of the results comes from the elements at the same place. All factors are mapped.
 
-Operands of rank 0 stand beside larger ones in many lax primitives and are held whole by every rank. Which primitives let
+Operands of rank 0 are next to larger ones in many lax primitives and are held whole by every rank. Which primitives let
 parts through is a table: `neg` of parts makes parts, `exp` does not.
 """
 

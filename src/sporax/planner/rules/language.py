@@ -5,7 +5,7 @@ A *factor* is an index that runs through the primitive's computation: matrix mul
     i k, k j -> i j        i and j are *mapped*, k is *reduced* by a sum
 
 A rule lists the factors and says which of them index each dimension of each operand and result. Sharding a factor by mesh
-axes cuts every dimension it indexes, and from that everything else follows (`sporax.planner.rules.derive`).
+axes shards every dimension it indexes, and from that everything else follows (`sporax.planner.rules.derive`).
 
 Kinds of factors:
 
@@ -176,7 +176,7 @@ class Rule:
             reduced ones that do not index it. They follow from the others, as do the next two.
         joined: dimensions that several factors index.
         mixable: those of the lists of parts that could mix several reductions.
-        placed: what was worked out of the rule so far: per assignment where operands and results lie.
+        placed: what was worked out of the rule so far: per assignment where operands and results are.
     """
 
     factors: tuple[Factor, ...]

@@ -34,7 +34,7 @@ def enter(operation: Operation) -> Rule:
 
 
 def edge(operation: Operation) -> Rule:
-    """Tensors of one shape that lie alike; a branch's number stands beside them."""
+    """Tensors of one shape that are alike; a branch's number is next to them."""
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
     operands = [dims if operand.num_dims else () for operand in operation.operands]

@@ -41,7 +41,7 @@ class Behaviour(Enum):
     RULE = "rule"
     """It has a factor rule."""
     PIN = "pin"
-    """An identity that says where a tensor should lie."""
+    """An identity that gives the placement of a tensor."""
     INLINE = "inline"
     """A call; its body is planned in its place."""
     CONTROL = "control"
@@ -171,7 +171,7 @@ _WITHOUT_RULES: dict[str, Entry] = {
         """scaled_matmul scaled_matmul_wrapper scaled_dot cudnn_fusion dot_product_attention_fwd dot_product_attention_bwd
         dot_product_attention_fwd_wrapper dot_product_attention_bwd_wrapper dot_product_attention_fp8_fwd
         dot_product_attention_fp8_bwd dot_product_attention_fp8_fwd_wrapper dot_product_attention_fp8_bwd_wrapper"""),
-    **_others("6 indexing", Behaviour.OPAQUE, "a table in uneven parts is brought together, for one that needs all rows",
+    **_others("6 indexing", Behaviour.OPAQUE, "a table in uneven parts is gathered for an operator that needs all rows",
         "blocks_of_rows rows_of_blocks"),
     **_others("9 creation", Behaviour.OPAQUE, "its random numbers depend on the whole shape",
         "rng_uniform rng_bit_generator"),
@@ -227,7 +227,7 @@ _remembered: dict[Hashable, Rule] = {}
 def entry_for(name: str) -> Entry:
     """What is known of the primitive `name`, registered rules first.
 
-    A custom call is looked up by its full name and then by what stands before the colon; an unknown primitive is opaque.
+    A custom call is looked up by its full name and then by what is before the colon; an unknown primitive is opaque.
     """
     entry = _registered.get(name) or _KNOWN.get(name)
     if entry is None and ":" in name:
@@ -284,7 +284,7 @@ def register(
         flops_per_point: work per point of the index space.
 
     Raises:
-        SporaxValueError: the statement cannot be read, or options are given beside a function.
+        SporaxValueError: the statement cannot be read, or options are given next to a function.
     """
     _remembered.clear()
     if callable(rule):

@@ -1,6 +1,6 @@
-"""Rules of Sporax's own primitives for tables in uneven parts (`sporax.lowering.part_lookup`).
+"""Rules of Sporax's own primitives for tables in uneven parts (`sporax.lowering.manual_split.kernel`).
 
-The table comes in blocks (`sporax.ir.uneven`). Field by field its indices point into one block, so that all three are cut
+The table comes in blocks (`sporax.ir.uneven`). Field by field its indices point into one block, so that all three are sharded
 together: block, fields and results of a part are on one device, and nothing travels.
 """
 

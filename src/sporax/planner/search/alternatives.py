@@ -61,7 +61,7 @@ _SHARE = 0.5
 _LOOKS, _LOOKS_PER_CHOICE = 24, 4
 """Sweeps of messages that look at a part, and after how many of them a choice is read off."""
 _SWEEPS = 18
-"""Of messages, where plans must fit a memory: many are asked for, and none has to be the best."""
+"""Of messages, where plans must fit a memory: many are requested, and none has to be the best."""
 _LESS = 0.7
 """Share of the memory that the next try to find less is given."""
 _ROUNDS = 2
@@ -184,7 +184,7 @@ class _Subspaces:
         self.place = {node: number for number, node in enumerate(self.core.nodes.tolist())}
 
     def cheapest(self, count: int) -> list[_Subspace]:
-        """The best plans of parts, the cheapest first. One that stands behind an unproven part is not proven either."""
+        """The best plans of parts, the cheapest first. One that is behind an unproven part is not proven either."""
         waiting = [self._decided(_Subspace(-math.inf, (), False, -math.inf, {}))]
         best: list[_Subspace] = []
         sure = True
@@ -496,7 +496,7 @@ class _ParetoFront:
         return efficient
 
     def spread(self, count: int) -> list[MeasuredPlan]:
-        """So many of them: the fastest, the smallest, and what lies most evenly between."""
+        """So many of them: the fastest, the smallest, and what is most evenly between."""
         front = self.front()
         while len(front) > max(count, 1):
             sizes = [entry.peak_bytes for entry in front]

@@ -31,7 +31,7 @@ from sporax.planner.search.search_space import Units, cuts_of, placements_of, re
 
 
 class Step(NamedTuple):
-    """How one operator is sharded, where its operands must lie, where its results then lie, and its time."""
+    """How one operator is sharded, where its operands must be, where its results then are, and its time."""
 
     assignment: Assignment
     operands: tuple[Placement, ...]
@@ -52,7 +52,7 @@ class Choices:
         placements: for a bundle the placement of its root, per candidate; () for a heavy operator.
         seconds: [candidates] time of its operators and of moves among them.
         steps: per candidate, per operator.
-        lies: for each tensor that its operators make (and its root), where it lies, per candidate.
+        lies: for each tensor that its operators make (and its root), where it is, per candidate.
         wants: tensors of others that it reads, and where it wants them, per candidate.
     """
 
@@ -127,14 +127,14 @@ class Catalogue:
     """Works out choices, and remembers them by shape.
 
     Args:
-        kinds: of the operators that may be asked for.
+        kinds: of the operators that may be requested.
         mesh: the devices.
         model: prices operators.
         mover: prices moves.
         units: the axes to hand out.
         busy: heavy operators of arithmetic must use all units where they can.
         align: a sharding of one of the last two dimensions of a product's tensors must leave a multiple of this.
-        follow: bundles may also lie as whoever makes their root leaves it, whatever the units.
+        follow: bundles may also keep the placement in which their root is made, whatever the units.
     """
 
     def __init__(
@@ -264,8 +264,8 @@ class Catalogue:
         Args:
             bundles: all decisions.
             number: which of them.
-            made: where its root may lie when it is made; parts may be left as they are, and a relay may leave it there.
-            given: where its root must lie.
+            made: where its root may be when it is made; parts may be left as they are, and a relay may leave it there.
+            given: where its root must be.
             base: what was decided before.
         """
         node = decisions.nodes[number]
@@ -362,7 +362,7 @@ class Catalogue:
         return [*dict.fromkeys([*extended, *as_made])]
 
     def _outcome(self, shape: _Structure, root: Placement) -> _CandidateOutcome:
-        """Everything that follows when the root lies at `root`."""
+        """Everything that follows when the root is at `root`."""
         outcome = _CandidateOutcome(tensor_placements={0: root})
         reads: dict[tuple[int, Placement], None] = {}
         wanted: dict[int, Placement] = {}
@@ -407,7 +407,7 @@ class Catalogue:
         if step is None:
             ends_round = (
                 self.kinds.examples[kind].name == CARRY
-            )  # which lies as the round's start, wherever its end is made
+            )  # which has the placement of the round's start, wherever its end is made
             step = self._step(kind, propagate(self._rules[kind], self.mesh, operands[:1] if ends_round else operands))
             if any(where is not None and where.partial for where in operands) and not _agrees(step, operands):
                 together = self._follow_partial(kind, operands)
@@ -426,7 +426,7 @@ class Catalogue:
         return self._step(kind, propagate(self._rules[kind], self.mesh, filled))
 
     def _pull(self, kind: int, wanted: Placement) -> Step:
-        """The sharding that makes what is wanted."""
+        """The sharding that makes what is requested."""
         key = (kind, wanted)
         if key not in self._pulled:
             complete = wanted.complete()

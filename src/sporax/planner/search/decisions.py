@@ -105,7 +105,7 @@ def find_decisions(graph: OperatorGraph, fixed: Iterable[int] = ()) -> Decisions
 
     Args:
         graph: the graph.
-        fixed: tensors that shall have a decision of their own because their placement is given.
+        fixed: tensors that should have a decision of their own because their placement is given.
     """
     return _DecisionFinder(graph, frozenset(fixed)).run()
 

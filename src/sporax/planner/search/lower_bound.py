@@ -48,11 +48,11 @@ def bound_of(costs: Sequence[Floats], repeats: Repeats, reached: float = np.inf)
 
 @dataclass(frozen=True, slots=True)
 class _Reparametrization:
-    """What decisions of a block are told, the same in every block.
+    """What decisions of a block depend on, the same in every block.
 
     Attributes:
-        wires: what either end of a wire is told. Of those between blocks nothing is left in the table.
-        shared: what the block's end is told by what is shared.
+        wires: what either end of a wire depends on. Of those between blocks nothing is left in the table.
+        shared: what the block's end gets from what is shared.
     """
 
     wires: dict[Wire, tuple[Floats, Floats]]
@@ -108,7 +108,7 @@ def _least(costs: Sequence[Floats], repeats: Repeats, reparametrization: _Repara
 
 
 def _surroundings(costs: Sequence[Floats], repeats: Repeats, reparametrization: _Reparametrization) -> CostGraph:
-    """What lies around the blocks, each candidate with the least that tables to the blocks leave for it."""
+    """What is around the blocks, each candidate with the least that tables to the blocks leave for it."""
     number = {decision: place for place, decision in enumerate(repeats.outside)}
     left = [costs[decision].copy() for decision in repeats.outside]
     for _, wire, is_first, decision in repeats.ends:

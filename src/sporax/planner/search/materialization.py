@@ -40,7 +40,7 @@ class Materialization:
         return [reader for reader in self.decisions.readers.get(tensor, ()) if self.order.alive[reader]]
 
     def is_inside(self, tensor: int, reader: int) -> bool:
-        """Whether an operator of a tensor's own bundle reads it where it lies, or as soon as its parts are combined."""
+        """Whether an operator of a tensor's own bundle reads it where it is, or as soon as its parts are combined."""
         key = (tensor, reader)
         if key not in self._inside:
             node = self.decisions.node_of[tensor]
@@ -80,7 +80,7 @@ class Materialization:
     # ----------------------------------------------------------------------------------------------- what is read late
 
     def is_read_itself(self, tensor: int, reader: int) -> bool:
-        """Whether a light operator that reads a tensor where it lies reads an array of this tensor."""
+        """Whether a light operator that reads a tensor where it is reads an array of this tensor."""
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.forms[maker] is None:
             return False

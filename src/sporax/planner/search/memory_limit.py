@@ -42,7 +42,7 @@ _PROVING_SHARE = 0.4
 _TRIES = ((1.0, _ROUNDS), (0.96, 2), (0.6, 2))
 """Shares of the limit that messages are given, and rounds: with less they go other ways, and may find more."""
 _LEAST_ROUNDS, _DECISIONS = 2, 8000
-"""How often messages are asked for a plan that fits, at least, and how many decisions they are told of in all these rounds, at
+"""How often message passing must look for a plan that fits, at least, and how many decisions it sees in all these rounds, at
 most: a count and no clock, so that all processes find the same. Where there are more, blocks that repeat are decided alike
 first (`tying`)."""
 _WORTH = 0.99
@@ -123,7 +123,7 @@ def fit(
         decide: chooses.
         rounds: how often it is asked, at most; two of them are spent where there is nothing to begin with.
         reserve: to begin with, as in `limited_graph`.
-        known: what it is told of, as there.
+        known: the tensors it considers, as there.
     """
     usage = usage or resident_usage(problem)
     asked = partial(_solve_round, problem, limit, decide, usage)

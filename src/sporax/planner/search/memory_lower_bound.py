@@ -94,7 +94,7 @@ class _Endpoints(NamedTuple):
         lies: where its bundle has it, per candidate.
         relayed: where its relay has it, per candidate; () where there is none, or the reader is none of its readers.
         from_relay: whether the reader's source is the relay.
-        wanted: where the reader wants it, per candidate.
+        requested: where the reader wants it, per candidate.
         detour: what may come between, since others have it brought elsewhere.
     """
 
@@ -122,7 +122,7 @@ class _Arrival:
         there: bytes where the reader wants it.
         least: bytes of the smallest place that it may be at meanwhile.
         sends: whether devices send for it.
-        same: whether it is read where it lies.
+        same: whether it is read where it is.
     """
 
     first: int
@@ -222,7 +222,7 @@ class _LowerBoundBuilder:
     # ------------------------------------------------------------------------------------------------------ moments
 
     def _at(self, operator: int) -> list[Table]:
-        """What is there when an operator runs, beside arguments and results."""
+        """What is there when an operator runs, next to arguments and results."""
         before = self.order.before(operator, self.materialization.sure_copies)
         tables = [*self._writes(operator)]
         taken = {self.order.same[tensor]: (tensor, -1) for tensor in self.graph.operators[operator].results}
@@ -264,7 +264,7 @@ class _LowerBoundBuilder:
                     yield from self._required_array(tensor, reader, operator, before, depth, steady.get(tensor, 0))
 
     def _steady(self, before: Predecessors) -> dict[int, int]:
-        """By how much an operator is deeper than tensors that lie where their bundles have them."""
+        """By how much an operator is deeper than tensors that are where their bundles have them."""
         depths: dict[int, int] = {}
         for number, reach in before.reach.items():
             for tensor in self.order.operands[number]:
@@ -327,12 +327,12 @@ class _LowerBoundBuilder:
                 yield _RequiredArray(Table(route.first, route.second, sizes), frozenset(names), None, key)
 
     def _bytes_at_rest(self, tensor: int, slack: Mapping[int, int], steady: int) -> Ints:
-        """[candidates of its bundle] bytes of an array of a tensor where it lies, or on the way to there."""
+        """[candidates of its bundle] bytes of an array of a tensor where it is, or on the way to there."""
         kernels, arrived_bytes, least = self._at_rest(tensor)
         return np.where((kernels + 1 < slack.get(tensor, 0)) | (steady > 1), arrived_bytes, least)
 
     def _at_rest(self, tensor: int) -> tuple[Ints, Ints, Ints]:
-        """[candidates of its bundle] kernels at most until a tensor lies there, bytes when it does, and least bytes before."""
+        """[candidates of its bundle] kernels at most until a tensor is there, bytes when it is, and least bytes before."""
         if tensor not in self._rest_cache:
             spec, sources, places = (
                 self.graph.tensors[tensor],

@@ -132,7 +132,7 @@ class CoordinateDescent:
             self.links[second].append((first, table.T))
 
     def candidate_costs(self, node: int, chosen: Sequence[int]) -> Floats:
-        """Cost of each candidate beside its neighbours; those that are open (-1) are taken to agree."""
+        """Cost of each candidate next to its neighbours; those that are open (-1) are taken to agree."""
         candidate_costs = self.costs[node].copy()
         for other, table in self.links[node]:
             candidate_costs += table.min(axis=1) if chosen[other] < 0 else table[:, chosen[other]]

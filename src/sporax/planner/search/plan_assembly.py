@@ -48,7 +48,7 @@ class _Assembler:
         self.tensor_placements: dict[int, Placement] = {}
         """Where readers find each tensor, by origin."""
         self.made: dict[int, Placement] = {}
-        """Where each tensor lies when an operator has made it."""
+        """Where each tensor is when an operator has made it."""
         self.relayed: dict[int, Placement] = {}
         """Where heavy operators read it, if that is a decision of its own."""
         self.steps: dict[int, OperatorPlan] = {}
@@ -92,7 +92,7 @@ class _Assembler:
         return self._place(tensor).complete()
 
     def _identity(self, operator: Operator) -> OperatorPlan:
-        """Results that are tensors of their own lie as given, all others as their operands."""
+        """Results that are tensors of their own have the given placements, all others as their operands."""
         where = tuple(self._place(result) for result in operator.results)
         return OperatorPlan(nothing_cut(rule_of(operator)), where, where)
 

@@ -42,7 +42,7 @@ class Repeats:
         blocks: the decisions of each block; those at the same place are alike.
         wires: edges within and between blocks, the same for every block as far as there are blocks.
         shared: by place and decision, edges of every block to what all blocks share.
-        ends: edges of single blocks to what lies before and behind: number of the block, which wire it would be, whether the
+        ends: edges of single blocks to what is before and behind: number of the block, which wire it would be, whether the
             block is the wire's first, and the decision outside.
         outside: decisions that belong to none of the blocks.
         others: edges among those.
@@ -57,7 +57,7 @@ class Repeats:
 
     @property
     def span(self) -> int:
-        """Blocks that the longest wire lies across."""
+        """Blocks that the longest wire is across."""
         return max((later for _, _, later in self.wires), default=0)
 
 

@@ -5,7 +5,7 @@ pair of candidates.
 
 Method: `ReshardingCosts` first builds a direct route: slice as early as possible, move axes directly to their target,
 gather only what is in the way. A direct route of one move is the cheapest. For longer ones the full search runs, unless
-the caller asked for speed (`hurry`).
+the caller requested speed (`hurry`).
 
 Caching: a direct route depends only on the two placements, and only on dimensions that are sharded before or after. The
 number of bytes changes its cost and not its moves. The full search also depends on the sizes of the dimensions, as far
@@ -30,7 +30,7 @@ from sporax.planner.communication.resharding import redistribute
 Floats = NDArray[np.float64]
 
 _Pair = tuple[Placement, Placement]
-"""Where a tensor is, and where it shall be."""
+"""Where a tensor is, and where it should be."""
 
 
 class ReshardingCosts:
@@ -229,7 +229,7 @@ class _DirectRoute:
         return False
 
     def _reduce(self) -> bool:
-        """Combine parts whose axes are not wanted elsewhere at present."""
+        """Combine parts whose axes are not requested elsewhere at present."""
         axes, self.parts = self.parts, ()
         return bool(axes) and self._move(MoveKind.ALL_REDUCE, axes)
 

@@ -22,7 +22,7 @@ class SearchResult:
         seconds: what the search took.
         statistics: sizes and counts.
         unit: of costs: seconds, or what another cost model counts in their place.
-        options: what the search was told.
+        options: the options of the search.
         finish: what makes the plan that is run of such a result, where more than the search decides; None for the plan as it is.
     """
 

@@ -70,7 +70,7 @@ def propagation(
 
 
 class _MeasuredResult(NamedTuple):
-    """The best plan of all seedings: it and its memory, its cost, and what is told about the search."""
+    """The best plan of all seedings: it and its memory, its cost, and what is reported about the search."""
 
     plan: MeasuredPlan
     seconds: float
@@ -115,7 +115,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
 
 
 def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
-    """Where to begin: what is given; automatic seeds besides if it says no more than where inputs lie."""
+    """Where to begin: what is given; automatic seeds besides if it says no more than where inputs are."""
     arguments = {argument.tensor for argument in problem.graph.inputs}
     if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
         yield from ({**seeding, **given} for seeding in _automatic(problem))

@@ -60,7 +60,7 @@ class _TransientMemory:
         return times
 
     def _while_produced(self, tensor: int, decision: int, begin: int) -> int:
-        """What a heavy operator makes is there as it is made, and then where it shall lie: from when on."""
+        """What a heavy operator makes is there as it is made, and then where it should be: from when on."""
         producer = self.decisions.nodes[decision].producer
         maker = self.decisions.heavy.get(producer)
         if maker is None or tensor not in self.problem.choices[maker].tensor_placements:

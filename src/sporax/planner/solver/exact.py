@@ -31,7 +31,7 @@ class Rounds(Protocol):
 
     @property
     def rows_at_once(self) -> int:
-        """How many of the rows that an answer breaks the next round shall have, at most."""
+        """How many of the rows that an answer breaks the next round should have, at most."""
 
     def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
         """Solves a reduced network with all of its rows, in a time, to a relative gap; positions are those of its nodes left."""
@@ -59,7 +59,7 @@ class Outcome:
     Attributes:
         positions: a choice on the core that fits, or None when none was found in time.
         bound: lower bound on the cost of any choice that fits (``inf`` when there is none).
-        optimal: `positions` is optimal, up to the gap asked for.
+        optimal: `positions` is optimal, up to the gap requested.
         rows: the memory rows in use at the end.
     """
 
@@ -85,7 +85,7 @@ def solve_exactly(
         deadline: when to give up; rounds may overrun it by a little.
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
-        report: told the bound after each round.
+        report: called with the bound after each round.
         rounds: who solves each round.
     """
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)

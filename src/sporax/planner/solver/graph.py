@@ -5,7 +5,7 @@ usage, and the node is *live* over a half-open interval of logical time. An edge
 one entry per pair of strategies. The task: choose one strategy per node so that the sum of node and edge costs is
 least, while at every time the usages of the live nodes stay within the limit.
 
-`CostGraph` is a frozen value with flat arrays: strategies of all nodes lie one after another, and equal edge tables are
+`CostGraph` is a frozen value with flat arrays: strategies of all nodes are one after another, and equal edge tables are
 stored once, because real graphs repeat a few hundred tables tens of thousands of times.
 """
 

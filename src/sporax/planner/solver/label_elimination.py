@@ -1,4 +1,4 @@
-"""Elimination with labels: memory rows beside costs.
+"""Elimination with labels: memory rows next to costs.
 
 Nodes are taken out one by one, each with all tables that it is in, as in bucket elimination. Where that keeps the least cost
 for every choice of the neighbours, here every such entry has a list of *labels*: what it costs, and how much it takes in every
@@ -6,7 +6,7 @@ memory row. Tables are lists of labels and of nothing else: joining two adds cos
 out drops it from their names, and whatever cannot matter is dropped on the way:
 
 * a label that does not fit, or costs more than it may (`cutoff`);
-* a label beside one of the same entry that costs no more and takes no more in any row (Pareto). What the rest cannot overload,
+* a label next to one of the same entry that costs no more and takes no more in any row (Pareto). What the rest cannot overload,
   whatever it takes, counts as nothing there.
 
 Costs are *slacks*, parts of what a choice costs above a lower bound, none of them below zero (`MessagePassing.slacks`), memory
@@ -339,7 +339,7 @@ def numbered(choices: Ints) -> Ints:
 
 
 def undominated(entries: Ints, costs: Floats, loads: Ints) -> Ints:
-    """The labels beside which none of the same entry costs no more and takes no more; of equal ones the first.
+    """The labels next to which none of the same entry costs no more and takes no more; of equal ones the first.
 
     Args:
         entries: [L] to which entry each belongs.

@@ -20,7 +20,7 @@ _FORBIDDEN = 1e18
 
 @dataclass(frozen=True, slots=True)
 class _Layouts:
-    """All ways to lay a tensor of `rank` dims on the mesh: per mesh axis the dim it cuts, or -1."""
+    """All ways to lay a tensor of `rank` dims on the mesh: per mesh axis the dim it shards, or -1."""
 
     mesh: tuple[int, ...]
     rank: int

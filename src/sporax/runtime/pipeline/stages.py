@@ -44,7 +44,7 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
     times = ", ".join(f"{seconds * 1e3:.3f} ms" for seconds in found.seconds)
     starts = ", ".join(blocks[start].name for start in found.starts)
     reason = (
-        f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other cut "
+        f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other division "
         f"of the chain of {len(blocks)} blocks has a quicker slowest stage."
     )
     if SESSION.plan_only and micro.looped:

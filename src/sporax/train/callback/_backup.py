@@ -51,6 +51,6 @@ class BackupAndRestore(Callback):
             save_checkpoint(facts.train_network, self.backup_file)
 
     def on_train_end(self, run_context: RunContext) -> None:
-        """Delete the file, if that was asked for."""
+        """Delete the file, if that was requested."""
         if self.delete_checkpoint:
             Path(self.backup_file).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a callback is, and what it is told.
+"""What a callback is, and what it receives.
 
 A run of `Model` keeps one dictionary of facts about itself (`InternalCallbackParam`), wrapped in a `RunContext` through
 which a callback may also ask for the run to stop. `CallbackManager` passes every event on to all callbacks in order.
@@ -24,7 +24,7 @@ class Callback:
     prefix are MindSpore's older names: they are called in training and in evaluation unless the newer one is overridden.
 
     Attributes:
-        hears_evaluation_in_fit: whether it is told about evaluations inside `Model.fit`.
+        hears_evaluation_in_fit: whether it is called for evaluations inside `Model.fit`.
 
     Example:
         >>> class PrintStep(Callback):
@@ -198,7 +198,7 @@ class RunContext:
         self._stop_requested = True
 
     def get_stop_requested(self) -> bool:
-        """Whether a callback asked for the run to end."""
+        """Whether a callback requested the run to end."""
         return self._stop_requested
 
 

@@ -82,7 +82,7 @@ class TimeMonitor(Callback):
             check_count("TimeMonitor", "data_size", data_size, minimum=1)
         self.data_size = data_size
         self.data_time = check_bool("TimeMonitor", "data_time", data_time)
-        self._clocks: dict[str, _Clock] = {}  # by mode: the evaluation in `Model.fit` lies inside a training epoch
+        self._clocks: dict[str, _Clock] = {}  # by mode: the evaluation in `Model.fit` is inside a training epoch
 
     def epoch_begin(self, run_context: RunContext) -> None:
         """Start the clock."""

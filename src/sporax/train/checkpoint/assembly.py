@@ -1,7 +1,7 @@
 """A Parameter in any slices, put together from a checkpoint in any others.
 
 A source is the files of some ranks with the strategy they were saved under. What a rank's file holds of a Parameter is a
-block of the whole; a wanted block is filled from those that overlap it, and only the bytes that are needed are read.
+block of the whole; a requested block is filled from those that overlap it, and only the bytes that are needed are read.
 Blocks that several ranks hold are read from the first of them whose file is there.
 """
 
@@ -37,7 +37,7 @@ class Block:
 
 @dataclass(slots=True)
 class ShardedCheckpoint:
-    """Files of some ranks, and how the Parameters lie in them.
+    """Files of some ranks, and how the Parameters are sharded in them.
 
     Attributes:
         where: what errors name.
@@ -98,7 +98,7 @@ class ShardedCheckpoint:
         weight = self.strategy.weight_name(name)
         if layout is None or weight == name:
             return layout
-        # The state of an optimizer lies as its weight where it has the same shape; a factored second moment has not.
+        # The state of an optimizer is sharded as its weight where it has the same shape; a factored second moment has not.
         file = self.files[rank]
         return layout if weight not in file.specs or file.specs[weight].shape == file.specs[name].shape else None
 

@@ -18,12 +18,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from sporax.ir.atomic_file import atomic_write
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
-from sporax.train.checkpoint.slice_files import Slice, SliceSource
+from sporax.train.checkpoint.slice_files import Slice, SliceEntry, SliceSource
 
 MARKER, LATEST, PREFIX = "complete.json", "latest", "step_"
 _POLL_SECONDS = 0.02  # how often rank 0 looks for the files of the others
@@ -101,12 +104,19 @@ def complete_checkpoints(directory: Path) -> list[Path]:
     return sorted(folders, key=step_of)
 
 
+class MarkerDocument(Struct, frozen=True):
+    """The marker of a complete checkpoint, as far as it is read: the size of each file in bytes, and its checksum."""
+
+    files: dict[str, Annotated[int, Meta(ge=0)]]
+    sums: dict[str, str] = {}
+
+
 def is_complete(folder: Path) -> bool:
     """Whether the marker is there and all files have the sizes it says."""
     try:
-        files = json.loads((folder / MARKER).read_bytes())["files"]
+        files = decode((folder / MARKER).read_bytes(), MarkerDocument).files
         return bool(files) and all((folder / name).stat().st_size == size for name, size in files.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, MalformedError):
         return False
 
 
@@ -158,23 +168,22 @@ def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
             f"For 'ResumableCheckpoint', '{folder}' must be a complete checkpoint, but '{MARKER}' or a file is missing or of "
             "another size."
         )
-    marker = json.loads((folder / MARKER).read_bytes())
-    files, sums = marker["files"], marker.get("sums", {})
-    source = SliceDirectory(_WHERE, str(folder), num_ranks=len(files))
-    for name in files:
+    marker = decode((folder / MARKER).read_bytes(), MarkerDocument)
+    source = SliceDirectory(_WHERE, str(folder), num_ranks=len(marker.files))
+    for name in marker.files:
         rank = int(Path(name).stem.removeprefix("rank_"))
         file = open_checkpoint(_WHERE, folder / name, verify=verify)
-        if name in sums and file.metadata.get("crc_num", "") != sums[name]:
+        if name in marker.sums and file.metadata.get("crc_num", "") != marker.sums[name]:
             raise SporaxValueError(
                 f"For '{_WHERE}', '{file.path}' of rank {rank} must be of the save that '{MARKER}' tells of, with the CRC-32 "
-                f"{sums[name]}, but has {file.metadata.get('crc_num', '')!r}."
+                f"{marker.sums[name]}, but has {file.metadata.get('crc_num', '')!r}."
             )
         try:
-            places = json.loads(file.metadata[_SLICES])
-            source.facts[rank] = dict(json.loads(file.metadata[_FACTS]))
-        except (KeyError, ValueError, TypeError) as error:
+            places = decode(file.metadata[_SLICES], dict[str, SliceEntry])
+            source.facts[rank] = decode(file.metadata[_FACTS], dict[str, Any])
+        except (KeyError, MalformedError) as error:
             raise SporaxValueError(
-                f"For '{_WHERE}', '{file.path}' of rank {rank} does not say where its slices belong: {error!r}."
+                f"For '{_WHERE}', '{file.path}' of rank {rank} does not say where its slices belong: {error}."
             ) from None
         source.add(rank, file, places)
     return source

@@ -2,7 +2,7 @@
 
 A file is mapped into memory; opening it reads names, shapes and dtypes alone. `CheckpointFile.read` copies one block of one
 tensor, and counts the bytes. `write_stream` takes tensors as they are made, so a conversion needs the memory of the largest
-one. The checksum of a safetensors file stands before its values; it is put there at the end, from the checksums of the
+one. The checksum of a safetensors file is before its values; it is put there at the end, from the checksums of the
 tensors (CRC-32 of a concatenation, computed with matrices over GF(2) as in zlib's ``crc32_combine``).
 """
 

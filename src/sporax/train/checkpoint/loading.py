@@ -6,7 +6,6 @@ reads the blocks of its own devices and no more. A Parameter that no step has pl
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +16,12 @@ from typing import Any, Protocol
 
 import jax.numpy as jnp
 import numpy as np
+from msgspec import Struct
 
 from sporax import context
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import wrap
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.train import _ranks
@@ -93,7 +94,7 @@ def load_distributed_checkpoint(
     Args:
         network: the network; None to write slices to `dst_safetensors_dir` or return them.
         checkpoint_filenames: the files of rank 0, 1, ... of the job that saved them.
-        predict_strategy: how slices that are written or returned lie: layouts by name
+        predict_strategy: layouts by name, of slices that are written or returned
             (`Model.infer_predict_layout`) or a strategy file. The network itself knows how it is sharded.
         train_strategy_filename: strategy of the files; None takes ``strategy_ckpt_load_file``.
         strict_load: demand equal dtypes.
@@ -108,7 +109,7 @@ def load_distributed_checkpoint(
         return_param_dict: return this rank's slices.
 
     Returns:
-        The slices by name, if asked for.
+        The slices by name, if requested.
 
     Raises:
         SporaxValueError: no Cell, a file that does not exist, another number of files than the strategy has ranks.
@@ -173,14 +174,19 @@ def _slices(names: Any, strategy_file: str | None, format: str) -> ShardedCheckp
     return ShardedCheckpoint(_DISTRIBUTED, strategy, files)
 
 
+class NameMap(Struct, frozen=True):
+    """The file that says which file holds each parameter."""
+
+    weight_map: dict[str, str]
+
+
 def _unified(directory: str, name_map: dict[str, str] | None) -> WholeFiles:
     folder = Path(directory)
     try:
-        places = json.loads((folder / NAME_MAP).read_bytes())["weight_map"]
-        names = sorted(set(places.values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        names = sorted(set(decode((folder / NAME_MAP).read_bytes(), NameMap).weight_map.values()))
+    except (OSError, MalformedError) as error:
         raise SporaxValueError(
-            f"For '{_DISTRIBUTED}', '{folder / NAME_MAP}' must say where parameters are, but: {error!r}."
+            f"For '{_DISTRIBUTED}', '{folder / NAME_MAP}' must say where parameters are, but: {error}."
         ) from None
     paths = [folder / name for name in names]
     paths += [folder / COUNTERS] if (folder / COUNTERS).is_file() else []

@@ -24,7 +24,9 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import NamedSharding
+from msgspec import Struct
 
+from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxError, SporaxValueError
 from sporax.runtime import joint
 from sporax.train._entries import Entry
@@ -181,6 +183,24 @@ def checksum(values: np.ndarray[Any, Any]) -> int:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
+class SliceEntry(Struct, frozen=True, array_like=True):
+    """Where a slice of a file belongs: name and shape of the whole Parameter, first index in each dimension; its CRC-32."""
+
+    name: str
+    shape: tuple[int, ...]
+    starts: tuple[int, ...]
+    crc: int | None = None
+
+
+class LayoutDocument(Struct, frozen=True):
+    """What a rank's file says of itself: whose it is, among how many, the mark of the save, and its slices by key."""
+
+    rank: int
+    ranks: int
+    mark: str
+    slices: dict[str, SliceEntry]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredSlice:
     """A block in a file.
@@ -297,25 +317,19 @@ class SliceSource:
         """Of values, so far."""
         return sum(file.bytes_read for file in self.files.values())
 
-    def add(self, rank: int, file: CheckpointFile, places: Any) -> None:
+    def add(self, rank: int, file: CheckpointFile, places: Mapping[str, SliceEntry]) -> None:
         """Take up the slices of one rank's file.
 
         Args:
             rank: whose it is.
             file: the file.
-            places: by key [name, whole shape, starts] and, where there is one, the CRC-32.
+            places: of its slices, by key.
 
         Raises:
-            SporaxValueError: it is no file of this kind, or does not fit those before.
+            SporaxValueError: it does not fit those before.
         """
-        try:
-            slices = [
-                (key, str(name), tuple(map(int, shape)), tuple(map(int, starts)), int(crc[0]) if crc else None)
-                for key, (name, shape, starts, *crc) in places.items()
-            ]
-        except (ValueError, TypeError, AttributeError) as error:
-            raise self._placeless(rank, file, error) from None
-        for key, name, shape, starts, crc in slices:
+        for key, entry in places.items():
+            name, shape, starts, crc = entry.name, entry.shape, entry.starts, entry.crc
             stored = file.specs.get(key)
             spec = TensorSpec(name, shape, stored.dtype if stored else None)
             fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
@@ -334,11 +348,6 @@ class SliceSource:
         self.files[rank] = file
         self._keys.update(places)
 
-    def _placeless(self, rank: int, file: CheckpointFile, error: Exception) -> SporaxValueError:
-        return SporaxValueError(
-            f"For '{self.where}', '{file.path}' of rank {rank} does not say where its slices belong: {error!r}."
-        )
-
 
 def open_rank_files(where: str, path: Path) -> SliceSource | None:
     """Open a rank's file and those of the other ranks beside it; None for a file that is not in slices.
@@ -351,38 +360,30 @@ def open_rank_files(where: str, path: Path) -> SliceSource | None:
     first = open_checkpoint(where, path)
     if LAYOUT not in first.metadata:
         return None
-    layout = _layout(where, first)
-    source = SliceSource(where, str(path), num_ranks=layout["ranks"])
-    source.add(layout["rank"], first, layout["slices"])
-    for rank in range(layout["ranks"]):
-        beside = sibling(path, layout["rank"], rank)
-        if rank == layout["rank"] or beside is None or not beside.is_file():
+    own = _layout(where, first)
+    source = SliceSource(where, str(path), num_ranks=own.ranks)
+    source.add(own.rank, first, own.slices)
+    for rank in range(own.ranks):
+        beside = sibling(path, own.rank, rank)
+        if rank == own.rank or beside is None or not beside.is_file():
             continue
         file = open_checkpoint(where, beside)
         other = _layout(where, file)
-        for what, wanted in (("rank", rank), ("ranks", layout["ranks"]), ("mark", layout["mark"])):
-            if other[what] != wanted:
+        for what, wanted in (("rank", rank), ("ranks", own.ranks), ("mark", own.mark)):
+            if getattr(other, what) != wanted:
                 raise SporaxValueError(
-                    f"For '{where}', '{beside}' must belong to the same save as '{path}' of rank {layout['rank']}, but its "
-                    f"'{what}' is {other[what]!r} and not {wanted!r}."
+                    f"For '{where}', '{beside}' must belong to the same save as '{path}' of rank {own.rank}, but its "
+                    f"'{what}' is {getattr(other, what)!r} and not {wanted!r}."
                 )
-        source.add(rank, file, other["slices"])
+        source.add(rank, file, other.slices)
     return source
 
 
-def _layout(where: str, file: CheckpointFile) -> dict[str, Any]:
+def _layout(where: str, file: CheckpointFile) -> LayoutDocument:
     try:
-        layout = json.loads(file.metadata[LAYOUT])
-        return {
-            "rank": int(layout["rank"]),
-            "ranks": int(layout["ranks"]),
-            "mark": str(layout["mark"]),
-            "slices": dict(layout["slices"]),
-        }
-    except (KeyError, ValueError, TypeError) as error:
-        raise SporaxValueError(
-            f"For '{where}', '{file.path}' does not say where its slices belong: {error!r}."
-        ) from None
+        return decode(file.metadata[LAYOUT], LayoutDocument)
+    except (KeyError, MalformedError) as error:
+        raise SporaxValueError(f"For '{where}', '{file.path}' does not say where its slices belong: {error}.") from None
 
 
 def sibling(path: Path, rank: int, other: int) -> Path | None:

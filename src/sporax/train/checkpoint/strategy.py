@@ -2,7 +2,7 @@
 
 A file of a job without pipeline stages names its Parameters; one that `merge_pipeline_strategys` wrote puts the number of
 the stage before, ``"1-fc.weight"``. The ranks of a stage are consecutive. A Parameter that no file names, such as a step
-counter, is whole on every rank; the state of an optimizer, ``"moments.fc.weight"``, lies as its weight.
+counter, is whole on every rank; the state of an optimizer, ``"moments.fc.weight"``, is sharded as its weight.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from sporax.ir.atomic_file import atomic_write
+from sporax.ir.documents import MalformedError, convert
 from sporax.ir.errors import SporaxNotADirectoryError, SporaxTypeError, SporaxValueError
+from sporax.planner.operators.strategy_files import StrategyDocument
 from sporax.runtime import strategy_protobuf
+from sporax.runtime.strategy_files import LAYOUTS, STRATEGIES, StrategyFile, read_strategy_file
 from sporax.train.checkpoint.slices import SliceLayout, layout_of
 
-LAYOUTS, STRATEGIES = "parallel_layout_item", "parallel_strategy_item"
 _STAGED = re.compile(r"(\d+)-(.+)", re.DOTALL)
 
 
@@ -73,7 +75,7 @@ def read_strategy(where: str, what: str, path: str | None) -> Strategy:
         return Strategy()
     _check_file(where, what, path)
     layouts: dict[str, dict[int, SliceLayout]] = {}
-    items = _content(where, path)[LAYOUTS]
+    items = _content(where, path).parallel_layout_item or {}
     staged = bool(items) and all(_STAGED.fullmatch(name) for name in items)
     for name, entry in items.items():
         match = _STAGED.fullmatch(name) if staged else None
@@ -98,17 +100,15 @@ def _check_file(where: str, what: str, path: Any) -> None:
         raise SporaxValueError(f"For '{where}', the file '{path}' of '{what}' does not exist.")
 
 
-def _content(where: str, path: str) -> dict[str, dict[str, Any]]:
-    """Layouts and strategies of a file, both always there."""
+def _content(where: str, path: str) -> StrategyFile:
+    """A strategy file, checked.
+
+    Raises:
+        SporaxValueError: it is none.
+    """
     try:
-        content = Path(path).read_bytes()
-        found = json.loads(content) if path.endswith(".json") else strategy_protobuf.decode(content)
-        items = {kind: found.get(kind, {}) for kind in (LAYOUTS, STRATEGIES)}
-        if not all(isinstance(kind, dict) for kind in items.values()) or not (LAYOUTS in found or STRATEGIES in found):
-            raise ValueError(f"there is no object with '{LAYOUTS}' in it")
-        items["stage"] = found.get("current_stage", 0)
-        return items
-    except (AttributeError, ValueError, RecursionError) as error:
+        return read_strategy_file(path)
+    except (MalformedError, ValueError) as error:
         raise SporaxValueError(f"For '{where}', '{path}' must be a strategy file, but got: {error}.") from None
 
 
@@ -147,7 +147,8 @@ def build_searched_strategy(strategy_filename: str) -> dict[str, ParallelLayouts
     """
     where = "build_searched_strategy"
     _check_file(where, "strategy_filename", strategy_filename)
-    return {name: _message(where, name, entry) for name, entry in _content(where, strategy_filename)[LAYOUTS].items()}
+    layouts = _content(where, strategy_filename).parallel_layout_item or {}
+    return {name: _message(where, name, entry) for name, entry in layouts.items()}
 
 
 def _message(where: str, name: str, entry: dict[str, Any]) -> ParallelLayouts:
@@ -201,14 +202,22 @@ def merge_pipeline_strategys(src_strategy_dirs: str, dst_strategy_file: str) -> 
 
 def _staged_items(where: str, path: Path) -> Iterator[tuple[str, str, Any]]:
     content = _content(where, str(path))
-    stages = {entry.get("stage", 0) for entry in content[STRATEGIES].values()} or {content["stage"]}
+    strategies, layouts = content.parallel_strategy_item or {}, content.parallel_layout_item or {}
+    stages = {_stage(where, path, name, entry) for name, entry in strategies.items()} or {content.current_stage}
     if len(stages) != 1:
         raise SporaxValueError(f"For '{where}', '{path}' must be of one stage, but has operators of {sorted(stages)}.")
     stage = stages.pop()
-    for name, entry in content[STRATEGIES].items():
+    for name, entry in strategies.items():
         yield STRATEGIES, name, entry
-    for name, entry in content[LAYOUTS].items():
+    for name, entry in layouts.items():
         yield LAYOUTS, name if _STAGED.fullmatch(name) else f"{stage}-{name}", entry
+
+
+def _stage(where: str, path: Path, name: str, entry: Any) -> int:
+    try:
+        return convert(entry, StrategyDocument).stage
+    except MalformedError as error:
+        raise SporaxValueError(f"For '{where}', the strategy of '{name}' in '{path}' is broken: {error}.") from None
 
 
 def restore_group_info_list(group_info_file_name: str) -> list[int]:

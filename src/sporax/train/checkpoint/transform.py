@@ -159,7 +159,7 @@ def transform_checkpoints(
         src_strategy_file, dst_strategy_file: as for `rank_list_for_transform`.
         process_num: how many ranks are made at a time (by threads).
         output_format: ``"ckpt"`` or ``"safetensors"``.
-        progress: told of each Parameter that was written.
+        progress: called for each Parameter that was written.
 
     Raises:
         SporaxTypeError: an argument is of the wrong type.

@@ -24,7 +24,7 @@ from sporax.train.checkpoint.transform import Progress
 
 NAME_MAP, COUNTERS = "param_name_map.json", "hyper_param.safetensors"
 PART_BYTES = 3 << 30
-"""Parts are begun anew beyond this size, so that a few of them can be copied or fetched at a time."""
+"""Parts are begun again beyond this size, so that a few of them can be copied or fetched at a time."""
 
 _WHERE = "unified_safetensors"
 Rename = Callable[[str], bool | str]
@@ -53,7 +53,7 @@ def unified_safetensors(
         max_process_num: how many files are written at a time (by threads).
         choice_func: by name: whether to take a Parameter, or its new name.
         split_dst_file: ``(n, m)``: make m parts, and write only the n-th of them (from 1), so that m machines share the work.
-        progress: told of each Parameter that was written (with the number of the part as its rank).
+        progress: called for each Parameter that was written (with the number of the part as its rank).
 
     Raises:
         SporaxTypeError: an argument is of the wrong type.
@@ -136,7 +136,7 @@ def _chosen(names: Sequence[str], choice: Rename | None) -> dict[str, str]:
 
 
 def _parts(source: ShardedCheckpoint, names: Sequence[str], num_parts: int | None) -> list[list[str]]:
-    """Names by part: as many parts as asked for, else as few as `PART_BYTES` allows."""
+    """Names by part: as many parts as requested, else as few as `PART_BYTES` allows."""
     sizes = {name: _size(source.spec(name)) for name in sorted(names)}
     limit = PART_BYTES if num_parts is None else -(-sum(sizes.values()) // num_parts)
     parts: list[list[str]] = [[]]

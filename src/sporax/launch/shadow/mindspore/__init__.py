@@ -1,4 +1,4 @@
-"""Stands on `PYTHONPATH` of the processes a script starts: turns their `import mindspore` into `import sporax`.
+"""Is on `PYTHONPATH` of the processes a script starts: turns their `import mindspore` into `import sporax`.
 
 An interpreter of another environment inherits the variable too; where Sporax is not installed, the import goes on to
 whatever `mindspore` that environment has.

@@ -76,7 +76,7 @@ def test_zero_bubble_v_needs_two_micro_batches_per_stage():
 
 @pytest.mark.parametrize("schedule", ["seqpipe", "seqvpp", "seqsmartvpp"])
 def test_sequence_chunks_are_not_offered(schedule):
-    refused(straight(2), 4, f"'{schedule}' cuts micro batches along the sequence", schedule=schedule)
+    refused(straight(2), 4, f"'{schedule}' splits micro batches along the sequence", schedule=schedule)
 
 
 def test_prediction_needs_no_micro_batches():

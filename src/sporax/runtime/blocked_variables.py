@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
-from sporax.lowering.uneven import Blocked
+from sporax.lowering.manual_split.blocks import Blocked
 from sporax.runtime import joint
 
 

@@ -13,8 +13,8 @@ from sporax.ir.placement import Placement
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import ingest
-from sporax.lowering.part_lookup import part_lookup
-from sporax.lowering.uneven import in_blocks
+from sporax.lowering.manual_split.blocks import in_blocks
+from sporax.lowering.manual_split.kernel import part_lookup
 from sporax.planner.propagation.propagate import plan_by_propagation
 
 ROWS = (5, 1, 3, 4)

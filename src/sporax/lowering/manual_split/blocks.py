@@ -21,7 +21,7 @@ from sporax.ir.graph import IDENTITIES, LITERAL, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, Shape, TensorSpec
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Equation, Ingested
-from sporax.lowering.part_lookup import (
+from sporax.lowering.manual_split.kernel import (
     blocks_of_rows,
     blocks_of_rows_p,
     fill_spare_rows_p,
@@ -153,7 +153,7 @@ class Branches:
                 return cls(tuple(inner), tuple(operands), tuple(results))
 
     def shared(self, operator: Operator) -> dict[int, Blocked]:
-        """Tensors outside that shall be in blocks, too."""
+        """Tensors outside that should be in blocks, too."""
         pairs = (
             *zip(operator.operands[1:], self.operands, strict=True),
             *zip(operator.results, self.results, strict=True),
@@ -235,7 +235,7 @@ class _BlockRewriter:
     step: Ingested
     blocked: Mapping[int, Blocked]
     wanted: Sequence[Blocked | None]
-    """For each result how it shall come out; None: in rows."""
+    """For each result how it should come out; None: in rows."""
     tensors: list[TensorSpec] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
@@ -393,7 +393,7 @@ class _BlockRewriter:
         )
 
     def _outputs(self) -> Sequence[int]:
-        """The results as they shall come out."""
+        """The results as they should come out."""
         nowhere = Operator(Operation("", (), ()), (), ())
         outputs = []
         for tensor, wanted in zip(self.step.graph.outputs, self.wanted, strict=True):
