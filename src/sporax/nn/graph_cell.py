@@ -95,7 +95,8 @@ class GraphCell(Cell):
                 f"For 'GraphCell', the inputs must be {list(self.graph.inputs)}, for which the network was exported, but got "
                 f"{list(given)}."
             )
-        parameters = [self._params[name].array for name in self.graph.parameters]
+        held = [self._params[name] for name in self.graph.parameters]  # a Cell around this one changes the names they have
+        parameters = [parameter.array for parameter in held if parameter is not None]
         outputs = self.graph.program.call(parameters, arrays)
         return restored(self.graph.outputs, iter(outputs))
 
