@@ -56,7 +56,7 @@ def kill(draw: random.Random, folder: Path) -> None:
 
 
 def _save(path: Path, kind: str, number: int, size: int) -> None:
-    serialization._write(path, kind, [Entry("weight", np.full(size, number, np.int64))], {})
+    serialization._write(path, kind, [Entry("weight", np.full(size, number, np.int64))])
 
 
 def changed_file(draw: random.Random, folder: Path) -> None:

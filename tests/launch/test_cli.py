@@ -15,7 +15,7 @@ RUN_FLAGS = {
     "server_num": 0,
     "staleness": None,
     "durability": "",
-    "max_restarts": 100,
+    "max_restarts": None,
     "master_addr": "127.0.0.1",
     "master_port": None,
     "node_rank": -1,

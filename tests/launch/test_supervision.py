@@ -195,6 +195,28 @@ def test_of_ranks_that_fail_together_the_first_is_the_headline(job: Supervision)
     assert [each for each in instructions if isinstance(each, BlameRank)] == [BlameRank(1, 1)]
 
 
+def test_ranks_that_save_and_leave_when_asked_have_not_failed():
+    job = Supervision(running={0, 1}, graceful=True)
+    join_all(job)
+    told, asked, grace = job.handle(SignalCame(signal.SIGTERM))
+    assert isinstance(told, Tell)
+    assert asked == SignalRanks((0, 1), signal.SIGTERM)
+    assert isinstance(grace, StartGrace)
+    assert grace.seconds > GRACE_SECONDS
+    assert job.handle(RanksEnded({0: 0})) == []
+    job.validate()
+    assert job.handle(RanksEnded({1: 0})) == [Finish(0)]
+
+
+def test_a_rank_that_fails_while_it_leaves_has_failed():
+    job = Supervision(running={0, 1}, graceful=True)
+    join_all(job)
+    job.handle(SignalCame(signal.SIGTERM))
+    job.handle(RanksEnded({0: 3}))
+    assert job.handle(SignalCame(signal.SIGTERM)) == [SignalRanks((1,), signal.SIGKILL)]
+    assert job.handle(RanksEnded({1: -signal.SIGKILL})) == [Finish(143)]
+
+
 def test_the_headline_of_a_rank_that_left_is_what_the_others_say_however_it_ends(job: Supervision):
     join_all(job)
     job.handle(ClusterEnded("rank 1 has left the job while others needed it", 1, is_accused=True))

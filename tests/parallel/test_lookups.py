@@ -13,6 +13,8 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, Spor
 from sporax.nn.utils import no_init_parameters
 from sporax.parallel import plan_of, shard
 from sporax.planner.operators.manual_split import READERS
+from sporax.train import load_checkpoint, save_checkpoint, transform_checkpoints
+from sporax.train.checkpoint.strategy import read_strategy
 
 RNG = np.random.default_rng(0)
 ROWS = (5, 9, 4, 6, 8, 4, 7, 5)
@@ -239,6 +241,23 @@ def test_uneven_parts_train_as_one_device_does_and_nothing_travels():
     rows = [row for row in planned.summary().operators if row.name == "Gather"]
     assert {row.phase for row in rows} == {"forward", "backward"}
     assert not any(row.collectives for row in rows)
+
+
+@pytest.mark.parametrize("suffix", ["json", "ckpt"])
+def test_strategy_files_have_the_sizes_of_the_parts(tmp_path, suffix):
+    file = str(tmp_path / f"strategy.{suffix}")
+    net, _, _ = both(uneven, strategy_ckpt_save_file=file)
+    strategy = read_strategy("test", "file", file)
+    layout = strategy.layout("table", 0)
+    assert layout.split_rows == ROWS
+    table = net.table.asnumpy()
+    for rank in range(8):
+        (tmp_path / f"rank_{rank}").mkdir()
+        held = {"table": Tensor(table[layout.region(rank, table.shape)])}
+        save_checkpoint(held, str(tmp_path / f"rank_{rank}" / "net.ckpt"))
+    transform_checkpoints(str(tmp_path), str(tmp_path / "whole"), "net", file, None)
+    (whole,) = load_checkpoint(str(tmp_path / "whole" / "rank_0" / "net0.ckpt")).values()
+    np.testing.assert_array_equal(whole.asnumpy(), table)
 
 
 def test_columns_may_be_cut_besides():

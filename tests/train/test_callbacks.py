@@ -299,7 +299,6 @@ def test_the_configuration_lets_the_stronger_setting_win() -> None:
         ({"exception_save": 3}, TypeError),
         ({"format": "x"}, ValueError),
         ({"enc_key": b"0" * 16}, NotImplementedError),
-        ({"remove_redundancy": True}, NotImplementedError),
     ],
 )
 def test_wrong_configurations_are_refused(arguments: dict[str, Any], error: type[Exception]) -> None:

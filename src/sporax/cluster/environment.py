@@ -37,6 +37,12 @@ SIMULATION_LEVELS = (0, 1, 2, 3)
 NO_CACHE = "SPORAX_NO_CACHE"
 """Set to 1, it keeps compiled programs from being kept for later runs (`sporax.runtime.compilation_cache`)."""
 
+RECOVERY_VARIABLE = "MS_ENABLE_RECOVERY"
+"""Set to 1, training goes on from the newest checkpoint that all ranks have, and ranks outlive the loss of another one."""
+
+RESTART_VARIABLE = "SPORAX_RESTART"
+"""How often the launcher has started this job again; set by a launcher that does so, and only then."""
+
 DRY_RUN_DIRECTORY = "SPORAX_DRY_RUN_DIR"
 _LOCALHOST = "127.0.0.1"
 _MPI_PORTS = range(61000, 65536)  # above the range from which systems draw ports for outgoing connections

@@ -250,12 +250,24 @@ class Scheduler:
         del self._connections[connection.number]
 
 
-def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = print) -> None:
+def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = print, *, recovers: bool = False) -> None:
     """Be the scheduler: return when every member has left.
+
+    Args:
+        environment: the scheduler's own.
+        log: takes what happens.
+        recovers: when a member is lost, wait until all come again; they begin their programs again. Nothing of the lost
+            cluster is needed, so a scheduler that is itself lost may just be started again at the same address.
 
     Raises:
         SporaxRuntimeError: the port is in use, members did not come in time, or one was lost.
     """
+    while (failure := _serve_once(environment, log, recovers=recovers)) is not None:
+        log(f"waits for all members to come again: {failure}")
+
+
+def _serve_once(environment: RankEnvironment, log: Callable[[str], None], *, recovers: bool) -> str | None:
+    """Serve one cluster; why it failed where it may be formed again, None when it ended well."""
     assert environment.role is Role.SCHEDULER
     assert environment.scheduler_address is not None
     cluster = Cluster(environment.size, environment.server_num, environment.timeout_seconds)
@@ -264,13 +276,18 @@ def serve_cluster(environment: RankEnvironment, log: Callable[[str], None] = pri
     scheduler = Scheduler(cluster, listener, secret=secret, starts_at_first=False, log=log)
     if not secret:
         log(UNPROTECTED.format(*environment.scheduler_address))
+    formed = False
     try:
         while not cluster.has_ended:
+            formed = formed or cluster.phase is Phase.RUNNING
             scheduler.step(wait_seconds=0.5)
     finally:
         scheduler.close()
-    if cluster.phase is Phase.FAILED:
-        raise SporaxRuntimeError(f"For 'MS_SCHED', all members must join and leave, but {cluster.failure}.")
+    if cluster.phase is not Phase.FAILED:
+        return None
+    if recovers and formed:
+        return cluster.failure
+    raise SporaxRuntimeError(f"For 'MS_SCHED', all members must join and leave, but {cluster.failure}.")
 
 
 def _send(stream: socket.socket, message: messages.FromScheduler) -> None:

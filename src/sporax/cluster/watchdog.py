@@ -11,6 +11,9 @@ about the user's program.
   has left the job, or all ranks wait in different exchanges and none does anything.
 * A rank that is behind and alive (it evaluates, compiles, sleeps, loops, or is in a debugger) is left alone. Those who wait
   say after half a minute in their logs for whom, and give up after `SPORAX_EXCHANGE_TIMEOUT` seconds.
+* With MS_ENABLE_RECOVERY=1, and without a launcher that starts jobs again, a rank that hears of the loss of another one begins
+  its program again in place of itself, registers with the scheduler, and waits until the lost one has been started again. A
+  process cannot leave one set of XLA devices for another in the middle of a program; its checkpoints can.
 * Who wants idle ranks to end the job earlier sets `SPORAX_IDLE_TIMEOUT`: a rank for which others wait, and that has used no
   processor time for so many seconds, ends.
 """
@@ -22,10 +25,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from sporax.cluster.board import Board, Idleness
+from sporax.cluster.environment import RECOVERY_VARIABLE, RESTART_VARIABLE
 from sporax.cluster.membership import Membership
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 
@@ -59,6 +64,7 @@ _LINGER_SECONDS = 1.0
 coordinator before it hears of the end of the job is aborted by JAX with a C++ stack trace.
 """
 _FAILED = 1
+_STANDARD_ERROR = 2
 
 
 @dataclass
@@ -114,6 +120,7 @@ class Watchdog:
         self._lost: list[str] = []
         self._idleness = Idleness()
         self._stopped = self._leaving = False
+        self._recovers = recovers(environ)
 
     def start(self) -> None:
         """Watch from now on."""
@@ -143,11 +150,15 @@ class Watchdog:
         """An error for an exchange that failed; gives the scheduler a moment to say who is lost."""
         if "gloo" not in str(error).lower() and "nccl" not in str(error).lower():
             return error
+        reason = self._lost[0] if self._hears_of_a_loss() else str(error).splitlines()[0]
+        return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
+
+    def _hears_of_a_loss(self) -> bool:
+        """Whether another rank is lost; the scheduler may take a moment to say so."""
         deadline = time.monotonic() + _VERDICT_SECONDS
         while not self._lost and time.monotonic() < deadline:
             time.sleep(0.05)
-        reason = self._lost[0] if self._lost else str(error).splitlines()[0]
-        return SporaxRuntimeError(f"For '{name}', all ranks must take part in the exchange, but one is lost: {reason}")
+        return bool(self._lost)
 
     def say_goodbye(self) -> None:
         """At the end of the process: after an exception that no one caught, leave without waiting for the others."""
@@ -157,10 +168,18 @@ class Watchdog:
         self._leaving = True
         if getattr(sys, "last_type", None) is None:
             return
+        if self._recovers and self._hears_of_a_loss():
+            self._begin_again()
         self._membership.leave()
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit()  # JAX would wait for all ranks to shut down together
+
+    def _begin_again(self) -> NoReturn:
+        """Begin this process's program again; its coordinator, if it has that, outlives the news of the loss."""
+        if self._rank == 0:
+            time.sleep(_LINGER_SECONDS)
+        begin_again(f"rank {self._rank} begins again because {self._lost[0]}")
 
     def _exit(self) -> None:
         """End this process; the others have been told."""
@@ -171,7 +190,10 @@ class Watchdog:
     # ------------------------------------------------------------------------------------------ the thread that watches
 
     def _job_has_failed(self, reason: str) -> None:
-        """The scheduler says so. A rank that only waits for the others before it ends has nothing more to say."""
+        """The scheduler says so, or is gone. A rank that only waits for the others before it ends has nothing more to say."""
+        if self._recovers and not self._stopped:
+            self._lost.append(reason)
+            self._begin_again()
         if self._leaving:
             os._exit(_FAILED)
         self._end_because(_Verdict(reason), _GRACE_SECONDS)
@@ -284,6 +306,23 @@ class Watchdog:
         time.sleep(grace_seconds)
         self._membership.leave(f"ended because {verdict.reason.splitlines()[0]}", verdict.accused, verdict.problem)
         self._exit()
+
+
+def recovers(environ: Mapping[str, str]) -> bool:
+    """Whether this process itself goes on after the loss of a rank: recovery is on, and no launcher sees to it."""
+    return environ.get(RECOVERY_VARIABLE) == "1" and RESTART_VARIABLE not in environ
+
+
+def begin_again(why: str) -> NoReturn:
+    """Run this process's program from its beginning, in the same process; connections and files are closed."""
+    report(why)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    for descriptor in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+        with suppress(OSError):  # the one that lists them is closed already
+            if int(descriptor) > _STANDARD_ERROR:
+                os.set_inheritable(int(descriptor), False)
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def report(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,7 @@ class Parameter(Tensor):
         "parts",
         "server_rows",
         "sliced",
+        "stored",
         "unique",
     )
 
@@ -94,6 +96,8 @@ class Parameter(Tensor):
         self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
         self._comm_fusion = 1
         self.on_host = False
+        self.stored: Any = default_input._initializer if self.has_init else None
+        """Where a lazy Parameter had its values from; see `train.checkpoint.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
         self.server_rows: server_connection.RowCache | None = None
 
@@ -277,6 +281,25 @@ class Parameter(Tensor):
                 f"For 'Parameter.set_data', parameter '{self.name}' has dtype {self.dtype}, "
                 f"and 'data' of dtype {dtypes.from_numpy(given)} does not fit into it."
             )
+
+    def take_later(self, values: Any) -> None:
+        """Let go of the values, and make new ones when a step, or a reader, needs them.
+
+        Args:
+            values: gives them, as the initializer of a lazy Tensor does; of this Parameter's shape and dtype.
+
+        Raises:
+            SporaxRuntimeError: inside a compiled step or a gradient.
+        """
+        if state.current_frame() is not None:
+            raise SporaxRuntimeError(
+                f"For 'Parameter.take_later', parameter '{self.name}' must not be in use by a step that is being traced."
+            )
+        for form in ("raw", "joint", "parts"):
+            with suppress(AttributeError):  # it is in one of them
+                object.__delattr__(self, form)
+        self._initializer = values
+        state.touch()
 
     def assign_value(self, value: Any) -> Parameter:
         """Same as `set_data`."""

@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sporax.cluster import ports
-from sporax.cluster.environment import DRY_RUN_DIRECTORY, SIMULATION_VARIABLE, Role
+from sporax.cluster.environment import (
+    DRY_RUN_DIRECTORY,
+    RECOVERY_VARIABLE,
+    RESTART_VARIABLE,
+    SIMULATION_VARIABLE,
+    Role,
+)
 from sporax.ir.errors import SporaxValueError
 from sporax.launch import cores
 from sporax.launch.allocation import allocation_settings
@@ -59,6 +65,8 @@ class Job:
         scheduler_cores: cores of the launcher itself, or None.
         token_file: the user's file with the job's token; None where the launcher draws one.
         shown: local ranks whose output is shown; empty in the background.
+        restart: how often it was started again; None where it is not.
+        exits_gracefully: SIGTERM asks ranks to save and leave, which is no failure (MS_ENABLE_GRACEFUL_EXIT=1).
     """
 
     target: Target
@@ -72,6 +80,8 @@ class Job:
     scheduler_cores: tuple[int, ...] | None
     shown: tuple[int, ...]
     token_file: str | None = None
+    restart: int | None = None
+    exits_gracefully: bool = False
 
 
 def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
@@ -111,12 +121,16 @@ def plan_job(options: LaunchOptions, environ: Mapping[str, str]) -> Job:
         scheduler_cores=bind_core.get(SCHEDULER) if isinstance(bind_core, Mapping) else None,
         shown=(everyone if options.tail_worker_log is None else options.tail_worker_log) if options.join else (),
         token_file=options.token_file,
+        restart=0 if options.max_restarts else None,
+        exits_gracefully=environ.get("MS_ENABLE_GRACEFUL_EXIT") == "1",
     )
 
 
 def connection_variables(job: Job, port: int) -> dict[str, str]:
     """The variables that lead every rank to the scheduler, once its port is known."""
+    restarts = {} if job.restart is None else {RECOVERY_VARIABLE: "1", RESTART_VARIABLE: str(job.restart)}
     return {
+        **restarts,
         "MS_ROLE": Role.WORKER.value,
         "MS_WORKER_NUM": str(job.worker_num),
         "MS_SCHED_HOST": job.scheduler_address[0],

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 import traceback
-from typing import NoReturn
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn, TextIO
 
 from sporax.cluster import ports, private
 from sporax.cluster.scheduler import UNPROTECTED
@@ -15,7 +18,10 @@ from sporax.launch import cores, supervision
 from sporax.launch.job import Job, plan_job
 from sporax.launch.options import LaunchOptions
 from sporax.launch.secrets import JobSecrets, make_secrets
-from sporax.launch.supervisor import Supervisor, listening_to_signals
+from sporax.launch.supervisor import Supervisor, listening_to_signals, waits_for_signal
+
+_RESTART_SECONDS = 1.0
+"""Between two starts, so that a job that fails at once does not keep the machine busy."""
 
 
 def launch(options: LaunchOptions) -> int:
@@ -44,19 +50,54 @@ def launch(options: LaunchOptions) -> int:
     if not secrets.token and options.dry_run is None:
         print(f"sporax run: {UNPROTECTED.format(*job.scheduler_address)}", file=sys.stderr, flush=True)
     if not options.join:
-        return _in_background(job, listener, secrets)
+        return _in_background(job, listener, secrets, options.max_restarts)
     print(f"sporax run: {_summary(job)}", file=sys.stderr, flush=True)
-    with listening_to_signals() as signals, Supervisor(job, listener, sys.stderr, secrets) as supervisor:
-        return supervisor.run(signals)
+    with listening_to_signals() as signals:
+        return _supervise(job, listener, sys.stderr, secrets, signals, options.max_restarts)
 
 
-def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets) -> int:
+def _supervise(
+    job: Job,
+    listener: socket.socket | None,
+    console: TextIO | None,
+    secrets: JobSecrets,
+    signals: int,
+    max_restarts: int,
+    started: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a job, and start it again while it fails and may be.
+
+    A rank that is lost takes part in every later exchange of the others, so all of them start again; what they have in common is
+    the newest checkpoint that all have written, from which training goes on (`Model.train`).
+    """
+    while True:
+        began = time.monotonic()
+        with Supervisor(job, listener, console, secrets) as supervisor:
+            started()
+            exit_code = supervisor.run(signals)
+        if exit_code == 0 or supervisor.was_told_to_stop or job.restart is None or job.restart >= max_restarts:
+            return exit_code
+        if waits_for_signal(signals, max(0.0, _RESTART_SECONDS - (time.monotonic() - began))):
+            return exit_code
+        job = replace(job, restart=job.restart + 1)
+        if console is not None:
+            print(f"sporax run: starts all ranks again ({job.restart} of {max_restarts})", file=console, flush=True)
+        secrets = make_secrets(job.token_file, job.is_one_node, os.environ)
+        listener = ports.listen(*job.scheduler_address) if job.serves else None
+        started = _nothing
+
+
+def _nothing() -> None:
+    """The second time nobody waits to hear that ranks have started."""
+
+
+def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int) -> int:
     """Let a process of its own, without a terminal, supervise the job; returns when all ranks have been started."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _supervise_detached(job, listener, secrets, started=writer)
+        _supervise_detached(job, listener, secrets, max_restarts, started=writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         started = pipe.read()
@@ -68,7 +109,9 @@ def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets
     return 0
 
 
-def _supervise_detached(job: Job, listener: socket.socket | None, secrets: JobSecrets, started: int) -> NoReturn:
+def _supervise_detached(
+    job: Job, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int, started: int
+) -> NoReturn:
     """The life of the background process."""
     exit_code = supervision.FAILED
     try:
@@ -77,10 +120,13 @@ def _supervise_detached(job: Job, listener: socket.socket | None, secrets: JobSe
         null = os.open(os.devnull, os.O_RDONLY)
         for source, standard in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, standard)
-        with listening_to_signals() as signals, Supervisor(job, listener, None, secrets) as supervisor:
+
+        def tell() -> None:
             os.write(started, b"ok")
             os.close(started)
-            exit_code = supervisor.run(signals)
+
+        with listening_to_signals() as signals:
+            exit_code = _supervise(job, listener, None, secrets, signals, max_restarts, tell)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -44,10 +44,12 @@ class LogTail:
     Args:
         path: the file; it must exist.
         label: put before each line.
+        start: what is in it before this byte is not shown.
     """
 
-    def __init__(self, path: str, label: str) -> None:
+    def __init__(self, path: str, label: str, start: int = 0) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 (closed by `close`)
+        self._file.seek(start)
         self._label = label
         self._partial = b""
         self._without_traces = _WithoutTraces()

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sporax.cluster.environment import SIMULATION_LEVELS, simulation_level
+from sporax.cluster.environment import RECOVERY_VARIABLE, SIMULATION_LEVELS, simulation_level
 from sporax.ir.errors import SporaxValueError
 from sporax.ir.placement_config import DURABILITIES
 from sporax.launch.target import Target, resolve
@@ -24,6 +24,8 @@ DEFAULT_ADDRESS = "127.0.0.1"
 SCHEDULER = -1
 _MIN_PORT, _MAX_PORT = 1024, 65535
 _MOST_IMITATED = 128
+_RESTARTS_OF_A_PROCESS = 100
+_RESTARTS_IN_RECOVERY = 3
 _BINDING_KEY = re.compile(r"device(\d+)|scheduler")
 _ID_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -83,7 +85,7 @@ class LaunchOptions:
         no_cache: compile all programs again, and keep none for later runs.
         server_num: parameter servers.
         staleness, durability: of the parameter server; None and "" for the environment's.
-        max_restarts: of one process in a job with servers.
+        max_restarts: of the job from its newest checkpoint; in a job with servers, of one process.
     """
 
     target: Target
@@ -107,7 +109,7 @@ class LaunchOptions:
     server_num: int = 0
     staleness: int | None = None
     durability: str = ""
-    max_restarts: int = 100
+    max_restarts: int = 0
 
     @property
     def is_one_node(self) -> bool:
@@ -126,7 +128,12 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--server_num", type=int, default=0, help="parameter servers to start besides, see docs/parameter_server.md")
     add("--staleness", type=int, help="of the parameter server: 0 synchronous, k bounded, -1 unbounded (default: 0)")
     add("--durability", default="", choices=("", *DURABILITIES), help="what an acknowledged update survives")
-    add("--max_restarts", type=int, default=100, help="with servers: how often one process is started again")
+    add(
+        "--max_restarts",
+        type=int,
+        metavar="N",
+        help="how often a failed job goes on from its newest checkpoint (with servers: a process)",
+    )
     add("--master_addr", default=DEFAULT_ADDRESS, help="address or name of the node the scheduler runs on")
     add("--master_port", type=int, help=f"the scheduler's port (default: {DEFAULT_PORT}; on one node any free port)")
     add("--node_rank", type=int, default=-1, help="number of this node; -1: the scheduler numbers the ranks")
@@ -190,8 +197,21 @@ def checked(
         server_num=arguments.server_num,
         staleness=arguments.staleness,
         durability=arguments.durability,
-        max_restarts=arguments.max_restarts,
+        max_restarts=_max_restarts(arguments, local_worker_num, environ),
     )
+
+
+def _max_restarts(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> int:
+    """What was given, else a number that suits the kind of job."""
+    given = arguments.max_restarts
+    if arguments.server_num:
+        return _RESTARTS_OF_A_PROCESS if given is None else int(given)
+    several_nodes = arguments.worker_num is not None and local_worker_num != arguments.worker_num
+    if given and several_nodes:
+        raise _wrong("max_restarts", "0 in a job on several nodes, whose launchers do not start again together", given)
+    if given is None:
+        return _RESTARTS_IN_RECOVERY if environ.get(RECOVERY_VARIABLE) == "1" and not several_nodes else 0
+    return int(given)
 
 
 def _dry_run(arguments: argparse.Namespace, local_worker_num: int, environ: Mapping[str, str]) -> DryRun | None:
@@ -253,7 +273,7 @@ def _check_numbers(arguments: argparse.Namespace, local_worker_num: int) -> None
         raise _wrong("server_num", "greater than 0 where --staleness or --durability is given", 0)
     if arguments.staleness is not None and arguments.staleness < -1:
         raise _wrong("staleness", "-1 (unbounded), 0 or positive", arguments.staleness)
-    if arguments.max_restarts < 0:
+    if arguments.max_restarts is not None and arguments.max_restarts < 0:
         raise _wrong("max_restarts", "0 or more", arguments.max_restarts)
     if local_worker_num <= 0:
         raise _wrong("local_worker_num", "greater than 0", local_worker_num)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 GRACE_SECONDS = 5.0
+GRACEFUL_SECONDS = 120.0
+"""Ranks that were asked to save and leave finish their step, agree on it, and write."""
 LAST_WORDS_SECONDS = 3.0
 FAILED = 1
 ELSEWHERE = -1
@@ -140,6 +142,9 @@ class Supervision:
         blamed: local ranks that were named as those that failed first.
         phase: where the job is.
         exit_code: what the launcher will end with.
+        graceful: SIGTERM asks ranks to save and leave; if all of them end well, the job has.
+        leaving: ranks were asked to.
+        all_well: no rank has failed.
     """
 
     running: set[int]
@@ -154,6 +159,9 @@ class Supervision:
     blamed: frozenset[int] = frozenset()
     phase: Phase = Phase.RUNNING
     exit_code: int = 0
+    graceful: bool = False
+    leaving: bool = False
+    all_well: bool = True
 
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event; returns what must be done, in order."""
@@ -193,6 +201,7 @@ class Supervision:
         self.running -= statuses.keys()
         self.ended |= statuses.keys()
         failed = {local_rank: status for local_rank, status in sorted(statuses.items()) if status != 0}
+        self.all_well = self.all_well and not failed
         if not failed or self.phase is not Phase.RUNNING:
             return self._stop_if_hopeless() or self._finish_if_complete()
         told: list[Instruction] = []
@@ -228,6 +237,12 @@ class Supervision:
 
     def _signal_came(self, signum: int) -> list[Instruction]:
         """Pass the signal on and wait for the ranks to end; whoever signals again does not want to wait."""
+        if self.phase is Phase.RUNNING and self.graceful and signum == signal.SIGTERM and self.running:
+            # The others must not hear of a failure: ranks still exchange data to agree on the step that they save.
+            self.phase, self.exit_code, self.gathering = Phase.STOPPING, exit_code_of(-signum), False
+            self.leaving = True
+            asked = SignalRanks(self._still_running(), signum)
+            return [Tell(f"got {signal_name(signum)}: ranks save and leave"), asked, StartGrace(GRACEFUL_SECONDS)]
         if self.phase is Phase.RUNNING:
             return [Tell(f"got {signal_name(signum)}"), *self._stop(exit_code_of(-signum), signum)]
         return [SignalRanks(self._still_running(), signal.SIGKILL)]
@@ -255,6 +270,8 @@ class Supervision:
         if self.phase is Phase.RUNNING and (self.waits_for_others or self.cluster_failure is not None):
             return []
         self.phase = Phase.FINISHED
+        if self.leaving and self.all_well:
+            self.exit_code = 0
         return [Finish(self.exit_code)]
 
     def _still_running(self) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class Supervisor:
         self._console = console
         self._log_works = True
         try:
-            self._log = open(job.scheduler_log, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
+            self._log = open(job.scheduler_log, "a" if job.restart else "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed at exit)
         except OSError as error:
             private.remove(secrets.directory)
             raise SporaxRuntimeError(
@@ -78,7 +78,9 @@ class Supervisor:
             self._link = SchedulerHere(job, listener, secrets.token, self._note)
         else:
             self._link = SchedulerElsewhere(job, secrets.token)
-        self._state = Supervision(running={plan.local_rank for plan in job.ranks})
+        self._state = Supervision(running={plan.local_rank for plan in job.ranks}, graceful=job.exits_gracefully)
+        self.was_told_to_stop = False
+        """Whether a signal ended the job."""
         self._started: dict[int, _Started] = {}
         self._tails: dict[int, LogTail] = {}
         self._began = time.monotonic()
@@ -138,7 +140,8 @@ class Supervisor:
             **self._secrets.variables,
             **plan.variables,
         }
-        with open(plan.log_path, "wb") as log:
+        with open(plan.log_path, "ab" if self._job.restart else "wb") as log:
+            written = log.tell()
             process = subprocess.Popen(
                 command,
                 env=variables,
@@ -152,7 +155,7 @@ class Supervisor:
         self._note(f"{plan} is process {process.pid}, log {plan.log_path}")
         if plan.local_rank in self._job.shown:
             label = f"[{plan.local_rank if plan.rank is None else plan.rank}] " if len(self._job.ranks) > 1 else ""
-            self._tails[plan.local_rank] = LogTail(plan.log_path, label)
+            self._tails[plan.local_rank] = LogTail(plan.log_path, label, written)
         return _Started(plan, process, writer)
 
     def _show_tails(self) -> None:
@@ -176,6 +179,7 @@ class Supervisor:
         """Everything that has happened."""
         for signum in _pending(signals):
             if signum in _STOP_SIGNALS:
+                self.was_told_to_stop = True
                 yield supervision.SignalCame(signum)
         ended = dict(self._newly_ended())
         yield from self._link.events()  # first: a rank that ends because of another has told the scheduler of which
@@ -286,6 +290,18 @@ def listening_to_signals() -> Iterator[int]:
             signal.signal(signum, handler)
         os.close(reader)
         os.close(writer)
+
+
+def waits_for_signal(signals: int, seconds: float) -> bool:
+    """Wait; whether a signal came meanwhile that ends the job."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if any(signum in _STOP_SIGNALS for signum in _pending(signals)):
+            return True
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return False
+        select.select([signals], [], [], left)
 
 
 def _pending(signals: int) -> bytes:

@@ -27,7 +27,7 @@ from sporax.cluster import ports
 from sporax.cluster.environment import RankEnvironment, Role
 from sporax.cluster.membership import join
 from sporax.cluster.scheduler import serve_cluster
-from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog
+from sporax.cluster.watchdog import HEARTBEAT_SECONDS, SHUTDOWN_SECONDS, Watchdog, recovers
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime import dry_run, state
@@ -74,7 +74,7 @@ def start(environ: Mapping[str, str] = os.environ) -> World:
         return SESSION.world
     environment = RankEnvironment.from_environ(environ)
     if environment.role is Role.SCHEDULER:
-        serve_cluster(environment)
+        serve_cluster(environment, recovers=recovers(environ))
         sys.exit()
     SESSION.membership = membership = join(environment)
     place = membership.environment

@@ -77,6 +77,7 @@ class ParameterLayout(NamedTuple):
         shard_shape: of what this rank keeps between steps.
         pipeline_shared, is_send: False; they are about pipelines.
         peer_rank, sr_tag: 0, likewise.
+        split_rows: sizes of the uneven slices of dimension 0 (`manual_split`); empty where slices are equal.
     """
 
     device_matrix: Shape
@@ -91,6 +92,7 @@ class ParameterLayout(NamedTuple):
     is_send: bool = False
     peer_rank: int = 0
     sr_tag: int = 0
+    split_rows: Shape = ()
 
 
 def parameter_layouts(step: PlacedStep, rank: int) -> dict[str, ParameterLayout]:
@@ -134,6 +136,7 @@ class _Reader:
             self._group(used, home),
             whole,
             self._slice(argument, home, whole),
+            split_rows=self._split_rows(argument, used),
         )
 
     def _slice(self, argument: int, placement: Placement, whole: Shape) -> Shape:
@@ -149,6 +152,14 @@ class _Reader:
         else:
             local[how.dim] = sum(parts)
         return tuple(local)
+
+    def _split_rows(self, argument: int, placement: Placement) -> Shape:
+        """Sizes of the uneven slices of dimension 0, where the placement has one for each part."""
+        how = self.step.blocked.get(argument)
+        if how is None or how.dim != 0:
+            return ()
+        count = math.prod(self.step.plan.mesh.shape[axis] for axis in placement.dims[0])
+        return tuple(how.rows.rows) if count == len(how.rows.rows) else ()
 
     def _group(self, used: Placement, home: Placement) -> str:
         mesh = self.step.plan.mesh

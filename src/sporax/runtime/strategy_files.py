@@ -114,6 +114,7 @@ def layout_to_json(layout: ParameterLayout) -> dict[str, Any]:
         "field": layout.field_size,
         "opt_weight_shard_size": len(members),
         "opt_weight_shard_step": members[1] - members[0] if len(members) > 1 else 0,
+        **({"param_split_shape": list(layout.split_rows)} if layout.split_rows else {}),
     }
 
 

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 from sporax.nn.cell import Cell
+from sporax.runtime import joint
 from sporax.train._checks import check_bool
+
+if TYPE_CHECKING:
+    from sporax.train.checkpoint.deferred import StoredValues
 
 _SHOWN_NAMES = 10
 
@@ -34,7 +39,7 @@ def load_param_into_net(
         parameter_dict: what `load_checkpoint` returns.
         strict_load: demand equal dtypes and names. Otherwise floats are converted to floats and integers to integers,
             and names may have a common prefix in `parameter_dict` that they do not have in `net`.
-        remove_redundancy: the dictionary lacks what other ranks hold as well; only in parallel jobs.
+        remove_redundancy: the files lack what other ranks hold as well; it is read from theirs, also without this.
 
     Returns:
         Names in `net` that were not loaded, and names in `parameter_dict` that were not used.
@@ -42,6 +47,7 @@ def load_param_into_net(
     Raises:
         SporaxTypeError: an argument is of the wrong type.
         SporaxRuntimeError: a shape or dtype differs; the text lists all that do.
+        SporaxValueError: slices that this process needs are in none of the files.
 
     Warns:
         UserWarning: Parameters of `net` were not loaded, or values were converted.
@@ -54,8 +60,10 @@ def load_param_into_net(
     if missing and not strict_load:
         pairs += _behind_prefix(missing, sources)
     _check_fit(pairs, sources, strict_load)
+    _check_files(pairs, sources)
     for target, name in pairs:
-        target.set_data(wrap(_placed(sources[name].array, target)))
+        if not _take_stored(target, sources[name]):
+            target.set_data(wrap(_placed(sources[name].array, target)))
     loaded = {id(target) for target, _ in pairs}
     used = {name for _, name in pairs}
     not_loaded = [target.name for target in targets if id(target) not in loaded]
@@ -83,10 +91,11 @@ def _check_arguments(net: Any, parameter_dict: Any, strict_load: Any, remove_red
                 f"{type(name).__name__} -> {type(value).__name__}."
             )
     check_bool(where, "strict_load", strict_load)
-    if check_bool(where, "remove_redundancy", remove_redundancy):
+    in_slices = any(_stored(value) is not None for value in parameter_dict.values())
+    if check_bool(where, "remove_redundancy", remove_redundancy) and not in_slices:
         raise SporaxTypeError(
-            f"For '{where}', 'remove_redundancy' must be False unless several ranks share the parameters, but got True "
-            "in a job of one."
+            f"For '{where}', 'remove_redundancy' must be False unless 'parameter_dict' comes from files in slices, but got "
+            "True for whole parameters."
         )
 
 
@@ -113,8 +122,10 @@ def _check_fit(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any], 
     problems, converted = [], []
     for target, name in pairs:
         source = sources[name]
-        if not _same_shape(target.shape, source.shape):
-            problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {source.shape}")
+        stored = _stored(source)
+        shape = source.shape if stored is None else stored.whole_shape
+        if not _same_shape(target.shape, shape) or (stored is not None and shape != target.shape):
+            problems.append(f"'{target.name}' has shape {target.shape}, but '{name}' has {shape}")
         elif source.dtype != target.dtype:
             if strict or not _convertible(source.dtype, target.dtype):
                 problems.append(f"'{target.name}' has dtype {target.dtype}, but '{name}' has {source.dtype}")
@@ -136,6 +147,45 @@ def _same_shape(wanted: tuple[int, ...], given: tuple[int, ...]) -> bool:
 
 def _convertible(source: dtypes.DType, target: dtypes.DType) -> bool:
     return any(source in kinds and target in kinds for kinds in (dtypes.float_type, dtypes.int_type))
+
+
+def _stored(source: Any) -> StoredValues | None:
+    # Checkpoints in slices are a package above this module.
+    from sporax.train.checkpoint.deferred import stored_values
+
+    return stored_values(source)
+
+
+def _check_files(pairs: Iterable[tuple[Parameter, str]], sources: dict[str, Any]) -> None:
+    """Raise SporaxValueError if files in slices that are needed are missing."""
+    from sporax.train.checkpoint.deferred import StoredValues, check_can_be_read
+
+    for target, name in pairs:
+        stored = _stored(sources[name])
+        if stored is not None:
+            check_can_be_read(StoredValues(stored.source, stored.name), _home(target))
+
+
+def _take_stored(target: Parameter, source: Any) -> bool:
+    """Give `target` the values of a file in slices: its devices' blocks now, or the promise of them where none are placed."""
+    from sporax.train.checkpoint.deferred import StoredValues
+
+    stored = _stored(source)
+    if stored is None:
+        return False
+    values = StoredValues(stored.source, stored.name, None, target.dtype)
+    sharding = _home(target)
+    if sharding is None:
+        target.take_later(values)
+    else:
+        target.set_data(wrap(values.make(sharding)))
+    return True
+
+
+def _home(target: Parameter) -> NamedSharding | None:
+    """Where a compiled step keeps a Parameter; None where none has placed it."""
+    raw = None if target.has_init else joint.slot(target, "raw")
+    return raw.sharding if raw is not None and isinstance(raw.sharding, NamedSharding) else None
 
 
 def _placed(array: jax.Array, target: Parameter) -> jax.Array:

@@ -18,7 +18,7 @@ import numpy as np
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
+from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.train import _ranks
 
@@ -46,13 +46,24 @@ class Entry:
     value: np.ndarray[Any, Any] | str
 
 
-def entries_of(save_obj: Any, choice: Choice, integrated: bool) -> list[Entry]:
+def entries_of(save_obj: Any, choice: Choice) -> list[Entry]:
     """Entries for a Cell, a list of Parameters (or of dicts with ``name`` and ``data``), or a dict of Parameters.
 
     Args:
         save_obj: what to save.
         choice: says by name what to take; None takes all.
-        integrated: put Parameters that are sharded over devices together.
+
+    Raises:
+        SporaxTypeError: `save_obj` is, or holds, something else.
+    """
+    return [
+        Entry(name, value if isinstance(value, str) else host_values(value))
+        for name, value in chosen_values(save_obj, choice).items()
+    ]
+
+
+def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
+    """What is to be saved by name: Tensors, arrays and strings, where they lie.
 
     Raises:
         SporaxTypeError: `save_obj` is, or holds, something else.
@@ -63,13 +74,10 @@ def entries_of(save_obj: Any, choice: Choice, integrated: bool) -> list[Entry]:
             if name in chosen:
                 warnings.warn(
                     f"For 'save_checkpoint', two different parameters are called '{name}'; only the last one is saved.",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
             chosen[name] = value
-    return [
-        Entry(name, value if isinstance(value, str) else host_values(name, value, integrated))
-        for name, value in chosen.items()
-    ]
+    return chosen
 
 
 def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
@@ -91,7 +99,7 @@ def appended(append_dict: dict[str, Any] | None) -> list[Entry]:
                 "For 'save_checkpoint', 'append_dict' must map strings to numbers, strings, Parameters or Tensors, but got "
                 f"{type(name).__name__} -> {type(value).__name__}."
             )
-        found.append(Entry(name, value if isinstance(value, str) else host_values(name, Tensor(value), True)))
+        found.append(Entry(name, value if isinstance(value, str) else host_values(Tensor(value))))
     return found
 
 
@@ -143,31 +151,20 @@ def _checked_element(element: Any) -> tuple[str, Any]:
     )
 
 
-def host_values(name: str, value: Any, integrated: bool) -> np.ndarray[Any, Any]:
-    """The values of a Tensor or array on the host; those of a sharded one are put together, or are this device's slice.
+def host_values(value: Any) -> np.ndarray[Any, Any]:
+    """The values of a Tensor or array on the host; those of one that is cut over devices are put together.
 
     They may share the device's memory: XLA does not give a buffer to the next step while an array looks at it.
-
-    Raises:
-        SporaxNotImplementedError: the slices of one array belong into several files.
     """
     if isinstance(value, np.ndarray):
         return value
     array = value.array
-    if integrated and _ranks.lies_on_some(array):
+    if _ranks.lies_on_some(array):
         return _ranks.of_stage(array)
     if array.is_fully_replicated:
         return np.asarray(array.addressable_data(0))
     if array.is_fully_addressable:
         return np.asarray(array)
-    if not integrated:
-        if len(array.addressable_shards) > 1:
-            raise SporaxNotImplementedError(
-                f"For 'save_checkpoint', parameter '{name}' is sharded over {len(array.addressable_shards)} of this process's "
-                "devices and over others besides, and 'integrated_save=False' writes one slice per file; use "
-                "integrated_save=True."
-            )
-        return np.asarray(array.addressable_data(0))
     return _ranks.whole(array)
 
 

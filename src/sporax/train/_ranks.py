@@ -32,6 +32,17 @@ def any_rank(flag: bool) -> bool:
     return bool(np.any(_gathered(flag))) if jax.process_count() > 1 else flag
 
 
+def common_pairs(own: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+    """The pairs of numbers that every rank has, in order. All ranks must call it, with the same limit to their number."""
+    if jax.process_count() == 1:
+        return sorted(own)
+    padded = np.full((most, 2), -1, np.int32)
+    padded[: len(own)] = np.asarray(own, np.int32).reshape(-1, 2)
+    of_ranks = np.asarray(_gathered(padded)).reshape(-1, most, 2)
+    sets = [{(int(a), int(b)) for a, b in pairs if a >= 0} for pairs in of_ranks]
+    return sorted(set.intersection(*sets))
+
+
 def lies_on_some(array: jax.Array) -> bool:
     """Whether an array belongs to a pipeline stage that other processes take no part in."""
     if jax.process_count() == 1 or not isinstance(array.sharding, NamedSharding):

@@ -38,6 +38,8 @@ from sporax.train.callback._callback import (
     check_events,
 )
 from sporax.train.callback._model_checkpoint import save_on_exception
+from sporax.train.callback._resumable import check_resume
+from sporax.train.callback._resuming import in_recovery
 from sporax.train.metrics import Loss, Metric, get_metrics
 
 
@@ -150,6 +152,8 @@ class Model:
         dataset_sink_mode: bool = False,
         sink_size: int = -1,
         initial_epoch: int = 0,
+        *,
+        resume: bool = False,
     ) -> None:
         """Train up to epoch number `epoch`.
 
@@ -160,11 +164,23 @@ class Model:
             dataset_sink_mode: in GRAPH_MODE, run many steps per dispatch; callbacks hear of a step once per epoch.
             sink_size: steps per epoch in sink mode, reading on where the last epoch stopped; -1 for the whole dataset.
             initial_epoch: number of epochs already done.
+            resume: go on from the newest complete checkpoint of the `ResumableCheckpoint` or `ModelCheckpoint` among the
+                callbacks, with the position in the data and in random numbers; begin if there is none yet. Also with
+                MS_ENABLE_RECOVERY=1 in the environment.
 
         Raises:
             SporaxTypeError, SporaxValueError: an argument is not valid, or the dataset is empty.
         """
-        self._fit("Model.train", epoch, train_dataset, callbacks, dataset_sink_mode, sink_size, initial_epoch)
+        self._fit(
+            "Model.train",
+            epoch,
+            train_dataset,
+            callbacks,
+            dataset_sink_mode,
+            sink_size,
+            initial_epoch,
+            resume=check_resume(resume, as_callbacks(callbacks)),
+        )
 
     def fit(
         self,
@@ -214,6 +230,7 @@ class Model:
         sink_size: int,
         initial_epoch: int,
         valid: tuple[Any, Any] | None = None,
+        resume: bool = False,
     ) -> None:
         check_bool(where, "dataset_sink_mode", sink_mode)
         check_epochs(where, epoch, initial_epoch, sink_size)
@@ -240,6 +257,7 @@ class Model:
             list_callback=given,
             last_save_ckpt_step=None,
             latest_ckpt_file=None,
+            resume=resume or in_recovery(),
         )
         loop = TrainLoop(
             self._steps,

@@ -11,12 +11,15 @@ import mmap
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
 
 from sporax import context
 from sporax.ir.atomic_file import atomic_write
@@ -26,7 +29,20 @@ from sporax.train import _ckpt_format, _safetensors_format
 from sporax.train._apply import load_param_into_net
 from sporax.train._background import writer
 from sporax.train._checks import check_bool
-from sporax.train._entries import Choice, CorruptCheckpointError, Entry, appended, entries_of, merged, to_parameter
+from sporax.train._entries import (
+    Choice,
+    CorruptCheckpointError,
+    Entry,
+    appended,
+    chosen_values,
+    entries_of,
+    host_values,
+    merged,
+    to_parameter,
+)
+
+if TYPE_CHECKING:
+    from sporax.train.checkpoint.slice_files import SliceSource
 
 __all__ = [
     "async_ckpt_thread_status",
@@ -75,14 +91,16 @@ def save_checkpoint(
         save_obj: a Cell, a list of Parameters or of ``{"name": …, "data": …}``, or a dict name -> Parameter.
         ckpt_file_name: file to write; the suffix is added when it is missing. A name that ends in ``.safetensors`` is
             written in that format (MindSpore asks for ``format="safetensors"`` as well).
-        integrated_save: put Parameters that are cut over devices together; False writes this rank's slices.
+        integrated_save: every rank writes whole Parameters, gathered one at a time (all at once with `async_save`). False:
+            every rank writes the slices that it holds, with their places. All ranks must call it, each with a path of its
+            own, which should have ``rank_<N>`` in it: by that the files of the other ranks are found at loading.
         async_save: write in a thread while training goes on; ``"thread"`` and ``"process"`` mean the same here.
         append_dict: further numbers, strings or Tensors to store by name.
         enc_key, enc_mode: encryption is not offered.
         choice_func: says by name which Parameters to save.
         crc_check: accepted for compatibility: a checksum is always written, and compared whenever the file is read.
         format: ``"ckpt"`` (MindSpore's) or ``"safetensors"``.
-        kwargs: ``remove_redundancy``: noted in a safetensors file; others are refused.
+        kwargs: ``remove_redundancy=True``: slices as with ``integrated_save=False``, each written by one rank only.
 
     Raises:
         SporaxTypeError, SporaxValueError: an argument is not valid.
@@ -95,13 +113,19 @@ def save_checkpoint(
         check_bool("save_checkpoint", name, value)
     check_async("save_checkpoint", async_save)
     path, kind = _target(ckpt_file_name, format)
-    metadata = _metadata(kwargs)
-    entries = merged(entries_of(save_obj, choice_func, integrated_save), appended(append_dict))
-    if kind == "safetensors":
-        _safetensors_format.check(entries)
+    once, mark = _options(kwargs)
+    further = appended(append_dict)
+    if _is_in_slices(integrated_save, once):
+        work = _slice_work(path, chosen_values(save_obj, choice_func), further, once, mark)
+    elif async_save or not _is_gathered():
+        entries = merged(entries_of(save_obj, choice_func), further)
+        if kind == "safetensors":
+            _safetensors_format.check(entries)
+        work = partial(_write, path, kind, entries)
+    else:
+        work = _gathering_work(path, chosen_values(save_obj, choice_func), further)
     if context.plans_only():
         return  # `sporax plan` leaves no files
-    work = partial(_write, path, kind, entries, metadata)
     if async_save:
         writer.start(work)
     else:
@@ -109,14 +133,72 @@ def save_checkpoint(
         work()
 
 
-def _write(path: Path, kind: str, entries: list[Entry], metadata: dict[str, str]) -> None:
+def _is_in_slices(integrated: bool, once: bool) -> bool:
+    """Whether each rank writes slices. A process that is alone has everything, so its file is whole."""
+    return (not integrated or once) and jax.process_count() > 1
+
+
+def _is_gathered() -> bool:
+    """Whether Parameters may have to be gathered from other processes."""
+    return jax.process_count() > 1
+
+
+def _slice_work(path: Path, values: dict[str, Any], further: list[Entry], once: bool, mark: str) -> Callable[[], None]:
+    """Writes this rank's slices; they are on the host when this returns."""
+    # Checkpoints in slices are a package above this module.
+    from sporax.train.checkpoint.slice_files import held_slices, this_rank, write_rank_file
+
+    texts = [Entry(name, value) for name, value in values.items() if isinstance(value, str)]
+    arrays = {name: value for name, value in values.items() if not isinstance(value, str)}
+    taken = {entry.name for entry in further}
+    place = this_rank()
+    slices = [part for part in held_slices(arrays, place, once=once) if part.name not in taken]
+
+    def work() -> None:
+        _check_directory(path)
+        write_rank_file(path, slices, place, mark, [*texts, *further])
+
+    return work
+
+
+def _gathering_work(path: Path, values: dict[str, Any], further: list[Entry]) -> Callable[[], None]:
+    """Writes whole Parameters, each gathered when its turn comes, so that one at a time is whole in this process's memory."""
+    from sporax.train.checkpoint.files import TensorSpec, write_stream
+
+    merged([Entry(name, "") for name in values], further)  # for its warnings
+    everything = {**values, **{entry.name: entry.value for entry in further}}
+    specs = [
+        TensorSpec(name, (0,), None) if isinstance(value, str) else TensorSpec(name, tuple(value.shape), _dtype(value))
+        for name, value in everything.items()
+    ]
+
+    def gathered(spec: TensorSpec) -> Any:
+        value = everything[spec.name]
+        return value if isinstance(value, str) else host_values(value)
+
+    def work() -> None:
+        _check_directory(path)
+        write_stream(path, specs, gathered)
+
+    return work
+
+
+def _dtype(value: Any) -> np.dtype[Any]:
+    return value.dtype if isinstance(value, np.ndarray) else value.dtype.np_dtype
+
+
+def _check_directory(path: Path) -> None:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"For 'save_checkpoint', the directory '{path.parent}' must exist, but does not.")
+
+
+def _write(path: Path, kind: str, entries: list[Entry]) -> None:
+    _check_directory(path)
     with atomic_write(path) as file:
         if kind == "ckpt":
             _ckpt_format.write(file, entries, with_crc=True)
         else:
-            _safetensors_format.write(file, entries, with_crc=True, metadata=metadata)
+            _safetensors_format.write(file, entries, with_crc=True, metadata={})
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
@@ -136,15 +218,14 @@ def _target(name: Any, format: Any) -> tuple[Path, str]:
     return path, format
 
 
-def _metadata(options: dict[str, Any]) -> dict[str, str]:
-    redundancy = options.pop("remove_redundancy", None)
+def _options(options: dict[str, Any]) -> tuple[bool, str]:
+    """``remove_redundancy``, and the mark that `ModelCheckpoint` gives all files of one save."""
+    once, mark = options.pop("remove_redundancy", None), options.pop("_mark", "")
     if options:
         raise SporaxValueError(
             f"For 'save_checkpoint', further options must be among ['remove_redundancy'], but got {sorted(options)}."
         )
-    if redundancy is None:
-        return {}
-    return {"remove_redundancy": str(check_bool("save_checkpoint", "remove_redundancy", redundancy))}
+    return once is not None and check_bool("save_checkpoint", "remove_redundancy", once), mark
 
 
 def check_async(where: str, async_save: Any) -> bool | str:
@@ -208,16 +289,53 @@ def load_checkpoint(
     check_bool("load_checkpoint", "crc_check", crc_check)
     keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
     path, kind = _source(ckpt_file_name, format)
+    source = _slice_source(path)
+    if source is not None:
+        return _from_slices(source, path, keep, net, strict_load, crc_check)
     found = {entry.name: entry for entry in _read(path, kind, crc_check) if keep(entry.name)}
     if not found:
-        raise SporaxValueError(
-            f"For 'load_checkpoint', nothing is left of '{_title(path)}' after 'filter_prefix', 'specify_prefix' and "
-            "'choice_func'; check them."
-        )
+        raise _nothing_left(path)
     parameters = {name: to_parameter(entry) for name, entry in found.items()}
     if net is not None:
         load_param_into_net(net, parameters, strict_load, remove_redundancy)
     return parameters
+
+
+def _slice_source(path: Any) -> SliceSource | None:
+    """The files of all ranks, where this one is in slices."""
+    from sporax.train.checkpoint.slice_files import is_in_slices, open_rank_files
+
+    return open_rank_files("load_checkpoint", path) if isinstance(path, Path) and is_in_slices(path) else None
+
+
+def _from_slices(
+    source: SliceSource, path: Path, keep: Any, net: Any, strict_load: bool, crc_check: bool
+) -> dict[str, Any]:
+    """Parameters whose values are read later: those of which this file has one block stand for that, others for the whole."""
+    from sporax.train.checkpoint.deferred import StoredValues, deferred_parameter
+
+    own = next(rank for rank, file in source.files.items() if file.path == path)
+    parameters: dict[str, Any] = {}
+    for name in filter(keep, source.names()):
+        if crc_check:
+            source.check_values(name)
+        held = [part.region for part in source.slices(name) if part.rank == own]
+        parameters[name] = deferred_parameter(StoredValues(source, name, held[0] if len(held) == 1 else None), name)
+    for name, text in source.further(own):
+        if keep(name):
+            parameters[name] = text if isinstance(text, str) else to_parameter(Entry(name, text))
+    if not parameters:
+        raise _nothing_left(path)
+    if net is not None:
+        load_param_into_net(net, parameters, strict_load)
+    return parameters
+
+
+def _nothing_left(path: Any) -> SporaxValueError:
+    return SporaxValueError(
+        f"For 'load_checkpoint', nothing is left of '{_title(path)}' after 'filter_prefix', 'specify_prefix' and "
+        "'choice_func'; check them."
+    )
 
 
 class ParamDictFuture:

@@ -17,17 +17,17 @@ from sharded_recipes import W1
 import sporax as ms
 from sporax import nn
 from sporax.dataset import NumpySlicesDataset
-from sporax.train import Callback, Model, ResumableCheckpoint
+from sporax.train import Callback, CheckpointConfig, Model, ModelCheckpoint, ResumableCheckpoint
 from sporax.train.checkpoint.directory import (
     MARKER,
     complete,
     complete_checkpoints,
     latest_checkpoint,
     open_directory,
-    owned_slices,
     remove_incomplete,
     write_slices,
 )
+from sporax.train.checkpoint.slice_files import held_slices, this_rank
 
 SPECS = [PartitionSpec("a", "b"), PartitionSpec(None, ("b", "a")), PartitionSpec("b"), PartitionSpec()]
 
@@ -38,7 +38,7 @@ def placed(values: np.ndarray[Any, Any], spec: PartitionSpec) -> jax.Array:
 
 
 def saved(folder: Path, **arrays: Any) -> Path:
-    write_slices(folder, 0, list(owned_slices(arrays, 0)), {"step": 3, "random": [0, 0, 0]})
+    write_slices(folder, 0, list(held_slices(arrays, this_rank(), once=True)), {"step": 3, "random": [0, 0, 0]})
     complete(folder, 1, 1)
     return folder
 
@@ -113,7 +113,9 @@ class Losses(Callback):
         self.values[facts.cur_step_num] = float(facts.net_outputs)
 
 
-def train(callbacks: list[Callback], epochs: int = 3, strategy: Any = None) -> tuple[dict[int, float], list[Any]]:
+def train(
+    callbacks: list[Callback], epochs: int = 3, strategy: Any = None, *, resume: bool = False, sink: bool = False
+) -> tuple[dict[int, float], list[Any]]:
     """Dropout, shuffling and momentum: all that a resumed run must have kept."""
     ms.set_context(mode=ms.GRAPH_MODE)
     if strategy is not None:
@@ -129,7 +131,7 @@ def train(callbacks: list[Callback], epochs: int = 3, strategy: Any = None) -> t
     losses = Losses()
     model = Model(net, nn.MSELoss(), nn.Momentum(net.trainable_params(), 0.1, 0.9))
     with contextlib.suppress(KeyboardInterrupt):
-        model.train(epochs, dataset, callbacks=[losses, *callbacks])
+        model.train(epochs, dataset, callbacks=[losses, *callbacks], dataset_sink_mode=sink, resume=resume)
     return losses.values, [parameter.asnumpy() for parameter in net.get_parameters()]
 
 
@@ -151,6 +153,43 @@ def test_a_run_that_is_resumed_is_one_that_was_never_stopped(tmp_path: Path, kil
         np.testing.assert_array_equal(one, other)
     assert saver.latest.endswith("step_15")
     assert train([ResumableCheckpoint(str(tmp_path), 2)])[0] == {}  # nothing is left to do
+
+
+@pytest.mark.parametrize("format", ["ckpt", "safetensors"])
+@pytest.mark.parametrize("killed", [5, 11])
+def test_model_checkpoint_resumes_as_well(tmp_path: Path, killed: int, format: str) -> None:
+    expected, weights = uninterrupted()
+
+    def saver() -> ModelCheckpoint:
+        return ModelCheckpoint("net", str(tmp_path), CheckpointConfig(2, keep_checkpoint_max=3, format=format))
+
+    first, _ = train([saver(), StopAfter(killed)], resume=True)
+    assert first == {step: expected[step] for step in range(1, killed + 1)}
+    last = saver()
+    again, resumed = train([last], resume=True)
+    assert again == {step: expected[step] for step in range(killed // 2 * 2 + 1, 16)}
+    for one, other in zip(weights, resumed, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert last.latest_ckpt_file_name.endswith(f"net-3_5.{format}")
+
+
+def test_the_environment_asks_for_recovery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MS_ENABLE_RECOVERY", "1")
+    expected, _ = uninterrupted()
+    config = CheckpointConfig(5, keep_checkpoint_max=2)
+    train([ModelCheckpoint("net", str(tmp_path), config), StopAfter(10)], sink=True)
+    again, _ = train([ModelCheckpoint("net", str(tmp_path), config)], sink=True)
+    assert again == {15: pytest.approx(expected[15], rel=1e-6)}
+
+
+def test_resume_needs_files_that_can_be_resumed_from(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'resume' must come with a ResumableCheckpoint or ModelCheckpoint"):
+        train([], resume=True)
+    train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5)), StopAfter(6)])
+    with pytest.raises(ValueError, match=r"net-1_5.ckpt' must have been written with Model.train\(resume=True\)"):
+        train([ModelCheckpoint("net", str(tmp_path), CheckpointConfig(5))], resume=True)
+    with pytest.raises(ValueError, match="'prefix' and 'directory' must be strings"):
+        train([ModelCheckpoint(lambda facts: "net", str(tmp_path))], resume=True)
 
 
 def test_a_run_is_resumed_under_another_strategy(tmp_path: Path) -> None:
@@ -186,3 +225,23 @@ def test_refused() -> None:
     ):
         with pytest.raises(error, match=match):
             ResumableCheckpoint(*arguments)
+
+
+@pytest.mark.parametrize("async_save", [False, True])
+def test_a_full_disk_leaves_the_only_file_of_model_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, async_save: bool
+) -> None:
+    def saver() -> ModelCheckpoint:
+        config = CheckpointConfig(2, keep_checkpoint_max=1, async_save=async_save)
+        return ModelCheckpoint("net", str(tmp_path), config)
+
+    train([saver()], epochs=1, resume=True)
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["net-1_5.ckpt"]
+
+    def full(*arguments: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        train([saver()], epochs=2, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["net-1_5.ckpt"]

@@ -34,11 +34,11 @@ class CheckpointConfig:
         append_info: ``"epoch_num"``, ``"step_num"`` and at most one dict of further values to store.
         enc_key, enc_mode: encryption is not offered.
         exception_save: save when training ends with an exception.
-        remove_redundancy: not offered.
+        remove_redundancy: in a job of several ranks, each slice is written by one rank only.
 
     Raises:
         SporaxTypeError, SporaxValueError: a setting is not valid, or all four numbers are 0.
-        SporaxNotImplementedError: encryption, or `remove_redundancy`.
+        SporaxNotImplementedError: encryption.
     """
 
     save_checkpoint_steps: int | None = 1
@@ -75,7 +75,6 @@ class CheckpointConfig:
                 f"For 'CheckpointConfig', 'format' must be one of {FORMATS}, but got {self.format!r}."
             )
         _refuse("enc_key", self.enc_key)
-        _refuse("remove_redundancy", self.remove_redundancy)
         _check_append_info(self.append_info)
         self._resolve()
 

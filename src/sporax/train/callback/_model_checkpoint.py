@@ -1,7 +1,8 @@
 """`ModelCheckpoint`: saves the network while it trains.
 
 Files are called ``prefix-epoch_step.ckpt``, with the step counted within its epoch. If a directory holds files of an
-earlier run with the same prefix, the new ones are called ``prefix_1-…`` and so on, so none is overwritten.
+earlier run with the same prefix, the new ones are called ``prefix_1-…`` and so on, so none is overwritten. A run that is
+resumed (`Model.train(resume=True)`, MS_ENABLE_RECOVERY=1) goes on from them instead, under the same names.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._background import writer
 from sporax.train.callback._callback import Callback, RunContext
 from sporax.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
+from sporax.train.callback._resuming import POSITION, newest_common_file, position, resume_from
 from sporax.train.serialization import save_checkpoint
 
 _BREAKPOINT = "_breakpoint"
@@ -69,6 +71,7 @@ class ModelCheckpoint(Callback):
         self._last_step = 0
         self._last_saved = self._last_kept = time.monotonic()
         self._latest = ""
+        self._resumes = False
 
     @property
     def latest_ckpt_file_name(self) -> str:
@@ -79,6 +82,30 @@ class ModelCheckpoint(Callback):
         """Steps are counted from the beginning of a run."""
         self._last_step = 0
         self._last_saved = self._last_kept = time.monotonic()
+        facts = run_context.original_args()
+        self._resumes = bool(facts.get("resume")) and not context.plans_only()
+        if self._resumes:
+            self._go_on(facts)
+
+    def _go_on(self, facts: Any) -> None:
+        """Load the newest file that all ranks have; the loop then goes on behind its step."""
+        if callable(self._name_prefix) or callable(self._name_directory):
+            raise SporaxValueError(
+                "For 'ModelCheckpoint', 'prefix' and 'directory' must be strings in a run that is resumed, but one is a function."
+            )
+        if self._config.saved_network is not None:
+            raise SporaxValueError(
+                "For 'ModelCheckpoint', 'saved_network' must be None in a run that is resumed, since the optimizer's state is "
+                f"needed as well, but it is {type(self._config.saved_network).__name__}."
+            )
+        self._prefix = self._name_prefix
+        newest = newest_common_file(self._directory, self._prefix, self._config.format)
+        if newest is None:
+            return
+        path, (epoch, step) = newest
+        if (epoch - 1) * facts.batch_num + step > facts.get("resume_step", 0):
+            facts.resume_step = self._last_step = resume_from(path, facts.train_network)
+            self._latest = str(path)
 
     def step_end(self, run_context: RunContext) -> None:
         """Save if it is time to."""
@@ -92,6 +119,8 @@ class ModelCheckpoint(Callback):
         if facts.get("train_network") is not None and facts.cur_step_num != self._last_step:
             self._save(facts)
         writer.wait()
+        if self._last_step:
+            self._remove_oldest()
 
     def _is_due(self, step: int) -> bool:
         config = self._config
@@ -111,7 +140,16 @@ class ModelCheckpoint(Callback):
         self._last_step = facts.cur_step_num
         self._last_saved = time.monotonic()
         self._latest = self._write(facts, name)
+        if not self._config.async_save:
+            self._remove_oldest()
         facts.last_save_ckpt_step, facts.latest_ckpt_file = facts.cur_step_num, self._latest
+
+    def _remove_oldest(self) -> None:
+        """Delete what is beyond `keep_checkpoint_max`, once the newest is whole."""
+        keep = self._config.keep_checkpoint_max
+        if keep:
+            for path in _saved_files(self._directory, self._prefix, self._config.format)[:-keep]:
+                path.unlink(missing_ok=True)
 
     def _write(self, facts: Any, name: str) -> str:
         config = self._config
@@ -119,14 +157,17 @@ class ModelCheckpoint(Callback):
             if counter in self._append_dict:
                 self._append_dict[counter] = self._append_start[counter] + value
         path = str(self._directory / f"{name}.{config.format}")
+        further = {POSITION: position(facts.cur_step_num)} if self._resumes else {}
         save_checkpoint(
             config.saved_network if config.saved_network is not None else facts.train_network,
             path,
             config.integrated_save,
             config.async_save,
-            self._append_dict or None,
+            {**self._append_dict, **further} or None,
             crc_check=config.crc_check,
             format=config.format,
+            remove_redundancy=config.remove_redundancy,
+            _mark=f"{facts.cur_epoch_num}_{facts.cur_step_num}",
         )
         return path
 
@@ -143,7 +184,8 @@ class ModelCheckpoint(Callback):
         ]
         keep, minutes = self._config.keep_checkpoint_max, self._config.keep_checkpoint_per_n_minutes
         if keep:
-            for path in files[: max(0, len(files) - keep + 1)]:
+            # The newest stays until the next one is whole: the disk may be full.
+            for path in files[:-1][: max(0, len(files) - keep + 1)]:
                 path.unlink(missing_ok=True)
         elif minutes:
             now = time.monotonic()

@@ -19,8 +19,9 @@ import jax
 from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.train._checks import check_bool, check_integer
-from sporax.train._ranks import any_rank, rank
+from sporax.train._ranks import any_rank, common_pairs, rank
 from sporax.train.callback._callback import Callback, RunContext
+from sporax.train.callback._resuming import POSITION, position, resume_from, saved_step
 from sporax.train.serialization import load_checkpoint, save_checkpoint
 
 _CONFIG_KEY = "GracefulExit"
@@ -105,8 +106,19 @@ class OnRequestExit(Callback):
     def on_train_begin(self, run_context: RunContext) -> None:
         """Wait for the signal; go on from what an earlier run saved."""
         self._listen()
-        if self.save_ckpt and self.path("train").is_file():
-            load_checkpoint(str(self.path("train")), net=run_context.original_args().train_network)
+        facts = run_context.original_args()
+        if facts.get("resume"):
+            self._resume(facts)
+        elif self.save_ckpt and self.path("train").is_file():
+            load_checkpoint(str(self.path("train")), net=facts.train_network)
+
+    def _resume(self, facts: Any) -> None:
+        """Go on behind the step at which all ranks left, unless another callback knows of a later one."""
+        path = self.path("train")
+        own = [(0, saved_step(path))] if self.save_ckpt and path.is_file() else []
+        common = common_pairs(own, 1)
+        if common and common[0][1] > facts.get("resume_step", 0):
+            facts.resume_step = resume_from(path, facts.train_network)
 
     def on_train_step_end(self, run_context: RunContext) -> None:
         """Leave after this step, if asked to."""
@@ -128,6 +140,8 @@ class OnRequestExit(Callback):
             "step_num": facts.cur_step_num,
             "batch_num": facts.batch_num,
         }
+        if facts.get("resume"):
+            info[POSITION] = position(facts.cur_step_num)
         manager = facts.get("loss_scale_mananger")
         if manager is not None:
             info["loss_scale"] = manager.get_loss_scale()

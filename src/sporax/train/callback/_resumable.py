@@ -16,22 +16,23 @@ import numpy as np
 
 from sporax import context
 from sporax.common import seed
-from sporax.ir.errors import SporaxTypeError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 from sporax.train import _ranks
 from sporax.train._background import BackgroundWriter
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train.callback._callback import Callback, RunContext
+from sporax.train.callback._model_checkpoint import ModelCheckpoint
 from sporax.train.checkpoint.directory import (
     PREFIX,
     complete,
     latest_checkpoint,
     open_directory,
-    owned_slices,
     remove_incomplete,
     write_slices,
 )
 from sporax.train.checkpoint.loading import load_source_into_net
+from sporax.train.checkpoint.slice_files import held_slices, this_rank
 
 _WHERE = "ResumableCheckpoint"
 
@@ -94,7 +95,8 @@ class ResumableCheckpoint(Callback):
         if _ranks.rank() == 0:
             remove_incomplete(self._directory)
         _ranks.any_rank(False)  # no rank looks, or writes, before that is done
-        folder = latest_checkpoint(self._directory) if self._resume else None
+        resumes = self._resume or bool(facts.get("resume"))
+        folder = latest_checkpoint(self._directory) if resumes else None
         if folder is None:
             return
         source = open_directory(folder)
@@ -121,8 +123,8 @@ class ResumableCheckpoint(Callback):
     def _save(self, facts: Any) -> None:
         rank, num_ranks = _ranks.rank(), jax.process_count()
         step = int(facts.cur_step_num)
-        parameters = {parameter.name: parameter.raw for parameter in facts.train_network.get_parameters()}
-        slices = list(owned_slices(parameters, rank))
+        parameters = {parameter.name: parameter for parameter in facts.train_network.get_parameters()}
+        slices = list(held_slices(parameters, this_rank(), once=True))
         kept = {"step": step, "random": np.asarray(seed.operators.raw).tolist()}
         folder = self._directory / f"{PREFIX}{step}"
 
@@ -135,3 +137,19 @@ class ResumableCheckpoint(Callback):
         if not self._async:
             self._writer.wait()
         self._saved_step = step
+
+
+def check_resume(resume: Any, callbacks: list[Callback]) -> bool:
+    """`resume` of `Model.train`.
+
+    Raises:
+        SporaxTypeError: it is no bool.
+        SporaxValueError: no callback saves what could be resumed from.
+    """
+    able = any(isinstance(callback, ResumableCheckpoint | ModelCheckpoint) for callback in callbacks)
+    if check_bool("Model.train", "resume", resume) and not able:
+        raise SporaxValueError(
+            "For 'Model.train', 'resume' must come with a ResumableCheckpoint or ModelCheckpoint among 'callbacks', but there is "
+            "none."
+        )
+    return bool(resume)

@@ -9,6 +9,8 @@
 | `transform` | `transform_checkpoints` and its parts |
 | `merging` | `merge_sliced_parameter` |
 | `unified` | `unified_safetensors` |
+| `slice_files` | what a rank writes of each Parameter, and blocks from the files of all ranks |
+| `deferred` | values that are read when, and where, they are needed |
 | `directory` | checkpoints of slices with a marker, for resuming |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
 """

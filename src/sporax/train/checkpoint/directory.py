@@ -15,63 +15,23 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-import jax
-import numpy as np
 from msgspec import Meta, Struct
 
 from sporax.ir.atomic_file import atomic_write
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
-from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
-from sporax.train.checkpoint.slices import Region, overlap, region_shape, volume, whole_region, within
+from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
+from sporax.train.checkpoint.slice_files import Slice, SliceEntry, SliceSource
 
 MARKER, LATEST, PREFIX = "complete.json", "latest", "step_"
 _POLL_SECONDS = 0.02  # how often rank 0 looks for the files of the others
 _SLICES, _FACTS = "slices", "facts"
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """A block of a Parameter in memory.
-
-    Attributes:
-        name: of the Parameter.
-        shape: of the whole.
-        starts: first index of the block in each dimension.
-        values: of the block.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    starts: tuple[int, ...]
-    values: np.ndarray[Any, Any]
-
-    @property
-    def key(self) -> str:
-        """Name within the file."""
-        return f"{self.name}@{','.join(map(str, self.starts))}"
-
-
-def owned_slices(parameters: Mapping[str, jax.Array], rank: int) -> Iterator[Slice]:
-    """The slices that this process writes, on the host.
-
-    Args:
-        parameters: arrays by name.
-        rank: of this process; what each process has a copy of for itself is written by rank 0.
-    """
-    for name, array in parameters.items():
-        shape = tuple(array.shape)
-        if array.is_fully_addressable and rank != 0 and jax.process_count() > 1:
-            continue
-        for shard in array.addressable_shards:
-            if shard.replica_id == 0:
-                starts = tuple(part.indices(size)[0] for part, size in zip(shard.index, shape, strict=True))
-                yield Slice(name, shape, starts, np.asarray(shard.data))
+_WHERE = "ResumableCheckpoint"
 
 
 def write_slices(folder: Path, rank: int, slices: list[Slice], facts: Mapping[str, Any]) -> Path:
@@ -118,7 +78,11 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
                 "checkpoint before is still the latest."
             )
         time.sleep(_POLL_SECONDS)
-    content = {"step": step_of(folder), "files": {path.name: path.stat().st_size for path in paths}}
+    content = {
+        "step": step_of(folder),
+        "files": {path.name: path.stat().st_size for path in paths},
+        "sums": {path.name: _checksum_of(path) for path in paths},
+    }
     with atomic_write(folder / MARKER) as file:
         file.write(json.dumps(content).encode())
     with atomic_write(folder.parent / LATEST) as file:
@@ -129,24 +93,22 @@ def complete(folder: Path, num_ranks: int, timeout_seconds: float, keep: int = 0
             shutil.rmtree(old, ignore_errors=True)
 
 
+def _checksum_of(path: Path) -> str:
+    """What a file says is its checksum; it is compared with the values when the checkpoint is opened."""
+    return open_checkpoint(_WHERE, path).metadata.get("crc_num", "")
+
+
 def complete_checkpoints(directory: Path) -> list[Path]:
     """The complete checkpoints in a directory, by step."""
     folders = [path for path in directory.glob(f"{PREFIX}*") if step_of(path) >= 0 and is_complete(path)]
     return sorted(folders, key=step_of)
 
 
-class SliceEntry(Struct, frozen=True, array_like=True):
-    """Where a slice of a file belongs: name and shape of the whole Parameter, first index in each dimension."""
-
-    name: str
-    shape: tuple[int, ...]
-    starts: tuple[int, ...]
-
-
 class MarkerDocument(Struct, frozen=True):
-    """The marker of a complete checkpoint, as far as it is read: the size of each file in bytes."""
+    """The marker of a complete checkpoint, as far as it is read: the size of each file in bytes, and its checksum."""
 
     files: dict[str, Annotated[int, Meta(ge=0)]]
+    sums: dict[str, str] = {}
 
 
 def is_complete(folder: Path) -> bool:
@@ -181,83 +143,14 @@ def remove_incomplete(directory: Path) -> None:
 
 
 @dataclass(slots=True)
-class SliceDirectory:
+class SliceDirectory(SliceSource):
     """A complete checkpoint, open for reading (`loading.Source`).
 
     Attributes:
-        folder: of the checkpoint.
-        files: by rank.
         facts: what each rank kept besides.
     """
 
-    folder: Path
-    files: dict[int, CheckpointFile]
-    facts: dict[int, dict[str, Any]]
-    _specs: dict[str, TensorSpec] = field(default_factory=dict, repr=False)
-    _blocks: dict[str, list[tuple[Region, CheckpointFile, str]]] = field(default_factory=dict, repr=False)
-
-    def names(self) -> list[str]:
-        """All Parameters."""
-        return list(self._specs)
-
-    def spec(self, name: str) -> TensorSpec:
-        """Whole shape and dtype."""
-        return self._specs[name]
-
-    def read(self, name: str, region: Region | None = None) -> np.ndarray[Any, Any]:
-        """The values of one block; of all by default.
-
-        Raises:
-            SporaxValueError: slices are missing.
-        """
-        spec = self._specs[name]
-        region = whole_region(spec.shape) if region is None else region
-        values = np.empty(region_shape(region), spec.dtype)
-        filled = 0
-        for held, file, key in self._blocks[name]:
-            both = overlap(held, region)
-            if both is not None:
-                values[within(both, region)] = file.read(key, within(both, held))
-                filled += volume(both)
-        if filled != volume(region):
-            raise SporaxValueError(
-                f"For 'ResumableCheckpoint', parameter '{name}' in '{self.folder}' must have {volume(region)} values in the "
-                f"block that is asked for, but has {filled}."
-            )
-        return values
-
-    @property
-    def bytes_read(self) -> int:
-        """Of values, so far."""
-        return sum(file.bytes_read for file in self.files.values())
-
-    def add(self, rank: int, file: CheckpointFile) -> None:
-        """Take up the slices of one rank's file.
-
-        Raises:
-            SporaxValueError: it is no file of this kind, or does not fit those before.
-        """
-        try:
-            places = decode(file.metadata[_SLICES], dict[str, SliceEntry])
-            self.facts[rank] = decode(file.metadata[_FACTS], dict[str, Any])
-        except (KeyError, MalformedError) as error:
-            raise SporaxValueError(
-                f"For 'ResumableCheckpoint', '{file.path}' of rank {rank} does not say where its slices belong: {error}."
-            ) from None
-        for key, entry in places.items():
-            name, shape, starts = entry.name, entry.shape, entry.starts
-            stored = file.specs.get(key)
-            spec = TensorSpec(name, shape, stored.dtype if stored else None)
-            fits = stored is not None and len(shape) == len(starts) == len(stored.shape)
-            if not fits or self._specs.setdefault(name, spec) != spec:
-                raise SporaxValueError(
-                    f"For 'ResumableCheckpoint', parameter '{name}' in '{file.path}' of rank {rank} does not fit: the file has "
-                    f"{stored}, other ranks {self._specs.get(name)}."
-                )
-            assert stored is not None
-            block = tuple(slice(start, start + size) for start, size in zip(starts, stored.shape, strict=True))
-            self._blocks.setdefault(name, []).append((block, file, key))
-        self.files[rank] = file
+    facts: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
@@ -275,8 +168,22 @@ def open_directory(folder: Path, *, verify: bool = True) -> SliceDirectory:
             f"For 'ResumableCheckpoint', '{folder}' must be a complete checkpoint, but '{MARKER}' or a file is missing or of "
             "another size."
         )
-    found = SliceDirectory(folder, {}, {})
-    for name in decode((folder / MARKER).read_bytes(), MarkerDocument).files:
+    marker = decode((folder / MARKER).read_bytes(), MarkerDocument)
+    source = SliceDirectory(_WHERE, str(folder), num_ranks=len(marker.files))
+    for name in marker.files:
         rank = int(Path(name).stem.removeprefix("rank_"))
-        found.add(rank, open_checkpoint("ResumableCheckpoint", folder / name, verify=verify))
-    return found
+        file = open_checkpoint(_WHERE, folder / name, verify=verify)
+        if name in marker.sums and file.metadata.get("crc_num", "") != marker.sums[name]:
+            raise SporaxValueError(
+                f"For '{_WHERE}', '{file.path}' of rank {rank} must be of the save that '{MARKER}' tells of, with the CRC-32 "
+                f"{marker.sums[name]}, but has {file.metadata.get('crc_num', '')!r}."
+            )
+        try:
+            places = decode(file.metadata[_SLICES], dict[str, SliceEntry])
+            source.facts[rank] = decode(file.metadata[_FACTS], dict[str, Any])
+        except (KeyError, MalformedError) as error:
+            raise SporaxValueError(
+                f"For '{_WHERE}', '{file.path}' of rank {rank} does not say where its slices belong: {error}."
+            ) from None
+        source.add(rank, file, places)
+    return source

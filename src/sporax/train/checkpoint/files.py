@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,11 @@ from sporax.train.checkpoint.slices import Region, Shape
 SUFFIXES = (".ckpt", ".safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
 _CRC_DIGITS = 10  # 2**32 has that many
+LAYOUT = "sporax.layout"
+"""Where a file says which blocks it has: a string of a ``.ckpt`` file, an entry of a safetensors header."""
+
+_counting = threading.Lock()
+"""Several threads may read a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,8 @@ class CheckpointFile:
         spec = self.specs[name]
         assert spec.dtype is not None, name
         values = self._rows(spec, region)
-        self.bytes_read += values.nbytes
+        with _counting:
+            self.bytes_read += values.nbytes
         return values
 
     def _rows(self, spec: TensorSpec, region: Region) -> np.ndarray[Any, Any]:
@@ -88,6 +95,13 @@ class CheckpointFile:
             start += len(part)
         shape = (region[0].stop - region[0].start, *spec.shape[1:])
         return np.array(rows.view(spec.dtype).reshape(shape)[(slice(None), *region[1:])])
+
+    def crc32(self, name: str) -> int:
+        """CRC-32 of a tensor's bytes, which are not copied."""
+        found = 0
+        for part in self._parts[name]:
+            found = zlib.crc32(part, found)
+        return found
 
     def text(self, name: str) -> str:
         """A string of the file."""
@@ -146,8 +160,10 @@ _Contents = tuple[dict[str, TensorSpec], dict[str, tuple[memoryview, ...]], dict
 
 def _ckpt_contents(content: memoryview, verify: bool) -> _Contents:
     tensors = {tensor.name: tensor for tensor in _ckpt_format.tensors(content, verify=verify)}
+    layout = tensors.pop(LAYOUT, None)
+    metadata = {} if layout is None else {LAYOUT: _ckpt_format.text_of(layout)}
     specs = {name: TensorSpec(name, tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
-    return specs, {name: tensor.parts for name, tensor in tensors.items()}, {}
+    return specs, {name: tensor.parts for name, tensor in tensors.items()}, metadata
 
 
 def _safetensors_contents(content: memoryview, verify: bool) -> _Contents:

@@ -6,13 +6,14 @@ reads the blocks of its own devices and no more. A Parameter that no step has pl
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from msgspec import Struct
@@ -27,6 +28,7 @@ from sporax.train import _ranks
 from sporax.train._apply import load_param_into_net
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train.checkpoint.assembly import ShardedCheckpoint
+from sporax.train.checkpoint.deferred import placed_blocks
 from sporax.train.checkpoint.files import CheckpointFile, TensorSpec, open_checkpoint, write_stream
 from sporax.train.checkpoint.merging import layout_from_entry
 from sporax.train.checkpoint.slices import Region, SliceLayout, region_shape, whole_region
@@ -103,7 +105,7 @@ def load_distributed_checkpoint(
         rank_id: whose slices are written or returned; this rank's by default.
         output_format: of what is written.
         name_map: names in the network by names in the unified files.
-        max_process_num: accepted for MindSpore's sake; the slices of one rank are read one after the other.
+        max_process_num: how many Parameters are read at a time, by threads; no more than there are processors.
         return_param_dict: return this rank's slices.
 
     Returns:
@@ -132,7 +134,7 @@ def load_distributed_checkpoint(
     else:
         source = _slices(checkpoint_filenames, train_strategy_filename, format)
     if network is not None:
-        load_source_into_net(_DISTRIBUTED, source, network, strict_load)
+        load_source_into_net(_DISTRIBUTED, source, network, strict_load, min(max_process_num, os.cpu_count() or 1))
     rank = _ranks.rank() if rank_id is None else check_count(_DISTRIBUTED, "rank_id", rank_id, minimum=0)
     cut = _cutter(predict_strategy, rank)
     if dst_safetensors_dir is not None:
@@ -230,8 +232,17 @@ def _write_slices(source: Source, cut: Callable[[TensorSpec], Region], path: Pat
 # ------------------------------------------------------------------------------------------------------ into a network
 
 
-def load_source_into_net(where: str, source: Source, net: Cell, strict: bool = False) -> tuple[list[str], list[str]]:
+def load_source_into_net(
+    where: str, source: Source, net: Cell, strict: bool = False, num_threads: int = 1
+) -> tuple[list[str], list[str]]:
     """Fill the Parameters of a network, each device with its own block.
+
+    Args:
+        where: what errors name.
+        source: where values come from.
+        net: the network.
+        strict: demand equal dtypes.
+        num_threads: how many Parameters are read at a time, and are in memory besides the network's own.
 
     Returns:
         Names in `net` that were not loaded, and names of the source that were not used.
@@ -247,8 +258,13 @@ def load_source_into_net(where: str, source: Source, net: Cell, strict: bool = F
             f"For '{where}', the parameters of the network must fit the checkpoint, but {'; '.join(problems[:10])}. Nothing "
             "was loaded."
         )
-    for parameter in targets:
-        _fill(parameter, source)
+    with ThreadPoolExecutor(num_threads) as executor:
+        for first in range(0, len(targets), num_threads):
+            together = targets[first : first + num_threads]
+            homes = [None if parameter.has_init else parameter.raw.sharding for parameter in together]
+            arrays = executor.map(lambda each: _values(each[0], source, each[1]), zip(together, homes, strict=True))
+            for parameter, array in zip(together, arrays, strict=True):
+                parameter.set_data(_tensor(array))
     loaded = {parameter.name for parameter in targets}
     missing = [parameter.name for parameter in net.get_parameters() if parameter.name not in loaded]
     if missing:
@@ -270,23 +286,14 @@ def _misfit(parameter: Parameter, spec: TensorSpec, strict: bool) -> str:
     return ""
 
 
-def _fill(parameter: Parameter, source: Source) -> None:
+def _values(parameter: Parameter, source: Source, home: Any) -> Any:
+    """The values of a Parameter, each device's block read for itself; whole where it has no home yet."""
     name, dtype = parameter.name, parameter.dtype.np_dtype
-    if parameter.has_init:
-        parameter.set_data(_tensor(np.asarray(source.read(name)).astype(dtype, copy=False)))
-        return
-    sharding, shape = parameter.raw.sharding, tuple(parameter.shape)
-    blocks: dict[tuple[tuple[int, int], ...], np.ndarray[Any, Any]] = {}
 
-    def block(index: tuple[slice, ...] | None) -> np.ndarray[Any, Any]:
-        starts = [part.indices(size)[:2] for part, size in zip(index or (), shape, strict=True)]
-        key = tuple(starts)
-        if key not in blocks:  # devices that hold the same block share what is read
-            region = tuple(slice(*bounds) for bounds in starts)
-            blocks[key] = np.asarray(source.read(name, region)).astype(dtype, copy=False)
-        return blocks[key]
+    def read(region: Region | None) -> np.ndarray[Any, Any]:
+        return np.asarray(source.read(name, region)).astype(dtype, copy=False)
 
-    parameter.set_data(_tensor(jax.make_array_from_callback(shape, sharding, block)))
+    return read(None) if home is None else placed_blocks(tuple(parameter.shape), home, read)
 
 
 def load_segmented_checkpoints(
