@@ -15,9 +15,11 @@ import msgspec
 import numpy as np
 
 from sporax.ps import client_state as client
+from sporax.ps import events, wire
 from sporax.ps import scheduler_state as scheduler
 from sporax.ps import server_state as server
-from sporax.ps import wire
+from sporax.ps.follower_state import server_identity
+from sporax.ps.journal import Journal
 from sporax.ps.messages import (
     Entry,
     Heartbeat,
@@ -82,7 +84,7 @@ class Simulation:
         self.faults = faults
         self.queue: list[tuple[float, int, str, bytes, list[bytes]]] = []
         self.order = itertools.count()
-        self.journal = scheduler.Journal("job", workers, servers)
+        self.journal = Journal("job", workers, servers)
         self.scheduler = scheduler.SchedulerState(options, self.journal, 0.0)
         self.kept = msgspec.msgpack.encode(self.journal)
         self.servers = [SimulatedServer(index) for index in range(servers)]
@@ -134,7 +136,7 @@ class Simulation:
 
     def deliver(self, to: str, sender: bytes, message: Message, frames: tuple[wire.Frame, ...]) -> None:
         if to == "scheduler":
-            self.do_scheduler(self.scheduler.handle(server.Received(sender, message, frames), self.now))
+            self.do_scheduler(self.scheduler.handle(events.Received(sender, message, frames), self.now))
         elif to.startswith("server"):
             simulated = self.servers[int(to.split("-")[1])]
             if to == f"server-{simulated.index}-{simulated.start}":
@@ -158,7 +160,7 @@ class Simulation:
             ready = Ready(message.index, message.incarnation, inventory)
             self.send("scheduler", b"server-%d-%d" % (simulated.index, simulated.start), ready)
         elif simulated.machine is not None:
-            self.do_server(simulated, simulated.machine.handle(server.Received(sender, message, frames), self.now))
+            self.do_server(simulated, simulated.machine.handle(events.Received(sender, message, frames), self.now))
             if simulated.machine is not None:
                 simulated.machine.validate_state()
 
@@ -172,7 +174,7 @@ class Simulation:
         self.clients[rank].validate_state()
 
     def tick(self) -> None:
-        self.do_scheduler(self.scheduler.handle(server.Tick(), self.now))
+        self.do_scheduler(self.scheduler.handle(events.Tick(), self.now))
         self.scheduler.validate_state()
         for simulated in self.servers:
             identity = b"server-%d-%d" % (simulated.index, simulated.start)
@@ -185,7 +187,7 @@ class Simulation:
                     Register("server", f"s{simulated.index}", simulated.index, "h", str(simulated.start)),
                 )
                 continue
-            self.do_server(simulated, simulated.machine.handle(server.Tick(), self.now))
+            self.do_server(simulated, simulated.machine.handle(events.Tick(), self.now))
             if simulated.machine is None:
                 continue
             if not simulated.machine.is_known:
@@ -206,38 +208,38 @@ class Simulation:
 
     def do_scheduler(self, actions: list[scheduler.Action]) -> None:
         for action in actions:
-            if isinstance(action, scheduler.Keep):
+            if isinstance(action, events.Keep):
                 self.kept = msgspec.msgpack.encode(self.journal)
-            elif isinstance(action, server.Reply):
+            elif isinstance(action, events.Reply):
                 self.send(action.to.decode(), b"scheduler", action.message)
-            elif isinstance(action, scheduler.End):
+            elif isinstance(action, events.End):
                 self.failures.append(action.reason)
 
-    def do_server(self, simulated: SimulatedServer, actions: list[server.Action]) -> None:
+    def do_server(self, simulated: SimulatedServer, actions: list[events.Action]) -> None:
         queue = list(actions)
         machine = simulated.machine
         assert machine is not None
         me = b"server-%d-%d" % (simulated.index, simulated.start)
         while queue:
             match queue.pop(0):
-                case server.Reply(to, message, frames):
+                case events.Reply(to, message, frames):
                     self.send(to.decode(), me, message, frames)
-                case server.ToServer(address, message, frames):
+                case events.ToServer(address, message, frames):
                     target = f"server-{address.index}-{address.tcp}"
-                    self.send(target, server.server_identity(machine.index, machine.incarnation), message, frames)
-                case server.ToScheduler(message):
+                    self.send(target, server_identity(machine.index, machine.incarnation), message, frames)
+                case events.ToScheduler(message):
                     self.send("scheduler", me, message)
-                case server.Store(record, frames):
+                case events.Store(record, frames):
                     simulated.disk.append((record, [bytes(frame) for frame in frames]))
-                    queue += machine.handle(server.Stored(record.slot, record.lsn), self.now)
-                case server.StoreSlot(slot):
+                    queue += machine.handle(events.Stored(record.slot, record.lsn), self.now)
+                case events.StoreSlot(slot):
                     image, frames = machine.states[slot].image()
                     simulated.images[slot] = SlotState.from_image(
                         image, [bytes(frame) for frame in frames], self.options.staleness
                     )
-                case server.DropSlot(slot):
+                case events.DropSlot(slot):
                     simulated.images.pop(slot, None)
-                case server.Halt():
+                case events.Halt():
                     self.crash(simulated.index)
                     return
 
@@ -282,7 +284,7 @@ class Simulation:
 
     def restart_scheduler(self) -> None:
         """The scheduler ends and begins again with its journal."""
-        self.journal = msgspec.msgpack.decode(self.kept, type=scheduler.Journal)
+        self.journal = msgspec.msgpack.decode(self.kept, type=Journal)
         self.scheduler = scheduler.SchedulerState(self.options, self.journal, self.now)
 
     # --------------------------------------------------------------------------------------------------------- workers

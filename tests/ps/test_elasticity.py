@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from sporax.launch.ps_cluster import BackgroundCluster, background
+from sporax.ps.events import Received
+from sporax.ps.journal import Journal
 from sporax.ps.messages import OptimizerSpec, Options, Ready, Register, Scale
-from sporax.ps.scheduler_state import Journal, SchedulerState
-from sporax.ps.server_state import Received
+from sporax.ps.scheduler_state import SchedulerState
 from sporax.ps.store import Dense, Store
 
 SIZE = 64

@@ -14,10 +14,11 @@ import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.checkpoint import write_manifest
+from sporax.ps.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
+from sporax.ps.journal import Journal
 from sporax.ps.messages import CheckpointPart, Options, Stop
-from sporax.ps.scheduler_state import Action, End, Journal, Keep, Manifest, ManifestWritten, SchedulerState
+from sporax.ps.scheduler_state import Action, SchedulerState
 from sporax.ps.security import Keys
-from sporax.ps.server_state import Received, Reply, Tick
 from sporax.ps.transport import Transport, receive, send
 from sporax.ps.wire import WireError, decode
 

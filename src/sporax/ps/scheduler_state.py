@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from sporax.ps import placement
 from sporax.ps.checkpoint_state import CheckpointRound, first_clock
+from sporax.ps.events import End, Keep, Manifest, ManifestWritten, Received, Reply, Tick
+from sporax.ps.journal import Journal, Peer, without
 from sporax.ps.messages import (
     Checkpoint,
     CheckpointIs,
@@ -49,95 +50,13 @@ from sporax.ps.messages import (
     Wanted,
     Welcome,
 )
-from sporax.ps.server_state import Received, Reply, Tick
 from sporax.ps.slot import LeaseSet
+from sporax.ps.status import status_of
 
 _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
 
 
-class Journal(msgspec.Struct):
-    """What must survive the scheduler's own end.
-
-    Attributes:
-        job: a name that tells this job's files from others'.
-        worker_num, server_num: requested numbers.
-        epoch, slots, members: of the newest view.
-        servers, server_nodes: newest start of every server, and who it was.
-        workers: rank -> (node, incarnation, whether it has ended well).
-        initialised: variables exist in all slots.
-        draining: servers that should become empty.
-        retired: nodes that have left for good.
-        lease_size, lease_total: samples per lease and in all.
-        leases_done: ranges of lease numbers.
-        error: why the job cannot go on.
-        checkpoint: folder of the last complete checkpoint.
-        checkpoints: number of the last attempt.
-    """
-
-    job: str
-    worker_num: int
-    server_num: int
-    epoch: int = 0
-    slots: list[Holders] = []
-    members: list[Members] = []
-    servers: dict[int, ServerAddress] = {}
-    server_nodes: dict[int, str] = {}
-    workers: dict[int, tuple[str, int, bool]] = {}
-    initialised: bool = False
-    draining: list[int] = []
-    retired: list[str] = []
-    lease_size: int = 0
-    lease_total: int = 0
-    leases_done: list[tuple[int, int]] = []
-    error: str = ""
-    checkpoint: str = ""
-    checkpoints: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Manifest:
-    """Write the manifest of a checkpoint, then tell by a `ManifestWritten`."""
-
-    path: str
-    number: int
-    facts: dict[str, Any]
-    parts: list[CheckpointPart]
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestWritten:
-    """A checkpoint is complete, or could not be made so."""
-
-    folder: str
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Write the journal before the actions that follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The job is over: tell everybody, then end."""
-
-    reason: str
-
-
 Action = Reply | Keep | Manifest | End
-
-
-@dataclass(slots=True)
-class _Peer:
-    """What is remembered of a process only as long as the scheduler runs."""
-
-    seen: float
-    sender: bytes = b""
-    live: bool = True
-    clocks: dict[int, int] = field(default_factory=dict)
-    lsns: dict[int, int] = field(default_factory=dict)
-    gauges: dict[str, float] = field(default_factory=dict)
-    epoch: int = 0
 
 
 class SchedulerState:
@@ -152,10 +71,10 @@ class SchedulerState:
     def __init__(self, options: Options, journal: Journal, now: float) -> None:
         self.options = options
         self.journal = journal
-        self.servers: dict[int, _Peer] = {
-            index: _Peer(now) for index in journal.servers if journal.server_nodes[index] not in journal.retired
+        self.servers: dict[int, Peer] = {
+            index: Peer(now) for index in journal.servers if journal.server_nodes[index] not in journal.retired
         }
-        self.workers: dict[int, _Peer] = {rank: _Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
+        self.workers: dict[int, Peer] = {rank: Peer(now) for rank, entry in journal.workers.items() if not entry[2]}
         self.hold: Hold | None = None
         self.finished = False
         self.note = ""
@@ -249,7 +168,7 @@ class SchedulerState:
         if node in journal.retired:  # it had left, and is wanted again
             journal.retired.remove(node)
         journal.servers[index] = address
-        self.servers[index] = _Peer(self._now, sender)
+        self.servers[index] = Peer(self._now, sender)
         lost = [
             slot
             for slot, holders in enumerate(journal.slots)
@@ -275,7 +194,7 @@ class SchedulerState:
         if node != message.node or rank not in self.workers or self.workers[rank].sender != sender:
             incarnation += 1
         journal.workers[rank] = (message.node, incarnation, False)
-        self.workers[rank] = _Peer(self._now, sender)
+        self.workers[rank] = Peer(self._now, sender)
         for lease, (holder, start) in list(self._leases.items()):
             if holder == rank and start < incarnation:
                 del self._leases[lease]
@@ -638,45 +557,8 @@ class SchedulerState:
         self._reply(sender, Stop("noted"))
 
     def _status(self, sender: bytes, message: GetStatus) -> None:
-        self._reply(sender, StatusIs(json.dumps(self.status())))
-
-    def status(self) -> dict[str, Any]:
-        """State of the job for people."""
-        journal = self.journal
-        return {
-            "job": journal.job,
-            "epoch": journal.epoch,
-            "staleness": self.options.staleness,
-            "durability": self.options.durability,
-            "members": journal.members[-1].ranks if journal.members else [],
-            "note": journal.error or self.note,
-            "checkpoint": journal.checkpoint,
-            "servers": [
-                {
-                    "index": index,
-                    "live": peer.live,
-                    "primary": sum(holders.primary == index for holders in journal.slots),
-                    "backup": sum(holders.backup == index for holders in journal.slots),
-                    "synced": sum(holders.backup == index and holders.synced for holders in journal.slots),
-                    "clock": max(peer.clocks.values(), default=0),
-                    "lag": max(peer.clocks.values(), default=0) - min(peer.clocks.values(), default=0),
-                    "records": sum(peer.lsns.values()),
-                    **{name: value for name, value in peer.gauges.items() if name != "held"},
-                }
-                for index, peer in sorted(self.servers.items())
-            ],
-            "workers": [
-                {
-                    "rank": rank,
-                    "live": rank in self.workers and self.workers[rank].live,
-                    "ended": entry[2],
-                    "incarnation": entry[1],
-                    **(self.workers[rank].gauges if rank in self.workers else {}),
-                }
-                for rank, entry in sorted(journal.workers.items())
-            ],
-            "slots": [[holders.primary, holders.backup, int(holders.synced)] for holders in journal.slots],
-        }
+        status = status_of(self.journal, self.options, self.servers, self.workers, self.note)
+        self._reply(sender, StatusIs(json.dumps(status)))
 
     def _reply(self, to: bytes, message: Message) -> None:
         self._actions.append(Reply(to, message))
@@ -691,21 +573,6 @@ class SchedulerState:
         clocks = [members.clock for members in journal.members]
         assert clocks == sorted(clocks)
         assert (self.hold is None) == (self._change is None)
-
-
-def without(members: list[Members], rank: int, clock: int) -> list[Members]:
-    """The schedule without a rank from a clock on."""
-    result: list[Members] = []
-    for position, entry in enumerate(members):
-        stop = members[position + 1].clock if position + 1 < len(members) else None
-        if rank not in entry.ranks or (stop is not None and stop <= clock):
-            result.append(entry)
-            continue
-        rest = [other for other in entry.ranks if other != rank]
-        if entry.clock < clock:
-            result.append(entry)
-        result.append(Members(max(entry.clock, clock), rest))
-    return result
 
 
 _HANDLERS: dict[type[Message], Callable[[SchedulerState, bytes, Any], None]] = {

@@ -16,6 +16,24 @@ import zmq
 
 from sporax.ir.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.checkpoint import read_slot, write_slot
+from sporax.ps.events import (
+    Action,
+    CheckpointSlot,
+    DropSlot,
+    Event,
+    Halt,
+    Loaded,
+    LoadSlot,
+    Received,
+    Reply,
+    Store,
+    Stored,
+    StoreSlot,
+    Tick,
+    ToScheduler,
+    ToServer,
+)
+from sporax.ps.follower_state import server_identity
 from sporax.ps.log import SlotLog, remove_old_jobs
 from sporax.ps.messages import (
     CheckpointPart,
@@ -30,25 +48,7 @@ from sporax.ps.messages import (
 )
 from sporax.ps.metrics import MetricsPage
 from sporax.ps.security import Keys, is_loopback
-from sporax.ps.server_state import (
-    Action,
-    CheckpointSlot,
-    DropSlot,
-    Event,
-    Halt,
-    Loaded,
-    LoadSlot,
-    Received,
-    Reply,
-    ServerState,
-    Store,
-    Stored,
-    StoreSlot,
-    Tick,
-    ToScheduler,
-    ToServer,
-    server_identity,
-)
+from sporax.ps.server_state import ServerState
 from sporax.ps.slot import SlotState
 from sporax.ps.transport import REFUSED, LocalSocket, Transport, address_of, receive, send
 from sporax.ps.wire import Frame, WireError, decode

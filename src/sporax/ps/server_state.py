@@ -13,19 +13,35 @@ The design follows dask's worker state machine: typed events, typed actions, one
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from sporax.ps.events import (
+    Action,
+    CheckpointSlot,
+    DropSlot,
+    Event,
+    Halt,
+    Loaded,
+    LoadSlot,
+    Received,
+    Reply,
+    Store,
+    Stored,
+    StoreSlot,
+    Tick,
+    ToScheduler,
+    ToServer,
+)
+from sporax.ps.follower_state import GET_VIEW, FollowerState
+from sporax.ps.lead import Contribution, Flight, Lead
 from sporax.ps.messages import (
     Accepted,
     Acked,
     CheckpointPart,
     Entry,
-    GetView,
     Heartbeat,
     HeartbeatReply,
     Held,
@@ -56,216 +72,29 @@ from sporax.ps.slot import SlotState, combined
 from sporax.ps.wire import EntryReader, Frame, WireError
 
 RESEND_SECONDS = 1.0
-IMAGE_SECONDS = 1.0
-MOST_EARLY = 256
+"""After which a record that was not confirmed is sent again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message came. `sender` is the peer's transport address."""
-
-    sender: bytes
-    message: Message
-    frames: tuple[Frame, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A record is in the log, as durable as the log makes it."""
-
-    slot: int
-    lsn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Some time has passed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """Send to the peer a message came from."""
-
-    to: bytes
-    message: Message
-    frames: tuple[Frame, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ToServer:
-    """Send to another server."""
-
-    server: ServerAddress
-    message: Message
-    frames: tuple[Frame, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ToScheduler:
-    """Send to the scheduler."""
-
-    message: Message
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Append to the log; a `Stored` event follows."""
-
-    record: Record
-    frames: tuple[Frame, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StoreSlot:
-    """Write a snapshot of the slot now; it replaces everything stored of it."""
-
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointSlot:
-    """Write a slot's part of a global checkpoint, when there is time, and tell the scheduler."""
-
-    path: str
-    number: int
-    image: SlotImage
-    frames: list[Frame]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSlot:
-    """Read a slot from a checkpoint; a `Loaded` event follows."""
-
-    folder: str
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A slot of a checkpoint, or why it cannot be had."""
-
-    slot: int
-    image: SlotImage | None
-    frames: list[Frame]
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DropSlot:
-    """Forget the stored state of a slot."""
-
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class Halt:
-    """End this process; `again`: a new one should take its place; `done`: what it keeps is not needed any more."""
-
-    reason: str
-    again: bool = False
-    done: bool = False
-
-
-Event = Received | Stored | Loaded | Tick
-Action = Reply | ToServer | ToScheduler | Store | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A record on its way to durability, and who waits for it."""
-
-    record: Record
-    frames: tuple[Frame, ...]
-    stored: bool
-    since: float
-    waiting: list[tuple[bytes, int]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Contribution:
-    """One rank's part of a synchronous update."""
-
-    push: Push
-    frames: tuple[Frame, ...]
-    waiting: list[tuple[bytes, int]]
-
-
-@dataclass(slots=True)
-class _Lead:
-    """What a leader keeps besides the slot's state.
-
-    Attributes:
-        backup: the follower, None without one.
-        since: epoch in which it became the follower.
-        image_sent: the follower was sent the whole slot.
-        needs_backup: commits wait for the follower.
-        synced: the scheduler was told that the follower has everything.
-        backup_lsn: how far the follower is.
-    """
-
-    backup: ServerAddress | None = None
-    since: int = 0
-    image_sent: bool = False
-    needs_backup: bool = False
-    synced: bool = False
-    backup_lsn: int = -1
-    flights: deque[_Flight] = field(default_factory=deque)
-    pending: dict[int, _Contribution] = field(default_factory=dict)
-    pulls: dict[tuple[bytes, int], tuple[Pull, tuple[Frame, ...]]] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Follow:
-    """What a follower keeps besides the slot's state.
-
-    Attributes:
-        leader, since: whom it follows, and from which epoch on.
-        fresh: it has had the whole slot from this leader.
-        asked: when it requested the whole slot.
-        unstored: records applied and not yet in the log.
-        progress: when it applied something last.
-        early: records that came before those they follow on.
-    """
-
-    leader: ServerAddress
-    since: int
-    fresh: bool = False
-    asked: float = -1e9
-    unstored: int = 0
-    progress: float = 0.0
-    early: dict[int, tuple[Record, tuple[Frame, ...]]] = field(default_factory=dict)
-
-
-class ServerState:
+class ServerState(FollowerState):
     """The protocol state of one server.
 
     Args:
         index, incarnation: what the scheduler made this process.
         options: of the job.
         states: slots recovered from the log.
-        stores: whether records are written to a log before they count.
     """
 
     def __init__(
         self, index: int, incarnation: int, options: Options, states: dict[int, SlotState] | None = None
     ) -> None:
-        self.index = index
-        self.incarnation = incarnation
-        self.options = options
-        self.stores = options.durability != "memory"
-        self.states = dict(states or {})
-        self.view: View | None = None
-        self.leads: dict[int, _Lead] = {}
-        self.follows: dict[int, _Follow] = {}
+        super().__init__(index, incarnation, options, states)
+        self.leads: dict[int, Lead] = {}
         self.lease_until = -1e9
         self.is_known = False
-        self.counts: Counter[str] = Counter()
         self._wanting: dict[int, bytes] = {}
         self._checkpoint: TakeCheckpoint | None = None
         self._in_checkpoint: dict[int, CheckpointPart | None] = {}
         self._load_errors: dict[int, str] = {}
-        self._now = 0.0
-        self._actions: list[Action] = []
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Take one event; gives what is to be done about it."""
@@ -288,7 +117,7 @@ class ServerState:
 
     # --------------------------------------------------------------------------------------------------------- workers
 
-    def _lead_of(self, sender: bytes, message: Any) -> _Lead | None:
+    def _lead_of(self, sender: bytes, message: Any) -> Lead | None:
         """The slot's lead, if this server may serve it now; else the sender is told to look elsewhere."""
         lead = self.leads.get(message.slot)
         if lead is not None and (lead.backup is None or self._now < self.lease_until):
@@ -296,7 +125,7 @@ class ServerState:
         epoch = self.view.epoch if self.view is not None else 0
         self._reply(sender, Moved(message.request, message.slot, epoch))
         if message.epoch > epoch:
-            self._actions.append(ToScheduler(_GET_VIEW))
+            self._actions.append(ToScheduler(GET_VIEW))
         return None
 
     def _init(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
@@ -371,7 +200,7 @@ class ServerState:
             self.counts["repeated_leases"] += known
             self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
 
-    def _last(self, lead: _Lead, state: SlotState, rank: int) -> tuple[int, int]:
+    def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
         for flight in reversed(lead.flights):
             for source in flight.record.sources:
@@ -379,7 +208,7 @@ class ServerState:
                     return source.incarnation, source.seq
         return state.last.get(rank, (0, 0))
 
-    def _attach(self, sender: bytes, request: int, slot: int, lead: _Lead, source: Source) -> None:
+    def _attach(self, sender: bytes, request: int, slot: int, lead: Lead, source: Source) -> None:
         """Answer a repeated push: now if it counts already, else together with the first."""
         for flight in lead.flights:
             for other in flight.record.sources:
@@ -389,7 +218,7 @@ class ServerState:
         self._reply(sender, Acked(request, slot, self.states[slot].clock))
 
     def _push_together(
-        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: _Lead, state: SlotState
+        self, sender: bytes, message: Push, frames: tuple[Frame, ...], lead: Lead, state: SlotState
     ) -> None:
         """A synchronous push: rank and clock name it, whichever start of the worker sends it."""
         source = message.source
@@ -412,7 +241,7 @@ class ServerState:
             self.counts["duplicate_pushes"] += 1
             lead.pending[source.rank].waiting = [(sender, message.request)]
         else:
-            lead.pending[source.rank] = _Contribution(message, frames, [(sender, message.request)])
+            lead.pending[source.rank] = Contribution(message, frames, [(sender, message.request)])
         self._reply(sender, Accepted(message.request, message.slot))
         self._combine(message.slot)
 
@@ -488,7 +317,7 @@ class ServerState:
         lead, state = self.leads[slot], self.states[slot]
         epoch = self.view.epoch if self.view is not None else 0
         record = Record(slot, state.lsn + len(lead.flights) + 1, epoch, variables, list(sources), entries, members)
-        flight = _Flight(record, frames, not self.stores, self._now, waiting)
+        flight = Flight(record, frames, not self.stores, self._now, waiting)
         lead.flights.append(flight)
         if self.stores:
             self._actions.append(Store(record, frames))
@@ -503,10 +332,7 @@ class ServerState:
                     flight.stored = True
             self._advance(slot)
         elif slot in self.follows:
-            follow = self.follows[slot]
-            follow.unstored = max(0, follow.unstored - 1)
-            if lsn <= self.states[slot].lsn:
-                self._confirm(slot, lsn)
+            self._stored_by_follower(slot, lsn)
 
     def _advance(self, slot: int) -> None:
         """Apply and acknowledge, in order, what has become durable."""
@@ -529,7 +355,7 @@ class ServerState:
             if self.options.staleness == 0:
                 self._combine(slot)
 
-    def _drop_stale(self, lead: _Lead, state: SlotState) -> None:
+    def _drop_stale(self, lead: Lead, state: SlotState) -> None:
         """Forget contributions of ranks that are no longer members."""
         ranks = state.ranks_at(state.clock)
         for rank in [rank for rank in lead.pending if rank not in ranks]:
@@ -585,54 +411,6 @@ class ServerState:
 
     # -------------------------------------------------------------------------------------------------- other servers
 
-    def _sender_is(self, sender: bytes, server: ServerAddress) -> bool:
-        return sender == server_identity(server.index, server.incarnation)
-
-    def _record(self, sender: bytes, message: Record, frames: tuple[Frame, ...]) -> None:
-        """A follower takes the next record of its leader."""
-        follow = self.follows.get(message.slot)
-        if follow is None or not self._sender_is(sender, follow.leader):
-            self.counts["fenced_records"] += 1
-            if self.view is None or message.epoch > self.view.epoch:
-                self._actions.append(ToScheduler(_GET_VIEW))
-            return
-        state = self.states[message.slot]
-        if follow.fresh and message.lsn <= state.lsn:
-            if follow.unstored == 0:
-                self._confirm(message.slot, state.lsn)
-            return
-        if len(follow.early) < MOST_EARLY:
-            follow.early[message.lsn] = (message, frames)
-        if follow.fresh:
-            self._apply_early(message.slot)
-        else:
-            self._ask_image(message.slot)
-
-    def _apply_early(self, slot: int) -> None:
-        """Apply the records a follower has, as far as they follow on each other."""
-        follow, state = self.follows[slot], self.states[slot]
-        follow.early = {lsn: entry for lsn, entry in follow.early.items() if lsn > state.lsn}
-        while state.lsn + 1 in follow.early:
-            record, frames = follow.early.pop(state.lsn + 1)
-            state.apply(record, list(frames))
-            follow.progress = self._now
-            if self.stores:
-                follow.unstored += 1
-                self._actions.append(Store(record, frames))
-            else:
-                self._confirm(slot, state.lsn)
-
-    def _confirm(self, slot: int, lsn: int) -> None:
-        epoch = self.view.epoch if self.view is not None else 0
-        self._actions.append(ToServer(self.follows[slot].leader, Replicated(slot, epoch, lsn)))
-
-    def _ask_image(self, slot: int) -> None:
-        follow = self.follows[slot]
-        if self._now - follow.asked >= IMAGE_SECONDS:
-            follow.asked = self._now
-            epoch = self.view.epoch if self.view is not None else 0
-            self._actions.append(ToServer(follow.leader, NeedImage(slot, epoch)))
-
     def _need_image(self, sender: bytes, message: NeedImage, frames: tuple[Frame, ...]) -> None:
         """A leader sends the whole slot to its follower, and from then on every record."""
         lead = self.leads.get(message.slot)
@@ -640,9 +418,9 @@ class ServerState:
             self._send_image(message.slot, lead)
         elif self.view is None or message.epoch > self.view.epoch:
             self._wanting[message.slot] = sender  # our view is older than the follower's
-            self._actions.append(ToScheduler(_GET_VIEW))
+            self._actions.append(ToScheduler(GET_VIEW))
 
-    def _send_image(self, slot: int, lead: _Lead) -> None:
+    def _send_image(self, slot: int, lead: Lead) -> None:
         assert lead.backup is not None
         image, frames = self.states[slot].image()
         # Replay passes over records before the image's epoch: those that a former leader wrote and this one overruled.
@@ -653,22 +431,6 @@ class ServerState:
         self._actions.append(ToServer(lead.backup, image, tuple(frames)))
         for flight in lead.flights:
             self._actions.append(ToServer(lead.backup, flight.record, flight.frames))
-
-    def _image(self, sender: bytes, message: SlotImage, frames: tuple[Frame, ...]) -> None:
-        follow = self.follows.get(message.slot)
-        if follow is None or not self._sender_is(sender, follow.leader):
-            self.counts["fenced_records"] += 1
-            return
-        if follow.fresh and message.lsn <= self.states[message.slot].lsn:
-            return  # it was requested twice; what came since then has been confirmed and must stay
-        state = SlotState.from_image(message, list(frames), self.options.staleness)
-        self.states[message.slot] = state
-        follow.fresh, follow.unstored = True, 0
-        if self.stores:
-            self._actions.append(StoreSlot(message.slot))
-        self._confirm(message.slot, state.lsn)
-        follow.progress = self._now
-        self._apply_early(message.slot)
 
     def _replicated(self, sender: bytes, message: Replicated, frames: tuple[Frame, ...]) -> None:
         lead = self.leads.get(message.slot)
@@ -681,7 +443,7 @@ class ServerState:
             lead.synced = True
             self._tell_synced(message.slot, lead)
 
-    def _tell_synced(self, slot: int, lead: _Lead) -> None:
+    def _tell_synced(self, slot: int, lead: Lead) -> None:
         assert self.view is not None
         assert lead.backup is not None
         self._actions.append(ToScheduler(SlotSynced(slot, self.view.epoch, lead.backup.index)))
@@ -718,7 +480,7 @@ class ServerState:
                 self._stop_leading(slot)
             leader = servers.get(holders.primary)
             if follows and leader is not None:
-                self._follow(slot, leader, holders.since)
+                self._begin_to_follow(slot, leader, holders.since)
             else:
                 self.follows.pop(slot, None)
             if not leads and not follows and slot in self.states:
@@ -732,7 +494,7 @@ class ServerState:
 
     def _lead(self, slot: int, backup: ServerAddress | None, since: int) -> None:
         state = self.states.setdefault(slot, SlotState(slot, self.options.staleness))
-        lead = self.leads.setdefault(slot, _Lead())
+        lead = self.leads.setdefault(slot, Lead())
         if (lead.backup, lead.since) != (backup, since):
             lead.backup, lead.since, lead.backup_lsn = backup, since, -1
             lead.image_sent = lead.needs_backup = lead.synced = False
@@ -756,24 +518,12 @@ class ServerState:
         for sender, request in told:
             self._reply(sender, Moved(request, slot, self.view.epoch))
 
-    def _follow(self, slot: int, leader: ServerAddress, since: int) -> None:
-        self.states.setdefault(slot, SlotState(slot, self.options.staleness))
-        follow = self.follows.get(slot)
-        if follow is None or (follow.leader, follow.since) != (leader, since):
-            follow = self.follows[slot] = _Follow(leader, since)
-        if not follow.fresh:
-            self._ask_image(slot)
-
     def _stop(self, sender: bytes, message: Stop, frames: tuple[Frame, ...]) -> None:
         self._actions.append(Halt(message.reason, done=message.done))
 
     def _tick(self) -> None:
         """Send again what was not answered."""
-        for slot, follow in self.follows.items():
-            if follow.early and follow.fresh and self._now - follow.progress > IMAGE_SECONDS:
-                follow.fresh = False  # what is missing will not come any more
-            if not follow.fresh:
-                self._ask_image(slot)
+        self._ask_again()
         for slot, lead in self.leads.items():
             if lead.backup is None or not lead.image_sent:
                 continue
@@ -822,11 +572,6 @@ class ServerState:
             assert follow.leader.index != self.index
 
 
-def server_identity(index: int, incarnation: int) -> bytes:
-    """Transport address of a server's outgoing connections."""
-    return b"server-%d-%d" % (index, incarnation)
-
-
 def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
     """Raise unless frames have exactly the sizes the entries tell."""
     expected = sum(max(entry.rows, 0) * 8 + entry.values * 4 for entry in entries)
@@ -837,7 +582,6 @@ def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
         reader.take(entry)
 
 
-_GET_VIEW = GetView()
 _HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {
     Init: ServerState._init,
     Push: ServerState._push,

@@ -1,0 +1,76 @@
+"""What a scheduler remembers of a job: what must survive its own end (`Journal`), and what it hears anew (`Peer`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sporax.ps.messages import Holders, Members, ServerAddress
+
+
+class Journal(msgspec.Struct):
+    """What must survive the scheduler's own end.
+
+    Attributes:
+        job: a name that tells this job's files from others'.
+        worker_num, server_num: requested numbers.
+        epoch, slots, members: of the newest view.
+        servers, server_nodes: newest start of every server, and who it was.
+        workers: rank -> (node, incarnation, whether it has ended well).
+        initialised: variables exist in all slots.
+        draining: servers that should become empty.
+        retired: nodes that have left for good.
+        lease_size, lease_total: samples per lease and in all.
+        leases_done: ranges of lease numbers.
+        error: why the job cannot go on.
+        checkpoint: folder of the last complete checkpoint.
+        checkpoints: number of the last attempt.
+    """
+
+    job: str
+    worker_num: int
+    server_num: int
+    epoch: int = 0
+    slots: list[Holders] = []
+    members: list[Members] = []
+    servers: dict[int, ServerAddress] = {}
+    server_nodes: dict[int, str] = {}
+    workers: dict[int, tuple[str, int, bool]] = {}
+    initialised: bool = False
+    draining: list[int] = []
+    retired: list[str] = []
+    lease_size: int = 0
+    lease_total: int = 0
+    leases_done: list[tuple[int, int]] = []
+    error: str = ""
+    checkpoint: str = ""
+    checkpoints: int = 0
+
+
+@dataclass(slots=True)
+class Peer:
+    """What is remembered of a process only as long as the scheduler runs."""
+
+    seen: float
+    sender: bytes = b""
+    live: bool = True
+    clocks: dict[int, int] = field(default_factory=dict)
+    lsns: dict[int, int] = field(default_factory=dict)
+    gauges: dict[str, float] = field(default_factory=dict)
+    epoch: int = 0
+
+
+def without(members: list[Members], rank: int, clock: int) -> list[Members]:
+    """The schedule without a rank from a clock on."""
+    result: list[Members] = []
+    for position, entry in enumerate(members):
+        stop = members[position + 1].clock if position + 1 < len(members) else None
+        if rank not in entry.ranks or (stop is not None and stop <= clock):
+            result.append(entry)
+            continue
+        rest = [other for other in entry.ranks if other != rank]
+        if entry.clock < clock:
+            result.append(entry)
+        result.append(Members(max(entry.clock, clock), rest))
+    return result
