@@ -3,7 +3,7 @@
 Problem: to MindSpore's compiler ``Tensor([1, 2]) + 1`` in a step is a constant, and code asks for its value: ``int(t)``,
 ``if (t > 1).any():``, ``t.asnumpy()``. JAX traces every operator, so the result is a tracer like any other. Method: whatever
 makes a traced array out of nothing but constants notes in the frame how; the value is computed, outside of the trace, when
-somebody asks for it. A step whose values nobody asks for computes none.
+code asks for it. A step in which no value is asked for computes none.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from sporax.ir.identity import ByIdentity
 from sporax.runtime import state
 
 
@@ -21,14 +22,12 @@ class Constant:
     """A traced array of constants.
 
     Args:
-        array: the tracer; held, so that its identity stays its own.
         make: gives the value.
     """
 
-    __slots__ = ("_make", "_value", "array")
+    __slots__ = ("_make", "_value")
 
-    def __init__(self, array: Any, make: Callable[[], Any]) -> None:
-        self.array = array
+    def __init__(self, make: Callable[[], Any]) -> None:
         self._make: Callable[[], Any] | None = make
         self._value: Any = None
 
@@ -47,7 +46,7 @@ def find(array: Any) -> Constant | None:
     frame = state.current_frame()
     while frame is not None:
         if frame.constants:
-            constant = frame.constants.get(id(array))
+            constant: Constant | None = frame.constants.get(ByIdentity(array))
             if constant is not None:
                 return constant
         frame = frame.parent
@@ -83,7 +82,7 @@ def note(array: Any, make: Callable[[], Any]) -> None:
     """
     frame = state.current_frame()
     if frame is not None and isinstance(array, jax.core.Tracer):
-        frame.constants[id(array)] = Constant(array, make)
+        frame.constants[ByIdentity(array)] = Constant(make)
 
 
 def derive(array: Any, inputs: Iterable[Any], make: Callable[..., Any]) -> None:

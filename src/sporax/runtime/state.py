@@ -19,16 +19,13 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import jax
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.runtime.session import SESSION
-
-if TYPE_CHECKING:
-    from sporax.runtime.constants import Constant
 
 Result = TypeVar("Result")
 
@@ -128,7 +125,7 @@ class Frame:
         self.tags: frozenset[str] = frozenset()
         self.view: Hashable = None
         self.checks = False
-        self.constants: dict[int, Constant] = {}
+        self.constants: dict[ByIdentity, Any] = {}
 
     def __enter__(self) -> Frame:
         self.parent = _current.frame
