@@ -333,7 +333,7 @@ def test_what_is_not_offered_says_so():
         data.sync_wait("x")
     assert not hasattr(data.batch(1), "device_que") and not hasattr(data, "nonsense")
     for module, name in (
-        (ds, "MindDataset"),
+        (ds, "OBSMindDataset"),
         (ds.text, "JiebaTokenizer"),
         (ds.transforms, "Plugin"),
         (ds.vision, "Nonsense"),

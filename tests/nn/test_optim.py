@@ -177,7 +177,7 @@ def test_rates_and_decays_can_be_asked_for():
     optimizer = nn.SGD([{"params": [first], "lr": 0.5, "weight_decay": 0.1}, {"params": [second]}], 0.1)
     assert [rate.asnumpy().item() for rate in optimizer.get_lr()] == pytest.approx([0.5, 0.1])
     assert [decay.asnumpy().item() for decay in optimizer.get_weight_decay()] == pytest.approx([0.1, 0.0])
-    assert optimizer.get_lr_parameter(second) is optimizer.learning_rate
+    assert optimizer.get_lr_parameter(second) is optimizer.learning_rate[1]
     assert optimizer.get_lr_parameter([first])[0].name == "learning_rate_group_0"
     with pytest.raises(SporaxTypeError, match="not one of its parameters"):
         optimizer.get_lr_parameter(Parameter(Tensor([1.0]), name="other"))

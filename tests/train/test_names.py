@@ -38,8 +38,8 @@ def test_functions_of_distributed_checkpoints_are_in_all_three_places() -> None:
 def test_names_that_are_not_there_say_so() -> None:
     with pytest.raises(AttributeError, match="'TrainFaultTolerance'"):
         ms.train.TrainFaultTolerance  # noqa: B018
-    with pytest.raises(ImportError, match="'export'"):
-        from sporax.train.serialization import export  # noqa: F401
+    with pytest.raises(ImportError, match="'convert_model'"):
+        from sporax.train.serialization import convert_model  # noqa: F401
 
 
 @pytest.mark.parametrize("config", [None, object()])
