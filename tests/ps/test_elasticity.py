@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -77,6 +78,25 @@ def test_servers_join_and_leave_while_pushes_go_on() -> None:
         thread.join(60)
         np.testing.assert_array_equal(store.pull(newest=True)[0][0], acknowledged[0])
         store.close()
+
+
+@pytest.mark.parametrize(
+    ("staleness", "rank", "members", "was_member", "is_retired"),
+    [
+        (0, 1, (0, 2), False, True),  # members of a clock are agreed on
+        (-1, 1, (0, 2), True, False),  # it was away, and will be a member again
+        (-1, 2, (0, 1), False, False),  # it has just started
+        (-1, 2, (0, 1), True, True),
+        (3, 2, (0, 1), True, True),
+        (-1, 1, (0, 1), True, False),
+        (-1, 1, (), False, False),
+    ],
+)
+def test_a_worker_leaves_only_a_job_that_has_become_smaller(staleness, rank, members, was_member, is_retired) -> None:
+    store = SimpleNamespace(
+        options=Options(staleness), rank=rank, members=members, _was_member=was_member
+    )  # what the answers of servers have told a worker
+    assert Store.is_retired.fget(store) is is_retired
 
 
 def curve(plan: dict[int, int], steps: int = 24) -> list[float]:

@@ -116,6 +116,7 @@ class Store:
         self.rank = self.link.rank
         self.clock = 0
         self.members: tuple[int, ...] = ()
+        self._was_member = False
         self._parts: list[_Part] = []
         self._tables: dict[int, VariableSpec] = {}
         self._seq = [0] * self.options.num_slots
@@ -308,6 +309,7 @@ class Store:
             if not isinstance(message, Pulled):
                 raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
             self.members = tuple(message.ranks)
+            self._was_member = self._was_member or self.rank in self.members
             parts = iter(frames)
             for entry in message.entries:
                 if (slot, entry.key) in plan.rows:
@@ -328,8 +330,14 @@ class Store:
 
     @property
     def is_retired(self) -> bool:
-        """Whether the job goes on without this worker from this clock on."""
-        return bool(self.members) and self.rank not in self.members
+        """Whether the job goes on without this worker from this clock on.
+
+        In the asynchronous modes servers hear of members late, so a worker that was away may miss itself among them for a
+        moment. Those that a smaller job lets go have been members and have the highest ranks.
+        """
+        if not self.members or self.rank in self.members:
+            return False
+        return self.options.staleness == 0 or (self._was_member and self.rank > max(self.members))
 
     # -------------------------------------------------------------------------------------------------------- samples
 
