@@ -339,6 +339,17 @@ def test_servers_leave_one_by_one_and_only_once_they_are_drained():
     assert simulation.status.restarts == 0
 
 
+def test_a_server_that_ends_by_itself_once_it_is_drained_is_reported_and_deleted():
+    simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
+    simulation.scale("PS", 2)
+    simulation.step()
+    simulation.end("job-ps-2", 0)
+    actions = simulation.step()
+    assert [action.name for action in actions if isinstance(action, DeletePod)] == ["job-ps-2"]
+    assert [action.reason for action in actions if isinstance(action, Report)] == ["ServerDrained"]
+    assert simulation.status.restarts == 0
+
+
 def test_a_server_that_joined_after_the_scheduler_was_told_makes_it_be_told_again():
     simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
     simulation.scale("PS", 2)

@@ -223,6 +223,8 @@ def _shrink(draft: Draft) -> None:
         if is_settled or (pod.name in beyond[pod.role] and (pod.role not in leave_by_themselves or not pod.is_active)):
             draft.remember(pod.name, settled_uid=pod.uid)
             draft.actions.append(DeletePod(pod.name, pod.uid))
+            if pod.role is Role.SERVER and pod.phase is Phase.SUCCEEDED and not is_settled:
+                _report_drained(draft, pod)  # the scheduler let it go, and it ended before anyone looked
     _drain(draft, [pod for pod in draft.pods_of(Role.SERVER) if pod.name in beyond[Role.SERVER] and pod.is_active])
     kept = {name for role in Role for name in draft.wanted(role)} | set(draft.pods)
     if gone := set(draft.status.pods) - kept:
@@ -240,7 +242,11 @@ def _drain(draft: Draft, leaving: list[Pod]) -> None:
     if last.name in draft.membership.drained and draft.membership.is_replicated:
         draft.remember(last.name, settled_uid=last.uid)
         draft.actions.append(DeletePod(last.name, last.uid))
-        draft.report("Normal", "ServerDrained", f"Server {last.name} holds nothing any more and is deleted.")
+        _report_drained(draft, last)
+
+
+def _report_drained(draft: Draft, server: Pod) -> None:
+    draft.report("Normal", "ServerDrained", f"Server {server.name} holds nothing any more and is deleted.")
 
 
 def _grow(draft: Draft) -> None:
