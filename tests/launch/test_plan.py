@@ -163,7 +163,9 @@ def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(r
 
 
 def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write):
-    entry = '{"parallel_strategy_item": {"Net.matmul/MatMul-op0": {"parallel_strategy": [[1.5, 1], [1, 1]], "stage": 0}}}'
+    entry = (
+        '{"parallel_strategy_item": {"Net.matmul/MatMul-op0": {"parallel_strategy": [[1.5, 1], [1, 1]], "stage": 0}}}'
+    )
     write("strategies.json", entry)
     write(
         "script.py",
