@@ -339,11 +339,13 @@ def test_servers_leave_one_by_one_and_only_once_they_are_drained():
     assert simulation.status.restarts == 0
 
 
-def test_a_server_that_ends_by_itself_once_it_is_drained_is_reported_and_deleted():
+@pytest.mark.parametrize("exit_code", [0, 75])
+def test_a_server_that_ends_by_itself_once_it_is_drained_is_reported_and_deleted(exit_code):
     simulation = running(job(servers=3, enableDynamicServer=True), membership=Membership(True, 2, 3))
     simulation.scale("PS", 2)
     simulation.step()
-    simulation.end("job-ps-2", 0)
+    simulation.extras["membership"] = Membership(True, 2, 2, frozenset({"job-ps-2"}) if exit_code else frozenset())
+    simulation.end("job-ps-2", exit_code)
     actions = simulation.step()
     assert [action.name for action in actions if isinstance(action, DeletePod)] == ["job-ps-2"]
     assert [action.reason for action in actions if isinstance(action, Report)] == ["ServerDrained"]

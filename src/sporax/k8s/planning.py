@@ -223,7 +223,8 @@ def _shrink(draft: Draft) -> None:
         if is_settled or (pod.name in beyond[pod.role] and (pod.role not in leave_by_themselves or not pod.is_active)):
             draft.remember(pod.name, settled_uid=pod.uid)
             draft.actions.append(DeletePod(pod.name, pod.uid))
-            if pod.role is Role.SERVER and pod.phase is Phase.SUCCEEDED and not is_settled:
+            drained = draft.membership.drained if draft.membership is not None else frozenset()
+            if pod.role is Role.SERVER and not is_settled and (pod.phase is Phase.SUCCEEDED or pod.name in drained):
                 _report_drained(draft, pod)  # the scheduler let it go, and it ended before anyone looked
     _drain(draft, [pod for pod in draft.pods_of(Role.SERVER) if pod.name in beyond[Role.SERVER] and pod.is_active])
     kept = {name for role in Role for name in draft.wanted(role)} | set(draft.pods)
