@@ -102,7 +102,7 @@ class ResumableCheckpoint(Callback):
         source = open_directory(folder)
         load_source_into_net(_WHERE, source, facts.train_network, strict=True)
         kept = source.facts.get(_ranks.rank(), source.facts[0])
-        state.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]
+        state.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
         facts.resume_step = self._saved_step = int(kept["step"])
 
     def on_train_step_end(self, run_context: RunContext) -> None:
