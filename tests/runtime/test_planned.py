@@ -59,6 +59,13 @@ def test_a_step_updates_its_variables_and_gives_its_results():
     assert placement_of(updated, step.plan.mesh) == step.plan.inputs[len(step.step.constants)]
 
 
+def test_a_variable_that_is_elsewhere_is_brought_when_the_step_runs():
+    step = plan()
+    elsewhere = jax.device_put(W, jax.devices()[3])
+    updated, *_ = step.run(step.lower().compile(), [elsewhere, jnp.float32(0.5)], [X])
+    np.testing.assert_allclose(updated, W - 0.5 * X.T @ (X @ W))
+
+
 def test_data_is_sharded_and_values_are_not_kept_alive():
     step = plan()
     assert step.plan.inputs[-1] == Placement(((0, 1, 2), ()))
