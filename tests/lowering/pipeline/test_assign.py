@@ -18,6 +18,7 @@ from small_pipelines import (
 )
 
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.marks import GradientMark
 from sporax.lowering.pipeline.assign import assign, stage_of_cell
 from sporax.lowering.pipeline.micro_step import Phase
 
@@ -59,10 +60,28 @@ def test_an_operator_without_a_cell_follows_what_it_reads():
         hidden = jnp.sin(hidden)
         with on(1):
             hidden = hidden @ w1
-        return [jnp.cos(hidden - y)]
+        return [jnp.cos(hidden - y), jnp.exp(x @ w0 + hidden)]
 
     result = assigned(forward, num_updated=0)
-    assert chunks(result, Phase.FORWARD, "sin", "cos") == [("sin", 0), ("cos", 1)]
+    assert chunks(result, Phase.FORWARD, "sin", "cos", "exp") == [("sin", 0), ("cos", 1), ("exp", 1)]
+
+
+def test_cotangents_of_two_stages_are_added_in_the_earlier_one():
+    def loss_of(w0, w1, x, y):
+        with on(0):
+            hidden = jnp.tanh(x @ w0)
+            other = jnp.sin(hidden)
+        with on(1):
+            return ((hidden @ w1 - y + other) ** 2).sum()
+
+    assert chunks(assigned(training(loss_of)), Phase.BACKWARD, "add_any") == [("add_any", 0)] * 2
+
+
+def test_the_mark_of_all_gradients_becomes_one_for_each_chunk():
+    result = assigned(training())
+    rows = zip(result.micro.step.graph.operators, result.chunks, strict=True)
+    marks = [(operator.mark.parameters, chunk) for operator, chunk in rows if isinstance(operator.mark, GradientMark)]
+    assert marks == [(("w0",), 0), (("w1",), 1)]
 
 
 def test_a_weight_of_two_stages_has_a_sum_in_each_and_its_owner_adds_them():

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from small_pipelines import MICRO, ROUTE, ROWS, WIDTH, on, opened, prediction, tied, training, two_products
+from small_pipelines import MICRO, ROUTE, ROWS, WIDTH, on, opened, prediction, summed, tied, training, two_products
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import LITERAL, MICRO_LOOP, Role
@@ -67,6 +67,14 @@ def test_what_depends_on_variables_alone_is_computed_by_every_chunk_that_needs_i
     for chunk in chunks_of(training(loss_of)):
         rows = zip(chunk.step.graph.operators, chunk.phases, strict=True)
         assert [phase for operator, phase in rows if operator.name == "sin"] == [Phase.INVARIANT]
+
+
+def test_what_any_chunk_can_make_is_made_by_the_first_that_reads_the_variable():
+    def step(w0, w1, x, y):
+        return [w0, w1 * 0.5, summed(tied, w1, w0, x, y)]  # both stages read w1
+
+    first, second = chunks_of(step)
+    assert (set(first.updates), set(second.updates)) == ({1}, set())
 
 
 def with_counter(read_in, written_in):

@@ -1,8 +1,9 @@
 """The programs of a chunk: what each computes, where its values come from, and what it may overwrite."""
 
+import jax
 import jax.numpy as jnp
 import pytest
-from small_pipelines import ROUTE, opened, prediction, tied, training, two_products
+from small_pipelines import ROUTE, on, opened, prediction, summed, tied, training, two_products
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.parallel_config import ParallelConfig
@@ -87,6 +88,25 @@ def test_gradients_of_weights_can_wait():
     assert "sent" not in kinds(second.weights.outputs)
     assert second.weights.num_sums == second.backward.num_sums == 1
     assert sorted(names(second.inputs) + names(second.weights)) == sorted(names(second.backward))
+    assert names(second.weights).count("dot_general") == names(second.inputs).count("dot_general") == 1
+    made_before = {slot for slot, _ in second.forward.outputs}
+    assert made_before.issuperset(slot for slot, _ in second.inputs.inputs if slot.kind == "kept")
+
+
+def test_what_gradients_of_several_cells_need_does_not_wait():
+    def loss_of(w0, w1, x, y):
+        with on(0):
+            with jax.named_scope("a"):
+                hidden = jnp.tanh(x @ w0)
+            with jax.named_scope("b"):
+                hidden = jnp.tanh(hidden @ w1)
+        with on(1):
+            return ((hidden - y) ** 2).sum()
+
+    first = programs(training(loss_of))[0]
+    assert first.weights.num_sums == 2
+    assert names(first.inputs)  # the cotangent of b's product, which both gradients read
+    assert "sent" not in kinds(first.inputs.outputs)
 
 
 @pytest.mark.parametrize(("clip", "num_levels"), [(False, 1), (True, 3)])
@@ -99,13 +119,14 @@ def test_the_update_has_a_level_for_each_exchange_between_chunks(clip, num_level
 
 
 def test_a_weight_that_a_later_level_reads_is_not_overwritten():
-    def loss_of(w0, w1, x, y):
-        return two_products(w0, w1, x, y) + (jnp.sin(w0) * 0).sum()
+    def step(w0, w1, x, y):
+        _, (g0, g1) = jax.value_and_grad(lambda *weights: summed(two_products, *weights, x, y), (0, 1))(w0, w1)
+        return [w0 - g0, w1 - g1, g0 * (g1 * g1).sum() + w0]
 
-    for chunk in programs(training(loss_of, clip=True)):
-        for level, program in enumerate(chunk.updates):
-            later = {slot for other in chunk.updates[level + 1 :] for slot, _ in other.inputs}
-            assert not program.donated & later
+    first = programs(step)[0]
+    assert Slot("variable", 0) in {slot for slot, _ in first.updates[0].outputs}
+    assert Slot("variable", 0) in {slot for slot, _ in first.updates[1].inputs}
+    assert Slot("variable", 0) not in first.updates[0].donated
 
 
 @pytest.mark.parametrize("each_time", [False, True])
