@@ -277,7 +277,7 @@ def _known_form(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(map(_known_form, value))
     if isinstance(value, dict):
-        return {name: _known_form(value_) for name, value_ in value.items()}
+        return {name: _known_form(entry) for name, entry in value.items()}
     if isinstance(value, Tensor):
         return wrap(jnp.asarray(known(value.array)))
     return known(value) if isinstance(value, jax.core.Tracer) else value

@@ -90,7 +90,7 @@ def _space_to_batch(name: str, x: Array, block: Any, paddings: Any) -> Array:
     lead = x.ndim - len(sizes)
     padded = _padded(x, (*[(0, 0)] * lead, *edges), "constant")
     cells = [_divisible(name, "the padded size", size, b) for size, b in zip(padded.shape[lead:], sizes, strict=True)]
-    split = padded.reshape(*x.shape[:lead], *(size_ for both in zip(cells, sizes, strict=True) for size_ in both))
+    split = padded.reshape(*x.shape[:lead], *(length for both in zip(cells, sizes, strict=True) for length in both))
     inner = [lead + 1 + 2 * dim for dim in range(len(sizes))]
     outer = [lead + 2 * dim for dim in range(len(sizes))]
     return split.transpose(*inner, *range(lead), *outer).reshape(-1, *x.shape[1:lead], *cells)
