@@ -88,6 +88,7 @@ from sporax.ops.math.spectral import hann_window as hann_window
 from sporax.ops.math.spectral import kaiser_window as kaiser_window
 from sporax.ops.math.spectral import rfftfreq as rfftfreq
 from sporax.ops.math.spectral import stft as stft
+from sporax.ops.nn.recurrent import LSTM as LSTM
 from sporax.ops.random.dropout import Dropout as Dropout
 from sporax.ops.random.dropout import dropout as dropout
 from sporax.ops.random.dropout import normal as normal
@@ -499,6 +500,12 @@ class Dropout2D(Primitive):
 class Dropout3D(Primitive):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def __call__(self, *args: Any) -> tuple[Tensor, Tensor]: ...  # type: ignore[override]
+class DynamicGRUV2(Primitive):
+    def __init__(self, direction: Literal['UNIDIRECTIONAL'] = ..., cell_depth: builtins.int = ..., keep_prob: builtins.float = ..., cell_clip: builtins.float = ..., num_proj: builtins.int = ..., time_major: builtins.bool = ..., activation: Literal['tanh'] = ..., gate_order: Literal['rzh', 'zrh'] = ..., reset_after: builtins.bool = ..., is_training: builtins.bool = ...) -> None: ...
+    def __call__(self, x: Tensor, weight_input: Tensor, weight_hidden: Tensor, bias_input: Tensor | None, bias_hidden: Tensor | None, seq_length: None, init_h: Tensor) -> Sequence[Tensor]: ...  # type: ignore[override]
+class DynamicRNN(Primitive):
+    def __init__(self, cell_type: Literal['LSTM'] = ..., direction: Literal['UNIDIRECTIONAL'] = ..., cell_depth: builtins.int = ..., use_peephole: builtins.bool = ..., keep_prob: builtins.float = ..., cell_clip: builtins.float = ..., num_proj: builtins.int = ..., time_major: builtins.bool = ..., activation: Literal['tanh'] = ..., forget_bias: builtins.float = ..., is_training: builtins.bool = ...) -> None: ...
+    def __call__(self, x: Tensor, w: Tensor, b: Tensor, seq_length: None, init_h: Tensor, init_c: Tensor) -> Sequence[Tensor]: ...  # type: ignore[override]
 class Eig(Primitive):
     def __init__(self, compute_v: builtins.bool = ...) -> None: ...
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...  # type: ignore[override]
