@@ -31,9 +31,7 @@ def in_order(array, order):
     return np.concatenate([np.split(array, len(order))[place] for place in order])
 
 
-@pytest.fixture(params=[ms.GRAPH_MODE, ms.PYNATIVE_MODE], autouse=True)
-def mode(request):
-    ms.set_context(mode=request.param)
+pytestmark = pytest.mark.usefixtures("mode")
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
