@@ -45,7 +45,7 @@ from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, static
 from sporax.ops._core.primitive import Primitive
-from sporax.runtime import state
+from sporax.runtime import gradient_switch, state
 from sporax.runtime.constants import is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
@@ -132,6 +132,8 @@ class Operator:
             result = between_marks(self, args, kwargs, constants)
         else:
             result = self.run_unmarked(args, kwargs, constants)
+        if not gradient_switch.is_on():
+            result = _without_gradient(result)
         if state.compiling() and _are_constant((args, kwargs)):
             self._note_constants(result, args, kwargs, constants)
         return result
@@ -258,6 +260,12 @@ class Composition(Operator):
         except TypeError as mismatch:
             raise self._explain(mismatch, args, settings) from None
         return self.kernel(*args, **settings)
+
+
+def _without_gradient(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(map(_without_gradient, result))
+    return wrap(jax.lax.stop_gradient(result.array))
 
 
 def _are_constant(value: Any) -> bool:
