@@ -150,7 +150,7 @@ def test_the_run_context_says_what_it_knows() -> None:
     context = RunContext(facts)
     assert context.original_args().mine == 3
     with pytest.raises(AttributeError, match=r"'batch_num' is not among what is known here: \['mine', 'mode'\]"):
-        context.original_args().batch_num  # noqa: B018
+        context.original_args().batch_num  # noqa: B018 - the access is what raises
     with pytest.raises(TypeError, match="'original_args' must be a dict"):
         RunContext(3)
 

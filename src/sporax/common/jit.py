@@ -196,7 +196,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
             context.refuse_eager(what)
         return function(*args, **kwargs)
 
-    call.program = compiled.program  # type: ignore[attr-defined]
+    call.program = compiled.program  # type: ignore[attr-defined]  # functions carry what belongs to them
     return call
 
 

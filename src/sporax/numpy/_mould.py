@@ -25,12 +25,12 @@ from sporax.ops._core.operator import Composition, Operator
 
 Function = Callable[..., Any]
 
-_ARRAYS = frozenset("a arr array ary f input m p x xp fp y".split())  # noqa: SIM905
+_ARRAYS = frozenset("a arr array ary f input m p x xp fp y".split())
 _OPERANDS = frozenset(
     """
     x1 x2 a1 a2 ar1 ar2 b v xi xmin xmax condition element test_elements weights prepend append values to_begin to_end
     choices multi_index indices
-    """.split()  # noqa: SIM905
+    """.split()
 )
 _WIDE = frozenset(["argmax", "argwhere", "sum", "trace"])
 """Their integers have 64 bits, as in MindSpore."""

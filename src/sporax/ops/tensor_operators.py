@@ -86,10 +86,10 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]
-Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]
-Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
-Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
+Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]  # operators stand above tensors
+Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]  # operators stand above tensors
+Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]  # operators stand above tensors
+Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]  # operators stand above tensors
 
 
 _UFUNCS: dict[Any, Callable[[Any, Any], Any]] = {
@@ -117,7 +117,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 
-Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign, assignment]
+Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign, assignment]  # operators stand above tensors
 
 
 # ----------------------------------------------------------------------------- methods with arguments of their own

@@ -76,7 +76,7 @@ def layer(name: str, function: Callable[..., Any], doc: str, base: type = Functi
         FunctionLayer.__init__(self, *args, **kwargs)
 
     own = inspect.Parameter("self", kind)
-    construct_it.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]
+    construct_it.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]  # read by inspect.signature
     body = {
         "function": function if isinstance(function, Operator) else staticmethod(function),
         "parameters": inspect.Signature(parameters),

@@ -263,7 +263,7 @@ class SyncBatchNorm(_BatchNorm):
             return super()._normalize(input, weight, bias)
         own = batch_moments(input, 1)
         moments = wrap(collectives.run(collectives.AllGather(group), own.array))
-        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]
+        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 def _filled(init: str, shape: tuple[int, ...], dtype: DType | None, name: str, trained: bool = True) -> Parameter:

@@ -387,10 +387,10 @@ def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
         method.__code__, method.__globals__, method.__name__, method.__defaults__, method.__closure__
     )
     functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
-    del twin.__wrapped__  # type: ignore[attr-defined]
+    del twin.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     named = [each.replace(kind=kind) for each in parameters]
-    twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]
+    twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]  # read by inspect.signature
     return twin
 
 
@@ -406,7 +406,7 @@ def as_method(function: Callable[..., Any], name: str, names: Mapping[str, str] 
 
     method.__name__, method.__doc__ = name, function.__doc__
     _, *others = inspect.signature(target).parameters.values()
-    method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]
+    method.__signature__ = inspect.Signature([_SELF, *others])  # type: ignore[attr-defined]  # read by inspect.signature
     return method
 
 
@@ -423,7 +423,7 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
     signature = inspect.signature(function)
     new = {old: name for name, old in names.items()}
     parameters = [each.replace(name=new.get(each.name, each.name)) for each in signature.parameters.values()]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect.signature
     return call
 
 

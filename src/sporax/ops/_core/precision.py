@@ -105,7 +105,7 @@ def _install() -> None:
     rule_of = {name: rule for rule, names in _LISTS.items() for name in names.split()}
     for each in operators.values():
         if each.name in rule_of:
-            each.run = functools.partial(_run, each, rule_of[each.name])  # type: ignore[method-assign]
+            each.run = functools.partial(_run, each, rule_of[each.name])  # type: ignore[method-assign]  # wraps each operator once
 
 
 def _classes() -> list[Any]:

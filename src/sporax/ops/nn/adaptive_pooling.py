@@ -121,13 +121,13 @@ def _adaptive_forms(dims: int) -> None:
     size_type = int | tuple[int | None, ...] | None
     mean, top = f"adaptive_avg_pool{dims}d", f"adaptive_max_pool{dims}d"
 
-    def average(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]
+    def average(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]  # the annotation is a value of this function
         return _adaptive_mean(mean, input, output_size, dims)
 
-    def maximum(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]
+    def maximum(input: Array, output_size: size_type) -> Array:  # type: ignore[valid-type]  # the annotation is a value of this function
         return _adaptive_max(top, input, output_size, dims, False)
 
-    def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:  # type: ignore[valid-type]
+    def with_indices(input: Array, output_size: size_type, return_indices: bool = False) -> Any:  # type: ignore[valid-type]  # the annotation is a value of this function
         return _adaptive_max(top, input, output_size, dims, return_indices)
 
     for each in (average, maximum, with_indices):

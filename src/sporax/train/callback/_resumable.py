@@ -101,7 +101,7 @@ class ResumableCheckpoint(Callback):
         kept = self._store.load(facts.train_network, partial(_check_epoch, facts.batch_num))
         if kept is None:
             return
-        state.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]
+        state.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
         facts.resume_step = self._saved_step = int(kept["step"])
 
     def on_train_step_end(self, run_context: RunContext) -> None:
