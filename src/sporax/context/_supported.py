@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import jax
 
-from sporax.context._global import get_context, graph_mode, memory_offload
+from sporax.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.context._offload import offload_snapshot
 from sporax.context._parallel import PARALLEL_GUARD, parallel_mode, snapshot, world_size
 from sporax.context._ps import ps_snapshot
@@ -58,7 +58,11 @@ def plan_settings() -> PlanSettings | None:
     config = snapshot()
     if not config.in_global_view or config.device_num == 1:
         return None
-    return PlanSettings(config, *search_snapshot()).under(os.environ)
+    return _settings_of(config).under(os.environ)
+
+
+def _settings_of(config: ParallelConfig) -> PlanSettings:
+    return PlanSettings(config, *search_snapshot(), max_device_bytes=device_limit())
 
 
 def plan_settings_of_training() -> PlanSettings | None:
@@ -78,7 +82,7 @@ def plan_settings_of_training() -> PlanSettings | None:
             "`--devices 8` simulates eight."
         )
     parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
-    return PlanSettings(parallel, *search_snapshot()).under(os.environ)
+    return _settings_of(parallel).under(os.environ)
 
 
 def plans_only() -> bool:
@@ -133,6 +137,7 @@ class _StepGuard:
             "memory_offload": offload_tags(),
             "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
             "search": search_snapshot() if searches else None,
+            "max_device_memory": device_limit(),
         }
 
     def describe(self) -> str:
@@ -156,8 +161,19 @@ def enter_step() -> None:
     state.depend_on(_STEP_GUARD)
     if wants_loops(os.environ):
         state.note_tag("blocks")
+    if snapshot().recompute == "auto":
+        state.note_tag("recompute auto")
+        state.note_tag(f"recompute within {_recompute_limit()}")
     for tag in offload_tags():
         state.note_tag(tag)
+
+
+def _recompute_limit() -> int:
+    """Bytes of one device that the user allows for; 0 for all there are."""
+    cost = search_snapshot()[1]
+    said = int(cost.device_memory_capacity) if "device_memory_capacity" in cost.changed else 0
+    limits = [limit for limit in (device_limit(), said) if limit]
+    return min(limits, default=0)
 
 
 def offload_tags() -> tuple[str, ...]:

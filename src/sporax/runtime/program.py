@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
-from sporax.lowering.memory.rewrite import compiler_options, rewritten
+from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.rewrite import AUTO, compiler_options, rewritten
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, placed, state
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
@@ -455,10 +457,29 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     options: Mapping[str, Any] = {}
     passes = variant.tags - {placed.TAG}
     if passes:
-        program, options = rewritten(program, passes), compiler_options(passes)
+        program, options = rewritten(program, passes, _chooser(variant, passes)), compiler_options(passes)
     if variant.communicates:
         return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
+
+
+def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:
+    """What chooses what is computed again; None where nothing is to be chosen.
+
+    Raises:
+        SporaxNotImplementedError: the step exchanges data with other ranks.
+    """
+    if AUTO not in passes:
+        return None
+    if variant.communicates:
+        raise SporaxNotImplementedError(
+            f"For '{variant.name}', recompute='auto' is offered in steps of one device and in the parallel modes "
+            "'semi_auto_parallel' and 'auto_parallel', but the step exchanges data with other ranks. Mark Cells with "
+            "'recompute()' there."
+        )
+    from sporax.runtime.recompute_choice import chooser_for_one_device  # brings the planner along: only such steps wait
+
+    return chooser_for_one_device(variant.written, variant.read, passes)
 
 
 def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: bool) -> Callable[..., Any]:
