@@ -7,6 +7,7 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
     "host"             operators or variables belong on the host
     "offload"          activations of marked Cells and operators wait in host memory
     "offload kept"     so does what is kept for recomputed Cells
+    "offload to files" what is kept for recomputed Cells waits in files
     "blocks"           repeated blocks should become loops
 """
 
@@ -22,6 +23,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from sporax.ir.reuse_limit import reuse_limit
 from sporax.lowering.ingest import written_out
 from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
 from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import without_round_trips
 from sporax.lowering.memory.offload import offloaded
@@ -30,22 +32,32 @@ from sporax.lowering.memory.repeated_blocks import in_loops
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
+KEPT_IN_FILES = "offload to files"
+"""The tag of steps that keep in files what recomputed Cells need."""
 _DISABLED = "xla_disable_hlo_passes"
 
 
 def rewritten(
-    function: Callable[..., Any], tags: Collection[str], choose: Callable[[ClosedJaxpr], Chosen] | None = None
+    function: Callable[..., Any],
+    tags: Collection[str],
+    choose: Callable[[ClosedJaxpr], Chosen] | None = None,
+    filed: Mapping[int, Filed] | None = None,
+    new_file: NewFile | None = None,
 ) -> Callable[..., Any]:
-    """`function`, of pytrees of arrays, as a program to which the passes have been applied.
+    """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
 
     Args:
         function: what is rewritten.
         tags: the passes.
         choose: says for a flat program what is computed again next to what is marked; None for nothing.
+        filed: the variables that are in files, by position; the program takes and returns tokens in their place.
+        new_file: makes files for activations.
     """
 
     def program(*args: Any) -> Any:
-        leaves, tree = jax.tree.flatten(args)
+        tokens, tree = jax.tree.flatten(args)
+        inside = {number: jax.ShapeDtypeStruct(each.shape, each.dtype) for number, each in (filed or {}).items()}
+        leaves = [inside.get(number, each) for number, each in enumerate(tokens)]
 
         def of_leaves(*arrays: Any) -> Any:
             return function(*jax.tree.unflatten(tree, arrays))
@@ -53,7 +65,11 @@ def rewritten(
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
         whole = flat(closed)
         chosen = None if choose is None else choose(whole)
-        results = jaxpr_as_fun(passed(whole, tags, None, chosen)[0])(*leaves)
+        final = passed(whole, tags, None, chosen, new_file)[0]
+        if filed:
+            num_updated, num_read = (len(jax.tree.leaves(each)) for each in args[:2])
+            final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
+        results = jaxpr_as_fun(final)(*tokens)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     program.__name__ = program.__qualname__ = function.__name__
@@ -66,7 +82,11 @@ def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def passed(
-    program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None = None, chosen: Chosen | None = None
+    program: ClosedJaxpr,
+    tags: Collection[str],
+    facts: PlanFacts | None = None,
+    chosen: Chosen | None = None,
+    new_file: NewFile | None = None,
 ) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
     """A flat program after all passes, and what is computed again in it.
 
@@ -75,16 +95,14 @@ def passed(
         tags: the passes.
         facts: what a first plan says (`plan_facts`); None without plans.
         chosen: what is computed again next to what is marked.
+        new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
     recomputation = recompute(program, facts, chosen)
     program = recomputation.program
-    if "offload" in tags or "offload kept" in tags:
-        kept = {
-            var: -number
-            for number, call in enumerate(recomputation.calls if "offload kept" in tags else (), 1)
-            for var in call.kept
-        }
-        program = offloaded(program, kept)
+    if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
+        sent = {"offload kept", KEPT_IN_FILES}.intersection(tags)
+        kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
+        program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
     if "host" in tags:
         program = without_round_trips(program)
     if "blocks" in tags:
@@ -98,7 +116,8 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
     is there already. Without that pass barriers stay to the end; they cost nothing.
     """
-    if {"recompute", AUTO, "offload", "offload kept"}.intersection(tags) and jax.default_backend() == "cpu":
+    ordered = {"recompute", AUTO, "offload", "offload kept", KEPT_IN_FILES}.intersection(tags)
+    if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
         return {_DISABLED: "cse_barrier_expander"}
     return {}
 
