@@ -94,6 +94,20 @@ def test_weights_without_gradients_and_forward_passes_stay():
     assert regather_weights(step).graph == step.graph
 
 
+def test_frozen_weights_are_read_as_before():
+    def step(w, frozen, x):
+        gradient = jax.grad(lambda w: jnp.tanh(jnp.tanh(x @ w) @ frozen).sum())(w)
+        return apply_mark([gradient], GradientMark(("w",), (0,)))
+
+    roles = [(Role.PARAMETER, "w"), (Role.PARAMETER, "frozen"), (Role.DATA, "x")]
+    graph = regather_weights(ingest(jax.make_jaxpr(step)(W, W, X), roles)).graph
+    assert "frozen" not in {
+        operator.mark.parameter for operator in graph.operators if isinstance(operator.mark, WeightMark)
+    }
+    (frozen,) = (entry.tensor for entry in graph.inputs if entry.name == "frozen")
+    assert [operator.backward for operator in graph.operators if frozen in operator.operands].count(True) == 1
+
+
 @pytest.mark.parametrize("value", [1.0, 0.0, float("nan"), float("inf")])
 def test_a_late_copy_is_the_weight_whatever_the_cotangent_is(value):
     np.testing.assert_array_equal(late_copy(W, jnp.full((2, 2), value)), W)
