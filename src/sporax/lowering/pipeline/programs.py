@@ -134,7 +134,9 @@ class _Maker:
         self.current = dict(self.stored)
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
             self.current.update(zip(operator.results, planned.results, strict=True))
-        self.current.update({tensor: each.placement for tensor, each in plan.reshardings.items() if tensor in self.current})
+        self.current.update(
+            {tensor: each.placement for tensor, each in plan.reshardings.items() if tensor in self.current}
+        )
         self.carries = {each.before: each for each in chunk.carries}
         self.afters = {each.after: each for each in chunk.carries}
         self.constants = {each.tensor for each in graph.inputs[: len(chunk.step.constants)]}
@@ -184,7 +186,9 @@ class _Maker:
         ]
         outputs = [*self._sent(sent), *kept.items()]
         outputs += [
-            (Slot("carry", each.before), self.stored[each.before]) for each in chunk.carries if each.before in self.stored
+            (Slot("carry", each.before), self.stored[each.before])
+            for each in chunk.carries
+            if each.before in self.stored
         ]
         outputs += self._results(lambda tensor: self._is_forward(tensor))
         forward = self._program(f"{name}_forward", Phase.FORWARD, outputs, forward_sums)
