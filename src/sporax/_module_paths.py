@@ -47,6 +47,7 @@ _PATHS_OF = {
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.cell_wrapper nn.wrap.grad_reducer nn.wrap.loss_scale
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
+    "sporax.boost": "boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation",
     "sporax.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.parallel._transformer": """
         nn.transformer nn.transformer.layers nn.transformer.loss nn.transformer.moe nn.transformer.op_parallel_config
