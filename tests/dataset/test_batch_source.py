@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import sporax.dataset as ds
-from conftest import column, rows
+
+from .conftest import column, rows
 
 
 class Pairs:

@@ -5,7 +5,8 @@ import PIL.Image
 import pytest
 
 import sporax.dataset as ds
-from conftest import column, rows
+
+from .conftest import column, rows
 
 
 def numbers(count=4, name="x"):

@@ -5,8 +5,9 @@ import pytest
 import source_files
 
 import sporax.dataset as ds
-from conftest import column
 from sporax.dataset import text, transforms
+
+from .conftest import column
 
 
 @pytest.mark.parametrize(

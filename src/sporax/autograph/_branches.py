@@ -136,7 +136,7 @@ def trace(
     for part in (*record.parts.values(), record.result):
         if isinstance(part, Part):
             shapes = record.program.out_avals[part.first : part.first + len(part.arrays)]
-            part.arrays = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in shapes]
+            part.arrays = [jax.ShapeDtypeStruct(shape.shape, shape.dtype) for shape in shapes]
     return record
 
 
@@ -320,7 +320,7 @@ def _join_results(one: Trace, two: Trace, join: Callable[..., None]) -> bool:
 def zeros_like(part: Part | None) -> Part:
     """Zeros in the form of a value: what stands for it where there is none."""
     assert part is not None
-    return Part(part.value, [jnp.zeros(each.shape, each.dtype) for each in part.arrays], -1)
+    return Part(part.value, [jnp.zeros(array.shape, array.dtype) for array in part.arrays], -1)
 
 
 __all__ = ["ARRAY", "BREAK_OUT", "GO_ON", "RETURN", "Outcome", "Part", "Trace", "branch", "trace", "wrap"]

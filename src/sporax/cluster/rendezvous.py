@@ -283,7 +283,7 @@ class Cluster:
         busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
         told = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
         relieved, self.awaited = self.awaited - told, told
-        ranks = tuple(sorted(self.ranks[each] for each in self.waiting))
+        ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
         return [*(Await(each, ranks) for each in sorted(told)), *(Await(each, ()) for each in sorted(relieved))]
 
     def _leave(

@@ -127,5 +127,5 @@ def _check(hook: Any) -> None:
 
 
 # Tensors get methods from many modules.
-Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]
-Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]
+Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors
+Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors

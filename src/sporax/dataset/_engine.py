@@ -179,7 +179,7 @@ class _TableReader:
     def close(self) -> None:
         """See EpochReader."""
         if self._rows is not None:
-            self._rows.close()  # type: ignore[attr-defined]
+            self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None
 
 
@@ -255,5 +255,5 @@ class _FlowReader:
         for gate, _ in gates_of(self._node):
             gate.open()  # so that the thread that reads ahead can end
         if self._rows is not None:
-            self._rows.close()  # type: ignore[attr-defined]
+            self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None

@@ -273,7 +273,8 @@ def load_checkpoint(
         dec_key, dec_mode: encryption is not offered.
         specify_prefix: take only names that start so.
         choice_func: says by name what to take, where neither of the two is given.
-        crc_check: warn if the file has no checksum. One that is there is always compared.
+        crc_check: warn if the file has no checksum. One that is there is always compared, but for files of which this
+            process reads its blocks only: those in slices, and whole ones in a planned job of several processes.
         format: ``"ckpt"`` or ``"safetensors"``; a name that ends in ``.safetensors`` says so by itself.
 
     Returns:
@@ -289,7 +290,7 @@ def load_checkpoint(
     check_bool("load_checkpoint", "crc_check", crc_check)
     keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
     path, kind = _source(ckpt_file_name, format)
-    source = _slice_source(path)
+    source = _slice_source(path, crc_check)
     if source is not None:
         return _from_slices(source, path, keep, net, strict_load, crc_check)
     found = {entry.name: entry for entry in _read(path, kind, crc_check) if keep(entry.name)}
@@ -301,11 +302,21 @@ def load_checkpoint(
     return parameters
 
 
-def _slice_source(path: Any) -> SliceSource | None:
-    """The files of all ranks, where this one is in slices."""
-    from sporax.train.checkpoint.slice_files import is_in_slices, open_rank_files
+def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
+    """What blocks of Parameters are read from; None where this process needs the whole file.
 
-    return open_rank_files("load_checkpoint", path) if isinstance(path, Path) and is_in_slices(path) else None
+    In a job of several processes whose steps are planned, a process needs of a whole file what its devices will hold. To
+    compare the checksum it must read everything.
+    """
+    from sporax.train.checkpoint.slice_files import is_in_slices, open_rank_files, whole_file
+
+    if not isinstance(path, Path):
+        return None
+    if is_in_slices(path):
+        return open_rank_files("load_checkpoint", path)
+    if crc_check or jax.process_count() == 1 or not context.snapshot().in_global_view:
+        return None
+    return whole_file("load_checkpoint", path)
 
 
 def _from_slices(

@@ -36,8 +36,9 @@ def test_a_block_is_read_and_its_bytes_are_counted(tmp_path: Path, format: str) 
     assert file.read("v", ()) == 3
 
 
-def test_a_tensor_in_several_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ckpt_format, "SLICE_BYTES", 100)  # no multiple of a row
+@pytest.mark.parametrize("value_bytes", [12, 100, 128, 300])  # rows have 128
+def test_a_tensor_in_several_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
+    monkeypatch.setattr(_ckpt_format, "SLICE_BYTES", value_bytes)
     save_checkpoint({"w": Tensor(W1)}, str(tmp_path / "a.ckpt"))
     file = open_checkpoint("test", tmp_path / "a.ckpt", verify=True)
     np.testing.assert_array_equal(file.read("w", BLOCK), W1[BLOCK])

@@ -12,5 +12,6 @@ from sporax.ops.nn import (
     normalization,
     optimizer_steps,
     pooling,
+    recurrent,
     window_pooling,
 )

@@ -94,7 +94,7 @@ def limited_graph(
         costs.append([0.0])
         usages.append([size])
         spans.append(span)
-    return CostGraph.build(costs, usages, spans, edges, limit, "plan")  # type: ignore[arg-type]
+    return CostGraph.build(costs, usages, spans, edges, limit, "plan")  # type: ignore[arg-type]  # spans of one kind in this search
 
 
 def _intervals(reserve: Bytes | None) -> Iterator[tuple[TickSpan, int]]:

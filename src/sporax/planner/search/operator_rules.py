@@ -67,7 +67,7 @@ def _hashable(value: Any) -> Hashable:
         hash(value)
     except TypeError:
         return ByIdentity(value)
-    return value  # type: ignore[no-any-return]
+    return value  # type: ignore[no-any-return]  # marks hold values of any type
 
 
 class Kinds:

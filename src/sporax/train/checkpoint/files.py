@@ -24,7 +24,7 @@ from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.train import _ckpt_format, _safetensors_format
 from sporax.train._entries import CorruptCheckpointError, Entry
-from sporax.train.checkpoint.slices import Region, Shape
+from sporax.train.checkpoint.slices import Region, Shape, region_shape
 
 SUFFIXES = (".ckpt", ".safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
@@ -83,18 +83,22 @@ class CheckpointFile:
         parts = self._parts[spec.name]
         if len(parts) == 1:
             return np.array(np.frombuffer(parts[0], spec.dtype).reshape(spec.shape)[region])
-        # A tensor in several values: its rows can begin and end in any of them.
+        # A tensor in several values: a row can begin in one and end in another.
         row_bytes = spec.dtype.itemsize * int(np.prod(spec.shape[1:], dtype=np.int64))
-        first, end = region[0].start * row_bytes, region[0].stop * row_bytes
-        rows = np.empty(end - first, np.uint8)
-        start = 0
+        values = np.empty(region_shape(region), spec.dtype)
+        wanted, start = region[0], 0
         for part in parts:
-            low, high = max(first, start), min(end, start + len(part))
+            end = start + len(part)
+            low, high = max(wanted.start, -(-start // row_bytes)), min(wanted.stop, end // row_bytes)
             if low < high:
-                rows[low - first : high - first] = np.frombuffer(part, np.uint8)[low - start : high - start]
-            start += len(part)
-        shape = (region[0].stop - region[0].start, *spec.shape[1:])
-        return np.array(rows.view(spec.dtype).reshape(shape)[(slice(None), *region[1:])])
+                rows = np.frombuffer(part[low * row_bytes - start : high * row_bytes - start], spec.dtype)
+                inside = rows.reshape(high - low, *spec.shape[1:])[(slice(None), *region[1:])]
+                values[low - wanted.start : high - wanted.start] = inside
+            if end % row_bytes and wanted.start <= (split := end // row_bytes) < wanted.stop:
+                row = np.frombuffer(_joined(parts, split * row_bytes, row_bytes), spec.dtype)
+                values[split - wanted.start] = row.reshape(spec.shape[1:])[region[1:]]
+            start = end
+        return values
 
     def crc32(self, name: str) -> int:
         """CRC-32 of a tensor's bytes, which are not copied."""
@@ -117,6 +121,15 @@ class CheckpointFile:
         """Let the system forget the pages that were read, so that a long conversion does not look large."""
         if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _joined(parts: Iterable[memoryview], first: int, size: int) -> bytes:
+    """Some bytes of a tensor in several values."""
+    pieces, start = [], 0
+    for part in parts:
+        pieces.append(part[max(0, first - start) : max(0, first + size - start)])
+        start += len(part)
+    return b"".join(pieces)
 
 
 def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> CheckpointFile:

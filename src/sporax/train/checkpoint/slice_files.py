@@ -379,6 +379,24 @@ def open_rank_files(where: str, path: Path) -> SliceSource | None:
     return source
 
 
+def whole_file(where: str, path: Path) -> SliceSource:
+    """A file of whole Parameters as a source of which any block can be read: one rank that holds everything.
+
+    Args:
+        where: what errors name.
+        path: of the file. Its checksum, which would need all of it, is not compared.
+
+    Raises:
+        SporaxValueError: the file is broken.
+    """
+    file = open_checkpoint(where, path)
+    source = SliceSource(where, str(path), num_ranks=1)
+    arrays = {name: spec for name, spec in file.specs.items() if spec.dtype is not None}
+    places = {name: SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()}
+    source.add(0, file, places)
+    return source
+
+
 def _layout(where: str, file: CheckpointFile) -> LayoutDocument:
     try:
         return decode(file.metadata[LAYOUT], LayoutDocument)
