@@ -123,7 +123,7 @@ class Parameter(Tensor):
             return place.whole()
         if name == "joint" or (name == "raw" and self._initializer is None):
             return joint.change_form(self, name)
-        return super().__getattr__(name)  # type: ignore[misc]
+        return super().__getattr__(name)  # type: ignore[misc]  # defined for attribute access at run time
 
     @property
     def array(self) -> jax.Array:
@@ -315,7 +315,7 @@ class Parameter(Tensor):
         """Convert the values in place; returns the new dtype."""
         return super().set_dtype(dtype)
 
-    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:  # type: ignore[override]
+    def init_data(self, layout: Any = None, set_sliced: bool = False) -> Parameter:  # type: ignore[override]  # a Parameter takes more than a Tensor
         """Make the values of a lazily initialised Parameter now; one that has values stays as it is.
 
         Raises:

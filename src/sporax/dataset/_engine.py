@@ -178,7 +178,7 @@ class _TableReader:
     def close(self) -> None:
         """See EpochReader."""
         if self._rows is not None:
-            self._rows.close()  # type: ignore[attr-defined]
+            self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None
 
 
@@ -250,5 +250,5 @@ class _FlowReader:
     def close(self) -> None:
         """See EpochReader."""
         if self._rows is not None:
-            self._rows.close()  # type: ignore[attr-defined]
+            self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None

@@ -449,7 +449,7 @@ def repeated(build: Callable[[int], Stream], count: int) -> Stream:
     """`count` passes one after the other, `build` making pass number k; empty passes end an endless repeat."""
     first = build(0)
     if isinstance(first, Table) and first.size < ENDLESS:
-        return Repeated(build, first.size, count)  # type: ignore[arg-type]
+        return Repeated(build, first.size, count)  # type: ignore[arg-type]  # the size is known where it is repeated
 
     def start() -> Iterator[Row]:
         for number in itertools.islice(itertools.count(), None if count == ENDLESS else count):

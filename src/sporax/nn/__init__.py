@@ -52,6 +52,7 @@ from sporax.nn.combined import Conv2dBnAct, DenseBnAct, TimeDistributed
 from sporax.nn.container import CellDict, CellList, SequentialCell
 from sporax.nn.convolution import Conv1d, Conv2d, Conv3d
 from sporax.nn.deconvolution import Conv1dTranspose, Conv2dTranspose, Conv3dTranspose
+from sporax.nn.derivatives import Jvp, Vjp
 from sporax.nn.dropout import Dropout1d, Dropout2d, Dropout3d
 from sporax.nn.dynamic_lr import (
     cosine_decay_lr,
@@ -109,6 +110,7 @@ from sporax.nn.loss import (
     MSELoss,
     SoftmaxCrossEntropyWithLogits,
 )
+from sporax.nn.loss import LossBase as _Loss
 from sporax.nn.loss_scale import (
     DynamicLossScaleUpdateCell,
     FixedLossScaleUpdateCell,
@@ -238,7 +240,7 @@ _METRICS = frozenset(  # part of `nn` before 2.0
     names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
     Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix ConfusionMatrixMetric
     BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
-    """.split()  # noqa: SIM905
+    """.split()
 )
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]

@@ -201,7 +201,7 @@ class CellDict(_Shelf):
     def __getitem__(self, key: str) -> Cell:
         if key not in self._cells:
             raise SporaxKeyError(f"For 'CellDict', there is no key '{key}'; known: {list(self._cells)}.")
-        return self._cells[key]  # type: ignore[return-value]
+        return self._cells[key]  # type: ignore[return-value]  # a container's children are Cells
 
     def __setitem__(self, key: str, cell: Cell) -> None:
         if not isinstance(key, str):
@@ -250,11 +250,11 @@ class CellDict(_Shelf):
 
     def values(self) -> Iterable[Cell]:
         """The Cells."""
-        return self._cells.values()  # type: ignore[return-value]
+        return self._cells.values()  # type: ignore[return-value]  # a container's children are Cells
 
     def items(self) -> Iterable[tuple[str, Cell]]:
         """Pairs of name and Cell."""
-        return self._cells.items()  # type: ignore[return-value]
+        return self._cells.items()  # type: ignore[return-value]  # a container's children are Cells
 
     def update(self, cells: Mapping[str, Cell] | Iterable[tuple[str, Cell]]) -> None:
         """Add or replace children."""

@@ -47,7 +47,7 @@ from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
-from sporax.runtime.device_program import device_program
+from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
     data_placement,
     mesh_of,
@@ -61,9 +61,6 @@ from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.recompute_choice import chosen_for_plan
 from sporax.runtime.session import SESSION
-
-# XLA merges all-reduces that are ready at the same time, which would be against what a fusion setting requested.
-_UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +327,7 @@ def _planned_step(
     step = ingested(jaxpr)
     if settings.parallel.pipeline_stages > 1:
         _refuse_host(step, arguments)
-        return _pipelined_step(step, arguments, num_updated, settings)
+        return _pipelined_step(step, arguments, num_updated, settings, tags)
     sharded = _sharded(step, arguments, settings)
     step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
     first = len(step.constants)
@@ -338,8 +335,7 @@ def _planned_step(
     plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
-    options = _UNMERGED if jax.default_backend() == "cpu" and not plan.fusion_is_free else {}
-    options = merged_options(options, compiler_options(tags))
+    options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
@@ -417,11 +413,12 @@ def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:
 
 
 def _pipelined_step(
-    step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings
+    step: Ingested, arguments: Sequence[Argument], num_updated: int, settings: PlanSettings, tags: frozenset[str]
 ) -> PipelinedStep:
     """The same for several pipeline stages."""
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process)
+    pipeline = replace(pipeline, options=compiler_options(tags))
     described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
     return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 

@@ -124,7 +124,7 @@ class _Variant:
         for arg, kind, (shape, dtype) in zip(args, self.holders, self.signature.leaves, strict=True):
             if type(arg) is not kind:
                 return None
-            array: jax.Array = arg.raw  # type: ignore[attr-defined]
+            array: jax.Array = arg.raw  # type: ignore[attr-defined]  # arguments are Tensors here
             if array.dtype != dtype or array.shape != shape:
                 return None
             arrays.append(array)
