@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import sporax as ms
-from sporax import Parameter, Tensor, nn
+from sporax import Parameter, Tensor, nn, ops
 from sporax.dataset._sources.tfrecord import content_of, find_records
 from sporax.train import (
     BackupAndRestore,
@@ -597,6 +597,18 @@ def test_summary_record_writes_what_was_added() -> None:
             record.add_value("graph", "loss", Tensor(0.5))
     assert FakeWriter.last.written == [("scalar", "loss", 3)]
     assert not record.record(5)
+
+
+@pytest.mark.usefixtures("tensorboard")
+def test_summary_record_writes_what_operators_put_aside_in_training() -> None:
+    ops.ScalarSummary()("before", Tensor(1.0))
+    with SummaryRecord("somewhere") as record:
+        ops.ScalarSummary()("inside", Tensor(2.0))
+        record.record(1)
+        record.set_mode("eval")
+        ops.ScalarSummary()("evaluation", Tensor(3.0))
+        record.record(2)
+    assert FakeWriter.last.written == [("scalar", "inside", 1)]
 
 
 def events(directory: Path) -> list[Any]:
