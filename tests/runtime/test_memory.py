@@ -1,5 +1,7 @@
 """Questions about device memory are answered from JAX."""
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from sporax.runtime import memory
 
 
 def test_bytes_on_the_first_device_grow_and_shrink_with_its_arrays():
+    gc.collect()  # arrays of other tests that nobody holds any more
     before = memory.memory_allocated()
     here = jax.device_put(np.zeros(1000, np.float32), jax.local_devices()[0])
     elsewhere = jax.device_put(np.zeros(1000, np.float32), jax.local_devices()[1])
