@@ -104,7 +104,7 @@ def stages(layers, width):
         def compile_all(own=own):
             for program in own:
                 if not program.is_empty:
-                    jitted, shapes = jitted_program(program)
+                    jitted, shapes = jitted_program(program, planned.pipeline.options)
                     jitted.lower(*shapes).compile()
 
         found.append(seconds(compile_all)[0])

@@ -30,7 +30,7 @@ _SETTINGS = frozenset(
     activities aic_metrics aicore_metrics data_process data_simplification env_enable hbm_ddr host_stack host_sys l2_cache
     mstx mstx_domain_exclude mstx_domain_include op_time parallel_strategy pcie profile_communication profile_framework
     profile_memory profiler_level record_shapes schedule sync_enable timeline_limit with_stack
-    """.split()  # noqa: SIM905
+    """.split()
 )
 """MindSpore's arguments: what its recordings have beyond or besides those of JAX."""
 

@@ -89,7 +89,7 @@ def continue_and_return_in_a_loop(x, limit):
 @case((X,))
 def a_long_counted_loop_with_break(x):
     i = 0
-    for i in range(100):  # noqa: B007
+    for i in range(100):  # noqa: B007 - users write it so
         x = x * 1.1
         if x.sum() > 100:
             break

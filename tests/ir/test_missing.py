@@ -26,7 +26,7 @@ def test_attribute_access(module: types.ModuleType):
 
 def test_from_import(module: types.ModuleType):
     with pytest.raises(SporaxImportError, match=r"For 'house'.*but got 'gone'. docs/api.md"):
-        from house import there, gone  # noqa: F401, I001
+        from house import there, gone  # noqa: F401, I001 - the import is what is tested
 
 
 def test_from_import_outside_try_gives_a_placeholder(module: types.ModuleType):
@@ -59,7 +59,7 @@ def test_from_import_of_a_submodule_that_is_still_being_imported(
 
     assert room.__name__ == "house.room"
     with pytest.raises(SporaxImportError, match="but got 'gone'"):
-        from house import gone  # noqa: F401
+        from house import gone  # noqa: F401 - the import is what is tested
 
 
 def test_inside_a_getattr_of_ones_own(monkeypatch: pytest.MonkeyPatch):
@@ -76,7 +76,7 @@ def test_inside_a_getattr_of_ones_own(monkeypatch: pytest.MonkeyPatch):
 
     assert lazy == 3
     with pytest.raises(SporaxImportError):
-        from house import gone  # noqa: F401
+        from house import gone  # noqa: F401 - the import is what is tested
     with pytest.raises(SporaxAttributeError):
         _ = one.gone
 

@@ -38,7 +38,7 @@ def test_reading_an_attribute_is_an_attribute_error(gone: Placeholder):
 
 
 def test_what_a_program_says_about_a_name_without_using_it(gone: Placeholder):
-    def function(one: Optional[gone], other: gone | None = None, third: int | gone = 1):  # noqa: UP045
+    def function(one: Optional[gone], other: gone | None = None, third: int | gone = 1):  # noqa: UP045 - users write it so
         return one, other, third
 
     assert function(1) == (1, None, 1)

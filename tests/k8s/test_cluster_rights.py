@@ -137,13 +137,16 @@ def test_without_a_right_the_operator_says_so_and_goes_on_once_it_has_it(site):
 
 
 def test_the_liveness_endpoint_answers(site):
+    address = f"http://127.0.0.1:{site.liveness_port}/healthz"
+
     def answers() -> bool:
         try:
-            return httpx2.get(f"http://127.0.0.1:{site.liveness_port}/healthz").status_code == 200
+            return httpx2.get(address).status_code == 200
         except httpx2.HTTPError:
             return False
 
     site.until(answers, 20)
+    assert httpx2.get(address).status_code == 200
 
 
 @pytest.mark.parametrize("kind", ["curve", "token"])

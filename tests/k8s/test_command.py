@@ -106,7 +106,7 @@ def test_manifests_are_written(tmp_path):
 
 
 def shown(renderable) -> str:
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115 - closed with the process
     with console.file:
         console.print(renderable)
     return console.export_text()

@@ -136,6 +136,7 @@ def test_a_rank_that_ignores_the_signal_is_killed(write, start, logs, wait_until
 def test_no_orphan_survives_the_launcher(write, start, started_pids, wait_until):
     job = start("run", "--worker_num", 2, write("script.py", WITH_CHILD))
     pids = started_pids()
+    assert all(map(is_alive, pids))
     job.kill()
     wait_until(lambda: not any(map(is_alive, pids)))
 
@@ -143,8 +144,10 @@ def test_no_orphan_survives_the_launcher(write, start, started_pids, wait_until)
 def test_an_executable_ends_with_the_launcher_too(write, start, logs, wait_until):
     job = start("run", "--worker_num", 2, "sh", "-c", "sleep 300 & echo pids $$ $!; wait")
     wait_until(lambda: len(pids_in(logs)) == 4)
+    pids = pids_in(logs)
+    assert all(map(is_alive, pids))
     job.kill()
-    wait_until(lambda: not any(map(is_alive, pids_in(logs))))
+    wait_until(lambda: not any(map(is_alive, pids)))
 
 
 def test_a_job_in_the_background(write, run, started_pids, tmp_path, wait_until):

@@ -162,11 +162,20 @@ def test_what_cannot_be_planned_is_told_with_the_scripts_line_and_no_traceback(r
     assert "Traceback" not in done.stderr
 
 
-def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write):
-    entry = (
-        '{"parallel_strategy_item": {"Net.matmul/MatMul-op0": {"parallel_strategy": [[1.5, 1], [1, 1]], "stage": 0}}}'
-    )
-    write("strategies.json", entry)
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (
+            "Infinity",
+            "'strategies.json' must be a strategy file, but got: the text is no JSON: NaN and Infinity are no",
+        ),
+        ("1.5", "For 'strategies.json', an operator must have an entry"),
+        ("0", "For 'strategies.json', an operator must have an entry"),
+    ],
+)
+def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write, number, words):
+    strategy = f'{{"parallel_strategy": [[{number}, 1], [1, 1]], "stage": 0}}'
+    write("strategies.json", f'{{"parallel_strategy_item": {{"Net.matmul/MatMul-op0": {strategy}}}}}')
     write(
         "script.py",
         SCRIPT.replace("try:", "if True:")
@@ -176,7 +185,7 @@ def test_a_strategy_file_with_impossible_numbers_is_wrong_input(run, write):
     done = run("plan", "--devices", "8", "script.py")
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
-    assert "For 'strategies.json', an operator must have an entry" in done.stderr
+    assert words in done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_told_after_the_plan(run, script, tmp_path):

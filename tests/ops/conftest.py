@@ -8,7 +8,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "golden")]
 
-import jax  # noqa: E402
+import jax  # noqa: E402 - after the environment is set
 import operator_cases  # noqa: E402  (found through the line above)
 
 

@@ -50,14 +50,14 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 
 
 @pytest.mark.parametrize(
-    ("stages", "micro"), [(2, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 4), (4, 8)])]
+    ("stages", "micro"), [(2, 4), (4, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 8)])]
 )
 def test_interleaved_segments(stages, micro):
     more = {"interleave": True, "pipeline_segments": 2}
     assert_as_on_one_device(interleaved(stages, 2), stages, micro, settings_=more)
 
 
-@pytest.mark.parametrize(("stages", "micro"), [(2, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 8)])])
+@pytest.mark.parametrize(("stages", "micro"), [(2, 4), (2, 8), (4, 8)])
 def test_zero_bubble_v(stages, micro):
     assert_as_on_one_device(folded(stages), stages, micro, "zero_bubble_v")
 

@@ -270,7 +270,7 @@ def test_a_saved_plan_of_other_ranks_is_refused_before_it_runs():
     value["mesh"]["ranks"][0] = 99
     again = sporax.plan(train_step, PARAMS, BATCH, hardware="h100", saved=json.dumps(value))
     with pytest.raises(SporaxValueError, match="the ranks of the plan must be below 8, which are here, but got"):
-        again.in_shardings  # noqa: B018
+        again.in_shardings  # noqa: B018 - the access is what raises
 
 
 def all_reduces(planned, *arguments):

@@ -37,9 +37,9 @@ def test_functions_of_distributed_checkpoints_are_in_all_three_places() -> None:
 
 def test_names_that_are_not_there_say_so() -> None:
     with pytest.raises(AttributeError, match="'TrainFaultTolerance'"):
-        ms.train.TrainFaultTolerance  # noqa: B018
+        ms.train.TrainFaultTolerance  # noqa: B018 - the access is what raises
     with pytest.raises(ImportError, match="'convert_model'"):
-        from sporax.train.serialization import convert_model  # noqa: F401
+        from sporax.train.serialization import convert_model  # noqa: F401 - the import is what raises
 
 
 @pytest.mark.parametrize("config", [None, object()])

@@ -19,8 +19,8 @@ from typing import Any
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import api_facts  # noqa: E402  (found through the line above)
-import mindspore as ms  # noqa: E402
+import api_facts
+import mindspore as ms
 
 
 def dump(key: str, entries: dict[str, Any]) -> str:

@@ -21,9 +21,9 @@ from typing import Any
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import fact_format  # noqa: E402  (found through the line above)
-import mindspore as ms  # noqa: E402
-import promotion_facts  # noqa: E402
+import fact_format
+import mindspore as ms
+import promotion_facts
 
 NO_BEHAVIOUR = (
     "Select CPU operator",

@@ -18,8 +18,8 @@ from pathlib import Path
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import curve_recipes  # noqa: E402  (found through the line above)
-import mindspore as ms  # noqa: E402
+import curve_recipes
+import mindspore as ms
 
 MODE_TOLERANCE = 1e-4
 

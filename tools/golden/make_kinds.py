@@ -20,15 +20,15 @@ from typing import Any
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import api_facts  # noqa: E402  (found through the line above)
-import mindspore as ms  # noqa: E402
-from mindspore import dataset as ds  # noqa: E402
-from mindspore import mint, nn, ops, train  # noqa: E402
-from mindspore.dataset import text, transforms, vision  # noqa: E402
-from mindspore.dataset.engine.datasets import Dataset, MappableDataset, SourceDataset  # noqa: E402
-from mindspore.dataset.engine.samplers import BuiltinSampler  # noqa: E402
-from mindspore.nn.learning_rate_schedule import LearningRateSchedule  # noqa: E402
-from mindspore.nn.loss.loss import LossBase  # noqa: E402
+import api_facts
+import mindspore as ms
+from mindspore import dataset as ds
+from mindspore import mint, nn, ops, train
+from mindspore.dataset import text, transforms, vision
+from mindspore.dataset.engine.datasets import Dataset, MappableDataset, SourceDataset
+from mindspore.dataset.engine.samplers import BuiltinSampler
+from mindspore.nn.learning_rate_schedule import LearningRateSchedule
+from mindspore.nn.loss.loss import LossBase
 
 
 def subclasses(module: types.ModuleType, base: type, *without: type) -> list[str]:

@@ -23,8 +23,8 @@ import numpy as np
 TESTS = Path(__file__).parents[2] / "tests"
 sys.path[:0] = [str(TESTS / "mint"), str(TESTS / "golden")]
 
-import mint_recipes as recipes  # noqa: E402  (found through the line above)
-import optimizer_recipes  # noqa: E402
+import mint_recipes as recipes
+import optimizer_recipes
 
 
 class Torch:

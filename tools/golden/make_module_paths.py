@@ -19,13 +19,13 @@ from pathlib import Path
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import api_facts  # noqa: E402  (found through the line above)
+import api_facts
 
 MODULES = """
     mindspore mindspore.common.initializer mindspore.nn mindspore.ops mindspore.ops.operations mindspore.mint mindspore.mint.nn
     mindspore.mint.optim mindspore.train mindspore.dataset mindspore.dataset.vision mindspore.dataset.transforms
     mindspore.dataset.text mindspore.parallel mindspore.parallel.nn mindspore.communication mindspore.communication.comm_func
-""".split()  # noqa: SIM905
+""".split()
 INTERNAL = ("graph", "rewrite", "safeguard", "runtime", "profiler", "device_manager", "run_check", "log")
 
 

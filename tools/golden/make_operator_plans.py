@@ -21,7 +21,7 @@ import numpy as np
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import operator_recipes as recipes  # noqa: E402  (found through the line above)
+import operator_recipes as recipes
 
 OUTPUT = GOLDEN / "operator_plans.json"
 

@@ -14,8 +14,8 @@ from pathlib import Path
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import mindspore as ms  # noqa: E402
-import optimizer_recipes  # noqa: E402  (found through the line above)
+import mindspore as ms
+import optimizer_recipes
 
 
 def record(name: str) -> list[list[float]]:

@@ -17,9 +17,9 @@ from pathlib import Path
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 sys.path.insert(0, str(GOLDEN))
 
-import mindspore as ms  # noqa: E402  (found through the line above)
-import rank_recipes  # noqa: E402
-from mindspore.communication import get_rank, init  # noqa: E402
+import mindspore as ms
+import rank_recipes
+from mindspore.communication import get_rank, init
 
 OUTPUT = GOLDEN / "rank_curves.json"
 SECONDS = 60

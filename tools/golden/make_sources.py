@@ -16,9 +16,9 @@ from typing import Any
 TESTS = Path(__file__).parents[2] / "tests" / "dataset"
 sys.path.insert(0, str(TESTS))
 
-import mindspore.dataset as ds  # noqa: E402
-import source_cases  # noqa: E402  (found through the line above)
-import source_files  # noqa: E402
+import mindspore.dataset as ds
+import source_cases
+import source_files
 
 
 def record(name: str, files: str, arguments: str, root: str) -> dict[str, Any]:

@@ -20,11 +20,11 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 sys.path.insert(0, str(ROOT / "tests" / "train"))
 
-import callback_recipes  # noqa: E402  (found through the line above)
-import checkpoint_recipes as recipes  # noqa: E402
-import metric_recipes  # noqa: E402
-import mindspore as ms  # noqa: E402
-from mindspore.train import serialization  # noqa: E402
+import callback_recipes
+import checkpoint_recipes as recipes
+import metric_recipes
+import mindspore as ms
+from mindspore.train import serialization
 
 
 def record_checkpoints(directory: Path) -> None:

@@ -18,8 +18,8 @@ from PIL import Image
 TESTS = Path(__file__).parents[2] / "tests" / "dataset"
 sys.path.insert(0, str(TESTS))
 
-import vision_cases  # noqa: E402  (found through the line above)
-from mindspore.dataset import vision  # noqa: E402
+import vision_cases
+from mindspore.dataset import vision
 
 
 def record(case: str, kind: str) -> dict[str, Any]:

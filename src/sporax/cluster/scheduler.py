@@ -109,7 +109,7 @@ class Scheduler:
 
     def fileno(self) -> int:
         """A descriptor that is readable when `step` would not have to wait. Selectors can watch each other's."""
-        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]
+        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]  # epoll, kqueue and devpoll selectors have it
 
     def step(self, wait_seconds: float = 0.0) -> None:
         """Deal with everything that has arrived, waiting at most `wait_seconds` for something to arrive."""

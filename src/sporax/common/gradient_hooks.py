@@ -1,6 +1,6 @@
 """Hooks on gradients: functions that see, and may replace, the gradient at a place of a computation.
 
-Problem: JAX differentiates whole functions, so there is no moment at which a tensor's gradient lies there. Method: an identity
+Problem: JAX differentiates whole functions, so a tensor's gradient is never at hand by itself. Method: an identity
 operator with a gradient of its own (`jax.custom_vjp`), which calls the hook in the backward pass. A hook on a Parameter sees
 the gradient that the whole backward pass gives it (`sporax.common._pullback`).
 """
@@ -127,5 +127,5 @@ def _check(hook: Any) -> None:
 
 
 # Tensors get methods from many modules.
-Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]
-Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]
+Tensor.register_hook = register_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors
+Parameter.register_hook = register_parameter_hook  # type: ignore[method-assign,assignment]  # hooks stand above tensors

@@ -196,7 +196,7 @@ def compiled_in_graph_mode(what: str, function: Callable[..., Any], fn: Callable
             context.refuse_eager(what)
         return function(*args, **kwargs)
 
-    call.program = compiled.program  # type: ignore[attr-defined]
+    call.program = compiled.program  # type: ignore[attr-defined]  # functions carry what belongs to them
     return call
 
 
@@ -259,4 +259,4 @@ def recompilations(compiled: Any) -> list[str]:
         raise SporaxTypeError(
             f"For 'recompilations', the argument must be a compiled function or a Cell, but got {type(compiled).__name__}."
         )
-    return [str(each) for each in program.compilations]
+    return [str(compilation) for compilation in program.compilations]

@@ -284,7 +284,7 @@ class Tensor:
         return _concrete(self.array, "__dlpack__").__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()  # type: ignore[attr-defined]
+        return self.array.__dlpack_device__()  # type: ignore[attr-defined]  # of every jax.Array, not declared
 
     def _scalar(self, what: str) -> np.ndarray[Any, Any]:
         values = np.asarray(_concrete(self.array, what))

@@ -59,7 +59,7 @@ class Placeholder:
         return typing.Union[self, other]  # noqa: UP007 (an annotation such as `Foo | None`)
 
     def __ror__(self, other: Any) -> Any:
-        return typing.Union[other, self]  # noqa: UP007
+        return typing.Union[other, self]  # noqa: UP007 - `|` would call this method again
 
     def _as_base(self) -> type:
         if self._base is None:

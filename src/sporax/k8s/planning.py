@@ -82,7 +82,7 @@ def refuse(name: str, generation: int, status: Status, problem: str, now: dateti
 
     A job that never started has failed. One that runs was edited: it keeps running as it is, and says so.
     """
-    placeholder: Job = Job(name=name, namespace="", uid="", generation=generation, spec=None)  # type: ignore[arg-type]
+    placeholder: Job = Job(name=name, namespace="", uid="", generation=generation, spec=None)  # type: ignore[arg-type]  # a job without a specification, for its name alone
     draft = Draft(placeholder, status, (), now, None, None)
     if status.is_finished:
         return draft.finish()
@@ -299,7 +299,7 @@ def _wanted_gang(draft: Draft) -> Gang | None:
 
 
 def _guard_servers(draft: Draft) -> None:
-    """Let nobody evict a server while copies of another's slots are being made."""
+    """Forbid the eviction of a server while copies of another's slots are being made."""
     if not draft.status.size(Role.SERVER):
         return
     allowed = draft.membership is None or draft.membership.is_replicated

@@ -39,12 +39,12 @@ def apply_mark(arrays: Sequence[Array], mark: Mark | KeptMark) -> list[Array]:
     return list(mark_p.bind(*arrays, mark=mark)) if arrays else []
 
 
-@mark_p.def_impl  # type: ignore[untyped-decorator]
+@mark_p.def_impl  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _run(*arrays: Array, mark: Mark) -> list[Array]:
     return list(arrays)
 
 
-@mark_p.def_abstract_eval  # type: ignore[untyped-decorator]
+@mark_p.def_abstract_eval  # type: ignore[untyped-decorator]  # jax's decorator has no types
 def _abstract(*avals: Any, mark: Mark) -> list[Any]:
     return list(avals)
 

@@ -1,4 +1,6 @@
 """Made by tools/make_type_stubs.py; do not edit."""
+# Operators and Tensors say more precisely than their bases what they take.
+# mypy: disable-error-code="override"
 
 import builtins
 from collections.abc import Callable, Sequence

@@ -240,7 +240,7 @@ _METRICS = frozenset(  # part of `nn` before 2.0
     names get_metric_fn rearrange_inputs Metric Accuracy Loss MAE MSE TopKCategoricalAccuracy Top1CategoricalAccuracy
     Top5CategoricalAccuracy Precision Recall Fbeta F1 Perplexity ROC auc CosineSimilarity ConfusionMatrix ConfusionMatrixMetric
     BleuScore Dice HausdorffDistance MeanSurfaceDistance RootMeanSquareDistance OcclusionSensitivity
-    """.split()  # noqa: SIM905
+    """.split()
 )
 _HELPERS = ("import_module", "TYPE_CHECKING", "Any", "ismodule", "missing_name")
 __all__ = [name for name, value in list(globals().items()) if not (name.startswith("_") or ismodule(value))]

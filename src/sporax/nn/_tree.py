@@ -55,7 +55,7 @@ class CellTree(Generic[AnyCell]):
         if id(self) in seen:
             return
         seen.add(id(self))
-        yield prefix, self  # type: ignore[misc]
+        yield prefix, self  # type: ignore[misc]  # self is a Cell
         for name, child in self._cells.items():
             if child is not None:
                 yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
@@ -77,7 +77,7 @@ class CellTree(Generic[AnyCell]):
             )
         if hasattr(self, child_name) and child_name not in self._cells:
             raise SporaxKeyError(f"For 'insert_child_to_cell', the name '{child_name}' is taken by another attribute.")
-        self._cells[child_name] = child_cell  # type: ignore[assignment]
+        self._cells[child_name] = child_cell  # type: ignore[assignment]  # None stands for a child that was taken out
         object.__setattr__(self, child_name, child_cell)
         state.touch()
 

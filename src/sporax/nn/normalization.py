@@ -266,7 +266,7 @@ class _BatchNorm(Cell):
 
     def _by_batch(self, x: Tensor, channel: int) -> tuple[Tensor, Tensor, Tensor]:
         """The batch normalised by its own statistics, and these: mean and unbiased variance of each channel."""
-        return batch_norm_train(x, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]
+        return batch_norm_train(x, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
 
     def extend_repr(self) -> str:
         """Settings."""
@@ -371,7 +371,7 @@ class SyncBatchNorm(_BatchNorm):
             return super()._by_batch(x, channel)
         own = batch_moments(x, channel)
         moments = wrap(collectives.run(collectives.AllGather(group), own.array))
-        return batch_norm_shared(x, moments, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]
+        return batch_norm_shared(x, moments, self.gamma, self.beta, channel, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _group(self) -> Group:
         """The ranks this one shares statistics with."""

@@ -80,7 +80,7 @@ def _choose(self: Tensor, choices: Any, mode: str = "clip") -> Tensor:
         mode: must be ``"clip"``: numbers out of range stand for the first or the last tensor.
     """
     check.one_of("choose", mode, ("clip",), "mode")
-    return _chosen(self, tuple(each if isinstance(each, Tensor) else Tensor(each) for each in choices))
+    return _chosen(self, tuple(choice if isinstance(choice, Tensor) else Tensor(choice) for choice in choices))
 
 
 @operator(function="")
@@ -91,7 +91,7 @@ def _chosen(numbers: Array, choices: tuple[Array, ...]) -> Array:
 
 def _fill_diagonal(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
     """This Tensor with one value on its diagonal; `wrap` goes on in tall matrices, a row below each corner."""
-    return PRIMITIVES["FillDiagonal"](float(fill_value), wrap)(self)  # type: ignore[no-any-return]
+    return PRIMITIVES["FillDiagonal"](float(fill_value), wrap)(self)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 def _fill_diagonal_(self: Tensor, fill_value: float, wrap: bool = False) -> Tensor:
@@ -166,12 +166,12 @@ def _bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
 
 def _cauchy(self: Tensor, median: float = 0.0, sigma: float = 1.0) -> Tensor:
     """Numbers of the Cauchy distribution around `median` with the scale `sigma`, in this shape and dtype."""
-    return PRIMITIVES["Cauchy"](self.shape, median, sigma)().astype(self.dtype)  # type: ignore[no-any-return]
+    return PRIMITIVES["Cauchy"](self.shape, median, sigma)().astype(self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 def _log_normal(self: Tensor, mean: float = 1.0, std: float = 2.0) -> Tensor:
     """Numbers whose logarithms are normally distributed, in this shape and dtype."""
-    return PRIMITIVES["LogNormalReverse"](mean, std)(self)  # type: ignore[no-any-return]
+    return PRIMITIVES["LogNormalReverse"](mean, std)(self)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 for _method in (

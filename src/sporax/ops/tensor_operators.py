@@ -86,10 +86,10 @@ for _dunder, _function in _BINARY.items():
     setattr(Tensor, f"__r{_dunder}__", _reflected(f"r{_dunder}", _function))
 for _dunder, _function in _UNARY.items():
     setattr(Tensor, f"__{_dunder}__", _unary(_function))
-Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]
-Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]
-Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]
-Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]
+Tensor.__pos__ = lambda self: conversion.deepcopy(self)  # type: ignore[method-assign, assignment]  # operators stand above tensors
+Tensor.T = property(lambda self: self.transpose(), doc="The Tensor with its dimensions reversed.")  # type: ignore[method-assign, assignment]  # operators stand above tensors
+Tensor.__eq__ = _equality(FUNCTIONS["equal"], False)  # type: ignore[method-assign, assignment]  # operators stand above tensors
+Tensor.__ne__ = _equality(FUNCTIONS["not_equal"], True)  # type: ignore[method-assign, assignment]  # operators stand above tensors
 
 
 _UFUNCS: dict[Any, Callable[[Any, Any], Any]] = {
@@ -113,11 +113,11 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     """What numpy does with a Tensor: a numpy scalar on the left is a number, everything else works on numpy's copy."""
     if method == "__call__" and not kwargs and ufunc in _UFUNCS and isinstance(inputs[0], np.generic):
         return _UFUNCS[ufunc](inputs[0].item(), inputs[1])
-    arrays = [np.asarray(each) if isinstance(each, Tensor) else each for each in inputs]
+    arrays = [np.asarray(operand) if isinstance(operand, Tensor) else operand for operand in inputs]
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 
-Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign, assignment]
+Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[method-assign, assignment]  # operators stand above tensors
 
 
 # ----------------------------------------------------------------------------- methods with arguments of their own

@@ -60,7 +60,7 @@ class AutoParallel(Cell):
         self._settings = ParallelConfig(
             enable_alltoall=True,
             auto_parallel_new_interface=True,
-            **_MODES[parallel_mode],  # type: ignore[arg-type]
+            **_MODES[parallel_mode],  # type: ignore[arg-type]  # values of one table with several types
         )
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,6 +13,13 @@ from sporax.lowering.ingest import Ingested
 from sporax.lowering.local_norms import LocalNorms
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec
 
+_UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
+
+
+def fusion_options(plan: Plan) -> dict[str, str]:
+    """Options for XLA: it merges all-reduces that are ready at the same time only where nothing was said about fusion."""
+    return {} if plan.fusion_is_free or jax.default_backend() != "cpu" else dict(_UNMERGED)
+
 
 def device_program(step: Ingested, plan: Plan, name: str, norms: LocalNorms | None = None) -> Callable[..., Any]:
     """The step by its plan: from its arguments, one after another, to the list of its results.

@@ -94,7 +94,7 @@ def whole(array: jax.Array) -> jax.Array:
         )
     if array.is_fully_addressable or array.is_fully_replicated:
         return array
-    sharding = NamedSharding(array.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]
+    sharding = NamedSharding(array.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]  # joint arrays have named shardings
     gathered: jax.Array = jax.jit(_same, out_shardings=sharding)(array)
     return gathered
 

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import collectives, groups, state
-from sporax.runtime.collectives import Axis, Broadcast, Collective, from_root
+from sporax.runtime.collectives import Broadcast, Collective
+from sporax.runtime.exchanges import Axis, from_root
 
 TAG = "placed"
 """What the trace of a program with placed calls notes (`state.note_tag`)."""

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import collectives, groups, joint, state
+from sporax.runtime import collectives, exchanges, groups, joint, state
 from sporax.runtime.order import happened, latest_receipt, receipt
 
 
@@ -205,7 +205,7 @@ def _transfer(step: _Step, payload: jax.Array) -> jax.Array:
     """Carry one message; gives what arrived (zeros at the source)."""
     if state.compiling():
         state.note_communication()
-        return collectives.permute(payload, [(step.source, step.destination)])
+        return exchanges.permute(payload, [(step.source, step.destination)])
     collectives.check_known("Send", [payload])
     devices = tuple(joint.all_devices()[rank] for rank in (step.source, step.destination))
     return joint.to_local(joint.run(_message_program(devices), "Send", devices, joint.to_joint(payload, devices)))
@@ -214,7 +214,7 @@ def _transfer(step: _Step, payload: jax.Array) -> jax.Array:
 @cache
 def _message_program(devices: joint.Devices) -> Any:
     def message(payload: jax.Array) -> jax.Array:
-        return collectives.permute(payload, [(0, 1)])
+        return exchanges.permute(payload, [(0, 1)])
 
     return joint.compile_jointly(message, devices)
 

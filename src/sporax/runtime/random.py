@@ -39,7 +39,7 @@ class Generator:
         entropy = secrets.randbits(63) if seed is None else seed
         words = [entropy & 0xFFFFFFFF, (entropy >> 32) & 0xFFFFFFFF, 0]
         # A numpy array until it is first used: streams are made at import, when JAX must not start its devices yet.
-        state.put(self, np.array(words, np.uint32))  # type: ignore[arg-type]
+        state.put(self, np.array(words, np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
 
     def next_key(self) -> jax.Array:
         """A key that no other call gets. Shape: scalar of a key dtype."""

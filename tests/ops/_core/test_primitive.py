@@ -33,7 +33,7 @@ SoftmaxCrossEntropyWithLogits Softplus SoftShrink Softsign SparseGatherV2 Split 
 StridedSlice Sub Tan Tanh TensorScatterAdd TensorScatterDiv TensorScatterMax TensorScatterMin TensorScatterMul
 TensorScatterSub TensorScatterUpdate Tile TopK Transpose TruncateDiv TruncateMod Unique UnsortedSegmentMax UnsortedSegmentMin
 UnsortedSegmentSum Xdivy Xlogy ZerosLike
-""".split()  # noqa: SIM905 - a list of names reads better so
+""".split()
 #: What MindSpore documents, by where its forms are looked for.
 FORMS = (
     (ops, NAMES["ops"]),

@@ -1,11 +1,15 @@
-"""Tiny random cost graphs, and the oracle that tries every choice."""
+"""Tiny random cost graphs, and the oracle that tries every choice. The helper module of these tests stands next to them."""
 
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sporax.planner.solver import CostGraph, evaluate
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def _tiny_graph(seed, *, forbidden=0.25, nodes=6, limited=True):

@@ -1,11 +1,8 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from sporax.planner.solver import evaluate, read_graph
 from sporax.planner.solver.command import main
 
 DATA = Path(__file__).parents[2] / "data" / "iopddl"
@@ -86,14 +83,3 @@ def test_wrong_arguments_are_status_two(arguments, capsys):
     told = capsys.readouterr().err
     assert f"argument {arguments[0]}: must be a" in told
     assert f"but got '{arguments[1]}'" in told
-
-
-def test_stands_alone_as_a_module(tmp_path):
-    target = tmp_path / "choices.json"
-    path = DATA / "B.json.gz"
-    command = [sys.executable, "-m", "sporax.planner.solver", str(path), "--json", "--solution", str(target)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    record = json.loads(finished.stdout)
-    assert record["cost"] == 532_843
-    assert record["optimal"]
-    assert evaluate(read_graph(path), json.loads(target.read_text())).cost == 532_843

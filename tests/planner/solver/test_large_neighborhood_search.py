@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver_graphs import whole
 
-from sporax.planner.solver.coordinate_descent import Ledger, descend
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.large_neighborhood_search import Neighbourhoods, resolve
 from sporax.planner.solver.network import Network
@@ -17,38 +17,10 @@ from sporax.planner.solver.timeline import Timeline
 SEEDS = st.integers(0, 10**9)
 
 
-def whole(graph):
-    return Core.of(Network.of(graph, Timeline.of(graph.intervals)))
-
-
 @pytest.fixture(scope="module")
 def step_core():
     graph = training_step(layers=2, mesh=(2, 4), choices=8, width=16)
     return Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
-
-
-@settings(deadline=None, max_examples=60)
-@given(seed=SEEDS)
-def test_descent_from_a_choice_that_fits_stays_feasible_and_never_gets_dearer(seed, tiny_graph):
-    core = whole(tiny_graph(seed, forbidden=0.0))
-    rng = np.random.default_rng(seed)
-    positions = rng.integers(0, np.diff(core.offsets)).astype(np.int64)
-    better = descend(core, positions)
-    if core.fits(positions):
-        assert core.fits(better)
-        assert core.cost(better) <= core.cost(positions)
-
-
-@settings(deadline=None, max_examples=40)
-@given(seed=SEEDS)
-def test_the_ledger_keeps_the_room_of_every_row(seed, tiny_graph):
-    core = whole(tiny_graph(seed))
-    rng = np.random.default_rng(seed)
-    positions = rng.integers(0, np.diff(core.offsets)).astype(np.int64)
-    ledger = Ledger(core)
-    for node, position in enumerate(positions.tolist()):
-        ledger.change(node, position, -1)
-    np.testing.assert_array_equal(ledger.left, core.room - core.loads(positions))
 
 
 @settings(deadline=None, max_examples=40)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from solver_graphs import whole
 
 from sporax.planner.solver.core import Core
 from sporax.planner.solver.network import Network
@@ -11,11 +12,6 @@ from sporax.planner.solver.reductions import reduce
 from sporax.planner.solver.roles import Board, Bounder, Searcher
 from sporax.planner.solver.synthetic import training_step
 from sporax.planner.solver.timeline import Timeline
-from sporax.planner.solver.worker import Task, work
-
-
-def whole(graph):
-    return Core.of(Network.of(graph, Timeline.of(graph.intervals)))
 
 
 @pytest.fixture
@@ -81,12 +77,3 @@ def test_the_searcher_starts_from_a_better_choice_of_others(board):
     second = Searcher(core, board, seed=1)
     second.step(time.monotonic() + 20)
     assert board.cost <= found
-
-
-@pytest.mark.parametrize("searches", [True, False])
-def test_a_task_is_worked_until_the_board_is_closed(board, searches):
-    graph = training_step(layers=1, mesh=(2, 4), choices=6, width=16)
-    core = Core.of(reduce(Network.of(graph, Timeline.of(graph.intervals))))
-    work(Task(core.as_network(), 60.0, 0, True, searches), board, time.monotonic() + 60)
-    assert board.closed
-    assert core.cost(board.positions) == board.cost

@@ -2,6 +2,7 @@ import time
 
 import numpy as np
 import pytest
+from solver_graphs import whole
 
 from sporax.planner.solver import CostGraph
 from sporax.planner.solver.core import Core
@@ -9,10 +10,6 @@ from sporax.planner.solver.network import Network
 from sporax.planner.solver.roles import Board
 from sporax.planner.solver.team import run_team
 from sporax.planner.solver.timeline import Timeline
-
-
-def whole(graph):
-    return Core.of(Network.of(graph, Timeline.of(graph.intervals)))
 
 
 def test_a_team_closes_the_board(tiny_graph, least):

@@ -160,7 +160,7 @@ def test_segments_of_a_directory(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="parameter 'w2' of .*c.ckpt' is in another file"):
         load_segmented_checkpoints(str(tmp_path))
     with pytest.raises(TypeError, match="must be a string"):
-        load_segmented_checkpoints(3)  # type: ignore[arg-type]
+        load_segmented_checkpoints(3)  # type: ignore[arg-type]  # wrong on purpose
     with pytest.raises(ValueError, match="must be a directory with .ckpt files"):
         load_segmented_checkpoints(str(tmp_path / "no"))
 

@@ -102,7 +102,7 @@ class SpecifiedDataset(abc.ABC):
         if format is not None:
             cls._format = format
             cls.__doc__ = _documentation(cls.__doc__, format)
-            cls.__init__ = constructor(cls, format)  # type: ignore[method-assign]
+            cls.__init__ = constructor(cls, format)  # type: ignore[method-assign]  # built from the table of formats
 
     def __init__(self, *positional: Any, **named: Any) -> None:
         raise SporaxTypeError(

@@ -77,7 +77,7 @@ class BasicTokenizer(Tokenizer):
             )
             text = "".join(char for char in unicodedata.normalize("NFD", folded) if unicodedata.category(char) != "Mn")
         elif self._form is not NormalizeForm.NONE:
-            text = unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]
+            text = unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]  # the names are those of unicodedata
         instead = "" if self._lower else " "
         return "".join(instead if _is_control(character) else character for character in text)
 

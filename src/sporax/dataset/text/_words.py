@@ -81,7 +81,7 @@ class NormalizeUTF8(StringTransform):
         self._form = normalize_form
 
     def _change(self, text: str) -> str:
-        return text if self._form is NormalizeForm.NONE else unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]
+        return text if self._form is NormalizeForm.NONE else unicodedata.normalize(self._form.name, text)  # type: ignore[arg-type]  # the names are those of unicodedata
 
 
 class RegexReplace(StringTransform):

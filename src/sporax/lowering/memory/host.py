@@ -79,7 +79,7 @@ def with_host_arguments(
         num_updated: how many arguments are updated.
     """
     if not away:
-        return function  # type: ignore[return-value]
+        return function  # type: ignore[return-value]  # called as the function is
 
     def program(*arguments: Any) -> list[Any]:
         here = [jax.device_put(each, away[n]) if n in away else each for n, each in enumerate(arguments)]

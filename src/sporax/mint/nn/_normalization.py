@@ -48,7 +48,7 @@ class LayerNorm(Cell):
             )
         if not shape:
             raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
-        self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", each) for each in shape)
+        self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
         self.eps = argument.number("LayerNorm", "eps", eps)
         self.elementwise_affine = argument.boolean("LayerNorm", "elementwise_affine", elementwise_affine)
         scaled, moved = elementwise_affine, elementwise_affine and argument.boolean("LayerNorm", "bias", bias)
@@ -263,7 +263,7 @@ class SyncBatchNorm(_BatchNorm):
             return super()._normalize(input, weight, bias)
         own = batch_moments(input, 1)
         moments = wrap(collectives.run(collectives.AllGather(group), own.array))
-        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]
+        return batch_norm_shared(input, moments, weight, bias, 1, self.eps)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 def _filled(init: str, shape: tuple[int, ...], dtype: DType | None, name: str, trained: bool = True) -> Parameter:

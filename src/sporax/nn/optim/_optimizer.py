@@ -109,7 +109,7 @@ class Optimizer(OptimizerHelpers, Cell):
         """Let servers take over their Parameters as soon as an optimizer of this class is complete."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _then_serve(cls, cls.__init__)  # type: ignore[method-assign]  # wraps what a derived class wrote
 
     def __init__(self, learning_rate: Any, parameters: Any, weight_decay: Any = 0.0, loss_scale: float = 1.0) -> None:
         super().__init__(auto_prefix=False)
@@ -332,7 +332,7 @@ class Optimizer(OptimizerHelpers, Cell):
             SporaxTypeError: not a Parameter of this optimizer.
         """
         if isinstance(param, tuple | list):
-            return [self.get_lr_parameter(each) for each in param]
+            return [self.get_lr_parameter(weight) for weight in param]
         for parameter, setting in zip(self.parameters, self.settings, strict=True):
             if parameter is param:
                 return self.rates[setting.rate]

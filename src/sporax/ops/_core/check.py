@@ -94,7 +94,7 @@ def axes(operator: str, value: Any, ndim: int, name: str = "axis") -> tuple[int,
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, tuple):
         raise SporaxTypeError(f"For '{operator}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
-    result = tuple(axis(operator, each, ndim, name) for each in values)
+    result = tuple(axis(operator, number, ndim, name) for number in values)
     if len(set(result)) < len(result):
         raise SporaxValueError(f"For '{operator}', '{name}' names a dimension twice: {value} with {ndim} dimensions.")
     return result

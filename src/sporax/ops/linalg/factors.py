@@ -94,7 +94,7 @@ def lu_solve(b: Array, LU_data: Array, LU_pivots: Array) -> Array:  # noqa: N803
 @operator("LuUnpack(unpack_data, unpack_pivots)", function="lu_unpack")
 def lu_unpack(
     LU_data: Array,  # noqa: N803 - MindSpore's names
-    LU_pivots: Array,  # noqa: N803
+    LU_pivots: Array,  # noqa: N803 - MindSpore's spelling
     unpack_data: bool = True,
     unpack_pivots: bool = True,
 ) -> tuple[Array, Array, Array]:

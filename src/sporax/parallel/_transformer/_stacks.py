@@ -92,7 +92,7 @@ class _Stack(Cell):
 def _block_config(parallel_config: Any, moe_config: MoEConfig) -> OpParallelConfig:
     """What the layers of a stack get of its configuration."""
     if not isinstance(parallel_config, TransformerOpParallelConfig):
-        return parallel_config  # type: ignore[no-any-return]
+        return parallel_config  # type: ignore[no-any-return]  # checked by the caller
     return parallel_config.moe_parallel_config if moe_config.expert_num > 1 else parallel_config.dp_mp_config
 
 

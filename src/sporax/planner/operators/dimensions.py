@@ -270,7 +270,7 @@ def _segments(mark: OperatorMark, shapes: Shapes) -> Dims:
 def _elements_along(mark: OperatorMark, shapes: Shapes) -> Dims:
     """A tensor and indices of as many dimensions; the one that is pointed into stays whole."""
     rank = len(shapes[0])
-    whole = along(mark, "dim", 0, rank) | along(mark, "axis", mark.get("dim", 0), rank)  # type: ignore[arg-type]
+    whole = along(mark, "dim", 0, rank) | along(mark, "axis", mark.get("dim", 0), rank)  # type: ignore[arg-type]  # marks hold values of any type
     return Dims(tuple(_plain(len(shape), whole) for shape in shapes), leader=0)
 
 

@@ -193,7 +193,7 @@ def _numbered_cuts(mark: OperatorMark, entries: Sequence[Entry], num_devices: in
         raise SporaxRuntimeError(
             f"For '{where}', the strategy must have a tuple of numbers for every tensor, but got {strategy_text(strategy)}."
         )
-    numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]
+    numbers: tuple[tuple[int, ...], ...] = strategy  # type: ignore[assignment]  # checked just above
     Strategy(numbers).check(where, [entry.sizes for entry in entries], num_devices)
     cuts: dict[str, int] = {}
     for position, (entry, slices) in enumerate(zip(entries, numbers, strict=True)):
@@ -226,7 +226,7 @@ def _from_layouts(mark: OperatorMark, entries: Sequence[Entry], mesh: DeviceMatr
         raise SporaxRuntimeError(
             f"For '{where}', the strategy must be made of Layouts alone or of tuples alone, but got {strategy_text(strategy)}."
         )
-    layouts: tuple[Layout, ...] = strategy  # type: ignore[assignment]
+    layouts: tuple[Layout, ...] = strategy  # type: ignore[assignment]  # checked just above
     if len({layout.device_matrix.shape for layout in layouts}) > 1:
         raise SporaxRuntimeError(
             f"For '{where}', the Layouts of all tensors must have one device matrix, but got "

@@ -19,7 +19,7 @@ from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.ir.pipeline_schedule import PipelineSchedule, Route, Task, TaskKind, with_transfers
 
 F, B = TaskKind.FORWARD, TaskKind.BACKWARD
-I, W = TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT  # noqa: E741
+I, W = TaskKind.BACKWARD_INPUT, TaskKind.BACKWARD_WEIGHT  # noqa: E741 - the letters of the zero-bubble paper
 
 SEQUENCE_CHUNKS = ("seqpipe", "seqvpp", "seqsmartvpp")
 """MindSpore's names for schedules whose micro batches are cut along the sequence as well."""

@@ -40,6 +40,7 @@ class Ledger:
         usages = self._usages[node]
         if not self._spans[node]:
             return np.zeros(len(self.core.network.costs[int(self.core.nodes[node])]), np.int64)
+        # A piece fits if it fits the fullest of its rows.
         room = np.array([self.left[first:last].min() for first, last in self._spans[node]])
         over: Ints = np.maximum(usages - np.maximum(room, 0)[:, None], 0).sum(axis=0)
         return over
@@ -49,6 +50,7 @@ class Ledger:
         if not self._spans[node]:
             return int(scores.argmin())
         over = self.overrun(node)
+        # Where some strategies fit, `least` is zero and only those compete on cost.
         least = over.min()
         return int(np.where(over == least, scores, np.inf).argmin())
 
@@ -71,7 +73,9 @@ def descend(
     costs = core.costs if costs is None else costs
     positions = positions.copy()
     ledger = Ledger(core, positions)
+    # A dict is a queue without duplicates that keeps the order, so runs are reproducible.
     waiting = dict.fromkeys(range(core.num_nodes))
+    # Memory may force a node back and forth for ever, so the number of steps is limited.
     steps = sweeps * core.num_nodes
     while waiting and steps > 0 and time.monotonic() < deadline:
         node = next(iter(waiting))
@@ -79,8 +83,10 @@ def descend(
         steps -= 1
         scores = conditional(core, costs, positions, node)
         old = int(positions[node])
+        # The node's own memory is given back first, or its present strategy would not seem to fit.
         ledger.change(node, old, 1)
         new = ledger.pick(node, scores)
+        # A tie keeps the present strategy; otherwise two equal ones would wake the neighbours in turn.
         if new != old and scores[new] == scores[old] and ledger.overrun(node)[old] == 0:
             new = old
         ledger.change(node, new, -1)

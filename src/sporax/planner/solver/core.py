@@ -67,6 +67,7 @@ class Core:
             tuple((place[other], table) for other, table in sorted(network.links[node].items())) for node in nodes
         )
         pairs = [(v, w, table) for v, link in enumerate(links) for w, table in link if v < w]
+        # Equal tables are one array (interned), so identity is enough to store each once.
         distinct: dict[ByIdentity, int] = {}
         pool: list[Floats] = []
         filled = 0
@@ -121,6 +122,7 @@ class Core:
 
     def cost(self, positions: Ints) -> float:
         """Total cost of a choice, the constant included."""
+        # One gather in a flat pool replaces a Python loop over the edges.
         first, second = positions[self.edges[:, 0]], positions[self.edges[:, 1]]
         across = self.pool[self.pool_starts + first * self.pool_columns + second]
         return float(self.costs[self.offsets[:-1] + positions].sum() + across.sum()) + self.constant
@@ -139,6 +141,7 @@ class Core:
         used = self.flat_usages[self.piece_starts + positions[self.piece_nodes]]
         if counted is not None:
             used = used * counted[self.piece_nodes]
+        # One more entry than rows: a span may end after the last row.
         change = np.zeros(len(self.room) + 1, dtype=np.int64)
         np.add.at(change, self.spans[:, 0], used)
         np.subtract.at(change, self.spans[:, 1], used)
@@ -150,6 +153,7 @@ class Core:
 
     def charges(self, prices: Floats) -> Floats:
         """[K] what each strategy pays when each row charges `prices` [R] per unit of load."""
+        # A piece pays the sum of the prices of its rows, which two entries of the cumulative sum give.
         cumulative = np.concatenate([[0.0], np.cumsum(prices)])
         price = cumulative[self.spans[:, 1]] - cumulative[self.spans[:, 0]]
         sizes = np.diff(self.offsets)[self.piece_nodes]

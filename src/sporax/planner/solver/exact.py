@@ -23,11 +23,11 @@ from sporax.planner.solver.reductions import reduce
 
 
 class Rounds(Protocol):
-    """Who solves the rounds."""
+    """A method that solves the rounds."""
 
     @property
     def method(self) -> str:
-        """What did it, in words."""
+        """The method, in words."""
 
     @property
     def rows_at_once(self) -> int:
@@ -86,7 +86,7 @@ def solve_exactly(
         rows: memory rows to begin with (none by default).
         gap: relative optimality gap that is good enough.
         report: called with the bound after each round.
-        rounds: who solves each round.
+        rounds: the method that solves each round.
     """
     active = np.zeros(0, np.int64) if rows is None else np.unique(rows)
     margin = np.zeros(len(core.room), np.int64)

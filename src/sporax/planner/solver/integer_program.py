@@ -48,6 +48,7 @@ def _finite(costs: Floats) -> Floats:
 
 def _distinct_rows(table: Floats) -> tuple[Floats, Ints]:
     seen: dict[bytes, int] = {}
+    # Adding 0.0 turns -0.0 into 0.0, whose bytes differ though the values are equal.
     classes = np.array([seen.setdefault(row.tobytes(), len(seen)) for row in np.ascontiguousarray(table + 0.0)])
     _, representatives = np.unique(classes, return_index=True)
     return table[representatives], classes
@@ -87,6 +88,7 @@ def build_program(network: Network) -> Program:
     compressed: dict[ByIdentity, tuple[Compressed, Ints, Ints]] = {}
     for node in nodes:
         for other, table in network.links[node].items():
+            # Every edge is stored at both its nodes; one side is enough.
             if other < node:
                 continue
             key = ByIdentity(table)
@@ -101,6 +103,7 @@ def build_program(network: Network) -> Program:
             tall, wide = packed.core.shape
             pairs = column + np.arange(len(p))
             costs.append(packed.core[p, q])
+            # Pairs of one row class sum to the strategies of that class, and so do pairs of one column class.
             rows += [row + p, row + tall + q, row + packed.first, row + tall + packed.second]
             columns += [pairs, pairs, here + np.arange(len(packed.first)), there + np.arange(len(packed.second))]
             values += [np.ones(2 * len(p)), -np.ones(len(packed.first) + len(packed.second))]
@@ -119,6 +122,7 @@ def build_program(network: Network) -> Program:
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(row, column)
     )
     objective = np.concatenate(costs)
+    # HiGHS has absolute tolerances of about 1e-6, so costs are scaled until their differences are far larger.
     scale = 1e-4 * float(np.median(objective[objective > 0])) if (objective > 0).any() else 1.0
     return Program(
         tuple(nodes), starts, int(starts[-1]), objective / scale, matrix, lower, upper, scale, network.constant
@@ -149,7 +153,7 @@ def _memory_rows(network: Network, place: dict[int, int], row: int) -> tuple[Int
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What HiGHS said, or who else was asked: positions per node (None without a solution), bound, and whether it finished.
+    """The answer to one round: positions per node (None without a solution), a lower bound, and whether it is final.
 
     `infeasible` is set when it was proven that no choice satisfies the rows.
     """
@@ -170,6 +174,7 @@ def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answ
     """
     if program.num_strategies == 0:
         return Answer(np.zeros(0, np.int64), program.constant, True)
+    # Pair columns become 0 or 1 by themselves once the strategies are, so only strategies are integers.
     integrality = np.zeros(len(program.costs))
     integrality[: program.num_strategies] = 1
     result = milp(
@@ -181,6 +186,7 @@ def solve_program(program: Program, seconds: float, *, gap: float = 0.0) -> Answ
     )
     bound = result.mip_dual_bound
     bound = -np.inf if bound is None or np.isnan(bound) else bound * program.scale + program.constant
+    # 2 is the status of SciPy for an infeasible program, 0 that for an optimal one.
     if result.status == 2:
         return Answer(None, np.inf, True, True)
     positions = None if result.x is None else _rounded(program, result.x)

@@ -32,7 +32,7 @@ _ROUND_OFF = 1e-9
 """Room for rounding where labels are looked up by slack; what comes of it is checked."""
 
 
-class TooManyLabels(Exception):  # noqa: N818 - it ends an attempt, and is nobody's error
+class TooManyLabels(Exception):  # noqa: N818 - it ends an attempt and is no error
     """More labels would have to be made than may be."""
 
 
@@ -301,7 +301,7 @@ class _Run:
         return np.repeat(first, counts), order[np.repeat(begins, counts) + within]
 
     def _thinned(self, table: _Table, scope: tuple[int, ...]) -> _Table:
-        """The labels that matter to those who see no more than `scope`."""
+        """The labels that matter to tables over no more than `scope`."""
         kept = table.take(self.problem.undominated(table, self.total - table.most, numbered(table.at(scope))))
         self.allowance.keep(len(kept))
         return kept

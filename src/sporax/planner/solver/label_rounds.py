@@ -63,11 +63,11 @@ class ByLabels:
 
     @property
     def method(self) -> str:
-        """What did it, in words."""
+        """The method that gave the answers, in words."""
         return "integer program" if self.left else "labels" if self.labels else "messages"
 
     def statistics(self) -> dict[str, int]:
-        """What it took."""
+        """The effort: labels and memory rows."""
         return {"labels": self.labels, "largest_table": self.largest, "memory_rows": self.rows}
 
     def __call__(self, network: Network, seconds: float, gap: float) -> Answer:
@@ -97,6 +97,7 @@ class _Search:
         self.best: Ints | None = None
         self.least = np.inf
         prices, messages = self._ascended()
+        # The prices of the best bound need messages of their own; those at hand belong to the last prices.
         _, bound = messages.sweep(core.priced(prices))
         self.start = self.bound = core.constant + bound - float(prices @ core.room)
         self.scale = max(abs(self.start), 1.0)
@@ -126,7 +127,9 @@ class _Search:
         step = _FIRST_SHARE * self.scale if self.best is None else _FIRST_STEP * (self.wanted - self.start)
         while not self.closed:
             step = min(step, self.wanted - self.start, most)
+            # A choice may be as cheap as the bound only up to rounding, so the cutoff is a little further away.
             self._offer(self.elimination.run(step + _EXACT * self.scale, allowance))
+            # Nothing was cut off: if there were a better choice, it would have been seen.
             self.bound = self.start + step if step < most else np.inf
             step *= _WIDER
 
@@ -152,7 +155,7 @@ class _Search:
 
 
 def _better(one: Answer, other: Answer, core: Core) -> Answer:
-    """What two answers say together, the second one being whole if it is finished."""
+    """Two answers in one: the second if it is final, otherwise the better bound and the better choice."""
     if other.finished or one.positions is None:
         return Answer(other.positions, max(one.bound, other.bound), other.finished, other.infeasible)
     positions = min((position for position in (one.positions, other.positions) if position is not None), key=core.cost)

@@ -23,6 +23,7 @@ def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None
     place = {node: number for number, node in enumerate(free.tolist())}
     offsets = core.offsets
     costs, links, memory = [], [], []
+    # Rows between two ends differ for no free node, so the fullest of them stands for all.
     pieces = np.concatenate([np.arange(core.piece_offsets[v], core.piece_offsets[v + 1]) for v in free.tolist()])
     ends = np.unique(core.spans[pieces])
     for node in free.tolist():
@@ -47,6 +48,7 @@ def subproblem(core: Core, positions: Ints, free: Ints, allowed: Booleans | None
     )
     if allowed is not None:
         for number, node in enumerate(free.tolist()):
+            # A copy: `allowed` belongs to the caller.
             mask = allowed[offsets[node] : offsets[node + 1]].copy()
             mask[positions[node]] = True
             if not mask.all():

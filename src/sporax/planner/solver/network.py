@@ -39,8 +39,10 @@ class Memory:
 
     def merged(self) -> Memory:
         """The same memory in disjoint ranges, ascending; neighbouring ranges of equal usage are one."""
+        # A difference array: each piece adds its usage where it begins and takes it away where it ends.
         ends = np.unique(self.spans)
         change = np.zeros((len(ends), self.usages.shape[1]), np.int64)
+        # `+=` would count only one of several pieces that begin at the same row.
         np.add.at(change, np.searchsorted(ends, self.spans[:, 0]), self.usages)
         np.subtract.at(change, np.searchsorted(ends, self.spans[:, 1]), self.usages)
         differs = change.any(axis=1)
@@ -115,6 +117,7 @@ class Network:
     @classmethod
     def of(cls, graph: CostGraph, timeline: Timeline) -> Network:
         """The whole graph as a network over the timeline's rows."""
+        # Without a limit there are no rows: no node then has memory, and reductions see a problem of costs alone.
         rows = timeline.num_rows if graph.limit is not None else 0
         offsets = graph.offsets.tolist()
         network = cls(
@@ -130,6 +133,7 @@ class Network:
             for node in range(graph.num_nodes):
                 usages = graph.usages[None, offsets[node] : offsets[node + 1]]
                 network.set_memory(node, Memory(timeline.spans[None, node], usages))
+        # Each distinct table is interned once and not once per edge: graphs have far fewer tables than edges.
         both = [(network.intern(table), network.intern(table.T)) for table in graph.tables]
         for (first, second), index in zip(graph.edges.tolist(), graph.edge_tables.tolist(), strict=True):
             network.add_table(first, second, *both[index])
@@ -162,6 +166,7 @@ class Network:
                 before = int((memory.spans[:, 1] - memory.spans[:, 0]).sum())
                 spans = np.searchsorted(rows, memory.spans)
                 self.set_memory(node, Memory(spans, memory.usages))
+                # A node that needs less may now be reducible, so the caller looks at it again.
                 if int((spans[:, 1] - spans[:, 0]).sum()) < before:
                     changed.append(node)
         return changed
@@ -199,6 +204,7 @@ class Network:
         """Gives a node its memory, tidied: the constant part goes to the base load, empty pieces are dropped."""
         if merge and len(memory) > 1:
             memory = memory.merged()
+        # Whatever the node chooses, it takes at least the smallest usage of a piece, so that part is no choice.
         least = memory.usages.min(axis=1) * (memory.spans[:, 0] < memory.spans[:, 1])
         for index in np.flatnonzero(least):
             self.base[memory.spans[index, 0] : memory.spans[index, 1]] += least[index]
@@ -208,6 +214,7 @@ class Network:
 
     def add_memory(self, node: int, memory: Memory) -> None:
         """Adds pieces to a node; ranges may overlap until `set_memory` is next called for the node."""
+        # Only the new pieces are tidied: nodes that absorb many others would otherwise be merged again each time.
         before = self.memory[node]
         self.set_memory(node, memory, merge=False)
         if len(before):
@@ -240,6 +247,7 @@ class Network:
     def unwind(self, choice: Ints) -> Ints:
         """Completes a choice [N] (strategy numbers of the graph) given on the nodes that are left."""
         result = choice.copy()
+        # What left the network last may depend only on what was still there, so the trail is read backwards.
         for entry in reversed(self.trail):
             entry.unwind(result)
         return result

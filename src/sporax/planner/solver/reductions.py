@@ -60,6 +60,7 @@ class Reducer:
         while self._queue and not network.infeasible:
             if time.monotonic() > self._deadline:
                 break
+            # The node of fewest neighbours is visited first: its elimination makes the smallest tables.
             _, node = heapq.heappop(self._queue)
             self._queued.discard(node)
             if network.ids[node] is not None:
@@ -77,6 +78,7 @@ class Reducer:
         if node in self._untidy:
             self._untidy.discard(node)
             network.set_memory(node, network.memory[node])
+        # Later rules assume that every strategy is possible, so this one comes first.
         if not self._drop_impossible(node):
             return
         self._drop_separable(node)
@@ -128,6 +130,7 @@ class Reducer:
         """Vectors whose outer sum is `table`, or None."""
         key = ByIdentity(table)
         if key not in self._separated:
+            # The first row and column determine the sum, if the table is one.
             rows, columns = table[:, 0], table[0]
             finite = bool(np.isfinite(rows).all() and np.isfinite(columns).all())
             equal = finite and bool((rows[:, None] + (columns - rows[0]) == table).all())
@@ -156,9 +159,11 @@ class Reducer:
             rows, columns = table.shape
             if rows * rows * columns > _DOMINANCE_WORK:
                 return None
+            # Forbidden pairs: leaving p is free where p is forbidden, and going to q is not allowed where q is.
             forbidden = ~np.isfinite(table)
             minuend, subtrahend = np.where(forbidden, 2 * _HUGE, table).T, np.where(forbidden, _HUGE, table).T
             gains = np.empty((rows, rows))
+            # In blocks, since all differences at once would be a large array.
             step = max(_AT_ONCE // table.size, 1)
             for p in range(0, rows, step):
                 gains[p : p + step] = np.minimum.reduce(minuend[:, p : p + step, None] - subtrahend[:, None])
@@ -187,6 +192,7 @@ class Reducer:
             if len(network.costs[first]) * len(network.costs[second]) > _MAX_TABLE:
                 return
             joined = self._minimise(links[first], links[second], costs)
+        # The entry tells later how to choose the node, so it needs the tables as they are now.
         snapshot = tuple((other, _ids(network, other), links[other]) for other in neighbours)
         network.trail.append(Eliminated(node, ids, costs, snapshot))
         network.remove(node)
@@ -205,6 +211,7 @@ class Reducer:
         if tables is None:
             left = first.T + costs
             table = np.empty((left.shape[0], second.shape[1]))
+            # Row by row: the whole sum would have one more dimension than the result.
             for row, line in enumerate(left):
                 table[row] = (line[:, None] + second).min(axis=0)
             joined = self.network.intern(table)
@@ -216,6 +223,7 @@ class Reducer:
         network = self.network
         for master in network.links[node]:
             size, master_size = len(network.costs[node]), len(network.costs[master])
+            # A larger master would only make the tables of the node's other neighbours larger.
             if len(network.links[node]) > 2 and master_size > 2 * size:
                 continue
             function = self._function(network.links[master][node])
@@ -273,6 +281,7 @@ def _undominated(reducer: Reducer, costs: Floats, usages: Ints, tables: Collecti
             return None
         np.logical_and(never_better, usage[:, None] >= usage[None, :], out=never_better)
     size = len(costs)
+    # Of two strategies that are equal in everything, the earlier one stays.
     earlier = np.arange(size)[None, :] < np.arange(size)[:, None]
     loses: Booleans = np.any(never_better & (earlier | ~never_better.T), axis=1)
     return ~loses if loses.any() else None
@@ -303,6 +312,7 @@ def reduce(network: Network, deadline: float = np.inf, kept: frozenset[int] = fr
         if (network.base > network.capacity).any():
             network.infeasible = True
             break
+        # Fewer rows free nodes of memory, and those may be eliminated; that in turn empties rows.
         binding = network.binding_rows()
         touched = network.keep_rows(binding) if len(binding) < len(network.base) else []
         touched += [node for node in network.alive() if len(network.memory[node]) and reducer.drop_oversized(node)]

@@ -85,7 +85,7 @@ def solve(
         threads: worker processes for graphs that are not solved at once.
         seed: seed of the random choices in the search.
         progress: called with (seconds so far, best cost, bound) on every improvement.
-        rounds: who tries before a team does: the integer program, which looks at small graphs only, or labels.
+        rounds: the method that is tried before a team: the integer program, for small graphs only, or labels.
         gap: relative gap that is good enough for that.
 
     Raises:

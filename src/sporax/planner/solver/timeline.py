@@ -36,6 +36,7 @@ class Timeline:
         next_begin = np.append(begins[1:], np.iinfo(np.int64).max)
         times = begins[ends[following] <= next_begin] if len(begins) else begins
         spans = np.stack([np.searchsorted(times, intervals[:, 0]), np.searchsorted(times, intervals[:, 1])], axis=1)
+        # A node may have an empty interval: begin past its end would be a span of negative length.
         spans[:, 1] = np.maximum(spans[:, 0], spans[:, 1])
         return cls(times, spans.astype(np.int64))
 

@@ -48,6 +48,7 @@ class MessagePassing:
         self._impossible = (
             bool(np.logical_and.reduceat(self._barred, core.offsets[:-1]).any()) if core.num_nodes else False
         )
+        # The messages of a node to all its neighbours lie one after another, one entry per own strategy.
         self._starts = np.concatenate([[0], np.cumsum(degrees * sizes)]).astype(np.int64)
         self.messages = np.zeros(self._starts[-1])
         self._steps = (self._plan(sizes, forward=True), self._plan(sizes, forward=False))
@@ -62,6 +63,7 @@ class MessagePassing:
             link = core.links[v]
             before = sum(other < v for other, _ in link)
             ahead = slice(before, len(link)) if forward else slice(0, before)
+            # Each node shares its belief evenly among the chains through it, as TRW-S does.
             weight = 1.0 / max(before, len(link) - before, 1)
             tables, which, firsts, target = None, none, none, none
             if link[ahead]:
@@ -100,6 +102,7 @@ class MessagePassing:
                 incoming = self.messages[visit.begin : visit.end].reshape(visit.shape)
                 belief = costs[offsets[v] : offsets[v + 1]] + np.add.reduce(incoming)
                 least = float(np.minimum.reduce(belief))
+                # Reduced to a minimum of zero: the minimum is counted in the bound once, so messages stay bounded.
                 belief -= least
                 bound += least
                 self.marginals[v] = belief

@@ -69,6 +69,7 @@ def work(task: Task, board: Board, deadline: float) -> None:
     used = {"bounder": 0.0, "searcher": 0.0}
     settled = False
     while time.monotonic() < deadline and not board.closed:
+        # A bounder that has settled rarely improves, so both roles start their accounts again at that point.
         if bounder is not None and bounder.settled != settled:
             settled, used = bounder.settled, {"bounder": 0.0, "searcher": 0.0}
         bounding = bounder is not None and not bounder.finished and _bounder_turn(task, settled, used)
@@ -102,6 +103,7 @@ def _listen(source: BinaryIO, board: Board) -> None:
 
 def main() -> None:
     """Entry point of the worker process."""
+    # The real standard output carries pickles; whatever libraries print goes to standard error.
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     source = sys.stdin.buffer
@@ -120,5 +122,6 @@ def main() -> None:
         work(task, board, deadline)
     except Exception:
         pickle.dump(Failure(traceback.format_exc()), output)
+    # A normal exit would wait for the lock on standard input, which the listening thread holds.
     output.close()
     os._exit(0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.plan import Plan
@@ -36,6 +38,7 @@ class PlannedPipeline:
         schedule: who does what, in which order.
         num_levels: programs of the update per chunk.
         reason: why the stages are as they are, where the planner chose them.
+        options: XLA's, for all programs: what the step was rewritten for (recomputation, offload) wants.
     """
 
     micro: MicroStep
@@ -43,3 +46,4 @@ class PlannedPipeline:
     schedule: PipelineSchedule
     num_levels: int
     reason: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)

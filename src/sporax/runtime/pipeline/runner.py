@@ -25,10 +25,12 @@ from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.pipeline_schedule import Task, TaskKind
 from sporax.ir.placement import Placement
 from sporax.lowering.execute import rank_program
+from sporax.lowering.memory.rewrite import merged_options
 from sporax.lowering.pipeline.programs import PER_MICRO, ChunkProgram, ChunkPrograms, Slot
 from sporax.planner.pipeline.order import linear_order
 from sporax.planner.pipeline.timeline import Times
 from sporax.runtime import joint
+from sporax.runtime.device_program import fusion_options
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec, sharding_of
 from sporax.runtime.pipeline import processes
 from sporax.runtime.pipeline.memory import MemoryWatch
@@ -257,7 +259,7 @@ class _Compiler:
         if program.is_empty:
             return
         if program.name not in self.executables and self._is_here(chunk):
-            executable = compile_program(program)
+            executable = compile_program(program, self.planned.options)
             if self.line is not None and len(self.drivers[chunk]) > 1:
                 executable = _InLine(executable, self.line)
             self.executables[program.name] = executable
@@ -508,14 +510,14 @@ def _free(instructions: Sequence[Instruction], kept: set[int]) -> None:
 # ----------------------------------------------------------------------------------------------------------- programs
 
 
-def compile_program(program: ChunkProgram) -> Any:
+def compile_program(program: ChunkProgram, options: Mapping[str, Any]) -> Any:
     """The compiled form of a program; sums, carries and updated variables are donated."""
-    jitted, shapes = jitted_program(program)
+    jitted, shapes = jitted_program(program, options)
     return jitted.lower(*shapes).compile()
 
 
-def jitted_program(program: ChunkProgram) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
-    """A program as a jitted function of whole arrays, and what it takes."""
+def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[Any, list[jax.ShapeDtypeStruct]]:
+    """A program as a jitted function of whole arrays, compiled with these options of XLA, and what it takes."""
     mesh = program.plan.mesh
     tensors = program.step.graph.tensors
     inner = rank_program(program.step, program.plan, axis_names(mesh))
@@ -544,6 +546,7 @@ def jitted_program(program: ChunkProgram) -> tuple[Any, list[jax.ShapeDtypeStruc
         donate_argnums=donated,
         # Said again, so that arrays have these very shardings: what comes back in a form of XLA's is brought here once more.
         out_shardings=[sharding_of(_complete(place), mesh) for _, place in program.outputs],
+        compiler_options=merged_options(fusion_options(program.plan), options),
     )
     first = len(program.step.constants)
     numbers = [slot.number for slot, _ in program.inputs[:num_sums]]

@@ -211,4 +211,4 @@ class PipelinedStep:
 def sharding_of_first(step: PipelinedStep) -> NamedSharding:
     """For variables that no operator reads: whole on the devices of the first stage."""
     first = next(iter(step.home(position) for position in range(len(step.arguments)) if step.home(position)))
-    return NamedSharding(first.mesh, PartitionSpec())  # type: ignore[union-attr]
+    return NamedSharding(first.mesh, PartitionSpec())  # type: ignore[union-attr]  # stages have named shardings
