@@ -296,6 +296,10 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
         self.__dict__.pop(name, None)
         self.insert_param_to_cell(name, value)
 
+    def cast(self, input_x: Any, dtype: Any) -> Any:
+        """`ops.cast`, which Cells of MindSpore before 2.3 bring along; an attribute of this name takes its place."""
+        return importlib.import_module("sporax.ops").cast(input_x, dtype)
+
     def _set_cell(self, name: str, value: Cell) -> None:
         if name in self._params:
             raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Parameter, not a Cell.")
