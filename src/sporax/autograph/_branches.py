@@ -122,7 +122,7 @@ def trace(
                     if value is copies.get(key, UNBOUND):
                         record.in_place.add(key)
                 elif value is not begin.get(key, UNBOUND):
-                    record.parts[key] = UNBOUND  # nobody reads it
+                    record.parts[key] = UNBOUND  # it is never read
             if in_round:
                 _note_outcome(record, result, outputs, keep)
             else:

@@ -297,7 +297,7 @@ class Cluster:
         self.awaited.discard(connection)
         if self.has_ended:
             return []
-        if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for no one
+        if member is None:  # a launcher speaks for its node; a peer that has not named itself speaks for none
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
         if failure is not None and self.phase is Phase.RUNNING:
             reason = f"{_numbered_name(member, rank)} {failure}"

@@ -26,7 +26,7 @@ _STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
 class RowIterator(abc.ABC):
     """Rows of `num_epochs` epochs (-1: any number).
 
-    Besides iterating, it can be saved and restored, which MindSpore's cannot: `get_state()` is a small dict that JSON
+    It can also be saved and restored, which MindSpore's cannot: `get_state()` is a small dict that JSON
     can hold; `set_state()` continues with the row that would have come next, in this process or another one.
     """
 

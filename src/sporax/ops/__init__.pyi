@@ -115,6 +115,12 @@ from sporax.ops.math.spectral import hann_window as hann_window
 from sporax.ops.math.spectral import kaiser_window as kaiser_window
 from sporax.ops.math.spectral import rfftfreq as rfftfreq
 from sporax.ops.math.spectral import stft as stft
+from sporax.ops.nn.attention import FlashAttentionScore as FlashAttentionScore
+from sporax.ops.nn.attention import flash_attention_score as flash_attention_score
+from sporax.ops.nn.inference_attention import IncreFlashAttention as IncreFlashAttention
+from sporax.ops.nn.inference_attention import PromptFlashAttention as PromptFlashAttention
+from sporax.ops.nn.inference_attention import incre_flash_attention as incre_flash_attention
+from sporax.ops.nn.inference_attention import prompt_flash_attention as prompt_flash_attention
 from sporax.ops.nn.recurrent import LSTM as LSTM
 from sporax.ops.random.dropout import Dropout as Dropout
 from sporax.ops.random.dropout import dropout as dropout

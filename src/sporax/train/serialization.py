@@ -6,12 +6,13 @@ other way round. Every file is written under a temporary name first, so one that
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import mmap
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
@@ -196,9 +197,9 @@ def _write(path: Path, kind: str, entries: list[Entry]) -> None:
     _check_directory(path)
     with atomic_write(path) as file:
         if kind == "ckpt":
-            _ckpt_format.write(file, entries, with_crc=True)
+            _ckpt_format.write(file, entries)
         else:
-            _safetensors_format.write(file, entries, with_crc=True, metadata={})
+            _safetensors_format.write(file, entries, metadata={})
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
@@ -293,10 +294,13 @@ def load_checkpoint(
     source = _slice_source(path, crc_check)
     if source is not None:
         return _from_slices(source, path, keep, net, strict_load, crc_check)
-    found = {entry.name: entry for entry in _read(path, kind, crc_check) if keep(entry.name)}
-    if not found:
+    entries, check = _parsed(path, kind, crc_check)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="check_sum") as executor:
+        checked = executor.submit(check)  # reads the file while its values are copied
+        parameters = {entry.name: to_parameter(entry) for entry in entries if keep(entry.name)}
+        checked.result()
+    if not parameters:
         raise _nothing_left(path)
-    parameters = {name: to_parameter(entry) for name, entry in found.items()}
     if net is not None:
         load_param_into_net(net, parameters, strict_load, remove_redundancy)
     return parameters
@@ -403,20 +407,35 @@ def _source(name: Any, format: Any) -> tuple[Any, str]:
     return Path(os.path.realpath(name)), format
 
 
-def _read(path: Any, kind: str, wants_crc: bool) -> list[Entry]:
+def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[Entry], Callable[[], None]]:
+    """What a file holds, as views of it, and what compares its checksum with the values."""
     content = _content(path)
-    try:
+    with _naming(path):
         if kind == "ckpt":
             _refuse_encrypted_file(path, content)
-            entries, has_crc = list(_ckpt_format.read(content)), _ckpt_format.has_checksum(content)
+            entries, has_crc = _ckpt_format.parsed(content), _ckpt_format.has_checksum(content)
+            compare = partial(_ckpt_format.check_sum, content)
         else:
-            entries, metadata = _safetensors_format.read(content)
+            entries, metadata = _safetensors_format.parsed(content)
             has_crc = "crc_num" in metadata
-    except CorruptCheckpointError as error:
-        raise SporaxValueError(f"For 'load_checkpoint', the file '{_title(path)}' cannot be read: {error}.") from None
+            compare = partial(_safetensors_format.check_sum, entries, metadata)
     if wants_crc and not has_crc:
         warnings.warn(f"For 'load_checkpoint', '{_title(path)}' carries no checksum to compare.", stacklevel=3)
-    return entries
+
+    def check() -> None:
+        with _naming(path):
+            compare()
+
+    return entries, check
+
+
+@contextlib.contextmanager
+def _naming(path: Any) -> Iterator[None]:
+    """Errors about a file's content name the file."""
+    try:
+        yield
+    except CorruptCheckpointError as error:
+        raise SporaxValueError(f"For 'load_checkpoint', the file '{_title(path)}' cannot be read: {error}.") from None
 
 
 def _content(path: Any) -> memoryview:

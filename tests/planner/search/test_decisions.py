@@ -5,14 +5,10 @@ import jax.numpy as jnp
 import networks
 import pytest
 
-from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import LITERAL, MARK, Input, Operator, OperatorGraph
-from sporax.ir.hardware import load_profile
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import ingest
-from sporax.planner.cost import link_costs
 from sporax.planner.search.decisions import find_decisions
-from sporax.planner.search.search_space import default_units, link_runs, natural_units
 
 GRAPH = networks.mlp(2, 32, 64).graph
 
@@ -146,23 +142,6 @@ def test_what_several_products_and_others_read_is_relayed():
     assert tensor == graph.operators[operators(graph, "tanh")[0]].results[0]
     assert decisions.nodes[relay].is_relay
     assert decisions.node_of[tensor] != relay
-
-
-@pytest.mark.parametrize(("shape", "units"), [
-    ((2, 2, 2), ((0,), (1, 2))),
-    ((2, 3, 2, 2), ((0, 1), (2, 3))),
-    ((1, 4), ((1,),)),
-    ((), ()),
-])  # fmt: skip
-def test_axes_are_handed_out_in_two_runs(shape, units):
-    assert default_units(DeviceMatrix(shape)) == units
-
-
-def test_axes_within_nodes_stay_together():
-    mesh = DeviceMatrix((2,) * 5)
-    links = link_costs(load_profile("h100"), mesh)
-
-    assert link_runs(mesh, links) == natural_units(mesh, links) == ((0, 1), (2, 3, 4))
 
 
 def test_depth_adds_no_kinds_of_operators():

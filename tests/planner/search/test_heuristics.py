@@ -5,7 +5,6 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import networks
-import numpy as np
 import pytest
 from running import assert_same_results
 
@@ -16,7 +15,7 @@ from sporax.lowering.ingest import ingest
 from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.problem import ProblemBuilder, SearchOptions
+from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.recursive import recursive
 from sporax.planner.search.sharding_propagation import propagation
 
@@ -101,33 +100,3 @@ def test_what_is_given_on_all_axes_may_be_added_up(search):
     assert found.plan.inputs[0] == rows
     assert found.cost_seconds == pytest.approx(best.cost_seconds, rel=1e-9)
     assert_same_results(step, found.plan)
-
-
-def test_a_seed_spreads():
-    """Columns of the first weight cut by the user: the next weight's rows follow, as Megatron has it."""
-    graph = networks.mlp(2, 32, 1024).graph
-    columns = Placement(((), (0, 1, 2)))
-    fixed = {graph.inputs[0].tensor: columns}
-    plan = propagation(graph, EIGHT, model(EIGHT), SearchOptions(fixed=fixed, units=((0, 1, 2),))).plan
-
-    assert plan.inputs[:2] == (columns, Placement(((0, 1, 2), ())))
-
-
-def test_problems_of_one_builder_do_not_depend_on_those_before():
-    """Rounds of a search, and its orders, share what is the same for all of them."""
-    graph, costs = networks.transformer(1, 8, 8, 32, 4).graph, model(EIGHT)
-
-    def builder():
-        return ProblemBuilder(graph, EIGHT, costs, SearchOptions(), hurry=True)
-
-    def found(builder):
-        problem = builder.build(((0,),))
-        later = builder.build(((1, 2),), problem.bases([0] * len(problem.costs)))
-        priced = builder.priced(later.bases([len(each) - 1 for each in later.costs]))
-        return [(each.costs, each.edges) for each in (problem, later, priced)]
-
-    used = builder()
-    used.priced(used.build().bases([0] * len(used.decisions.nodes)))
-    for (costs, edges), (fresh_costs, fresh_edges) in zip(found(used), found(builder()), strict=True):
-        assert all(map(np.array_equal, costs, fresh_costs))
-        assert all(map(np.array_equal, (edge[2] for edge in edges), (edge[2] for edge in fresh_edges)))

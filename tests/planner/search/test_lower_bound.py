@@ -8,12 +8,12 @@ from rows import row_of_blocks
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.hardware import load_profile
 from sporax.planner.cost import Roofline, link_costs
-from sporax.planner.search.block_tying import labels, tied_problem
+from sporax.planner.search.block_tying import labels
 from sporax.planner.search.lower_bound import bound_of
 from sporax.planner.search.message_passing import lower_bound
 from sporax.planner.search.problem import ProblemBuilder, SearchOptions
 from sporax.planner.search.repeated_blocks import find_repeats
-from sporax.planner.solver import CostGraph, evaluate, solve
+from sporax.planner.solver import CostGraph, solve
 
 EIGHT = DeviceMatrix((2, 2, 2))
 MODEL = Roofline(load_profile("cpu"), link_costs(load_profile("cpu"), EIGHT))
@@ -38,18 +38,6 @@ def test_no_choice_is_below_the_bound(seed, kinds, readers):
     assert best.optimal
     assert bound_of(costs, repeats) <= best.cost * (1 + 1e-9)
     assert bound_of(costs, repeats) >= 0.9 * lower_bound(graph)
-
-
-@pytest.mark.parametrize("turns", [1, 2, 3, 5])
-@pytest.mark.parametrize("readers", [0, 1])
-def test_tied_blocks_cost_what_they_cost_untied(turns, readers):
-    costs, edges = row_of_blocks(3, 13, readers=readers)
-    small, variable = tied_problem(costs, found_in(costs, edges), turns)
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        few = np.array([random.integers(size) for size in small.sizes])
-
-        assert evaluate(small, few).cost == evaluate(graph_of(costs, edges), few[variable]).cost
 
 
 def test_forbidden_pairs_leave_numbers():

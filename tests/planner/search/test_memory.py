@@ -12,7 +12,6 @@ from sporax.planner.check import check_plan
 from sporax.planner.cost import Roofline, link_costs
 from sporax.planner.memory.peak import Use, memory_of
 from sporax.planner.search.ilp import ilp
-from sporax.planner.search.memory_limit import _kilobytes
 from sporax.planner.search.plan_assembly import whole_plan
 from sporax.planner.search.problem import SearchOptions
 from sporax.planner.search.sharding_propagation import propagation
@@ -85,8 +84,3 @@ def test_a_limit_that_nothing_fits_is_refused_with_the_budget_that_would_do():
 
     fitting = propagation(step.graph, MESH, MODEL, SearchOptions(memory_bytes=int(stated) + 1000))
     assert memory_of(step.graph, fitting.plan).peak_bytes <= stated + 1000
-
-
-@pytest.mark.parametrize("num_bytes", [1, 999, 1000, 1001, 5_711_004])
-def test_the_least_memory_that_an_error_names_is_enough(num_bytes):
-    assert num_bytes <= 1000 * _kilobytes(num_bytes) < num_bytes + 1000

@@ -3,10 +3,12 @@
 from sporax.ops.nn import (
     activation,
     adaptive_pooling,
+    attention,
     convolution,
     ctc,
     distance_loss,
     fractional_pooling,
+    inference_attention,
     loss,
     loss_reduction,
     normalization,

@@ -19,7 +19,7 @@ import numpy as np
 
 from sporax.common import seed as seeds
 from sporax.common.tensor import wrap
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ops._core import check
 from sporax.ops._core.operator import PRIMITIVES, Array, Primitive, operator
 
@@ -223,7 +223,7 @@ def dynamic_rnn(
         is_training: changes nothing.
     """
     fixed = {"cell_depth": (cell_depth, 1), "use_peephole": (use_peephole, False), "keep_prob": (keep_prob, 1.0)}
-    _only("DynamicRNN", **fixed, num_proj=(num_proj, 0), time_major=(time_major, True))
+    check.only("DynamicRNN", **fixed, num_proj=(num_proj, 0), time_major=(time_major, True))
     check.floating("DynamicRNN", x=x, w=w, b=b, init_h=init_h, init_c=init_c)
     check.rank("DynamicRNN", 3, x=x, init_h=init_h, init_c=init_c)
     size = init_h.shape[2]
@@ -282,7 +282,7 @@ def dynamic_gru_v2(
         is_training: changes nothing.
     """
     fixed = {"cell_depth": (cell_depth, 1), "keep_prob": (keep_prob, 1.0), "cell_clip": (cell_clip, -1.0)}
-    _only("DynamicGRUV2", **fixed, num_proj=(num_proj, 0), time_major=(time_major, True))
+    check.only("DynamicGRUV2", **fixed, num_proj=(num_proj, 0), time_major=(time_major, True))
     check.floating("DynamicGRUV2", x=x, weight_input=weight_input, weight_hidden=weight_hidden, init_h=init_h)
     check.rank("DynamicGRUV2", 3, x=x)
     check.rank("DynamicGRUV2", 2, init_h=init_h)
@@ -321,12 +321,6 @@ def _gru_step(weight: Array, bias: Array, gate_order: str, reset_after: bool) ->
         return after, (after, update, reset, candidate, new)
 
     return advance
-
-
-def _only(operator_name: str, **settings: tuple[Any, Any]) -> None:
-    for name, (value, possible) in settings.items():
-        if value != possible:
-            raise SporaxNotImplementedError(f"For '{operator_name}', '{name}' must be {possible}, but got {value}.")
 
 
 def _expect(operator_name: str, **tensors: tuple[Array, tuple[int, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""Repeated blocks with tied decisions: one variable for all decisions at one position of the blocks.
+"""Repeated blocks with tied decisions: all decisions at one position of the blocks share one variable.
 
 Problem: decide a deep network in a time that does not depend on its depth.
 
@@ -33,15 +33,16 @@ something between; and how many prices are tried."""
 def choose_tied(problem: Problem, turns: int = TURNS) -> list[int]:
     """A good choice, in which blocks that repeat are decided alike; nothing is proven, and memory is not looked at."""
     repeats = find_repeats(labels(problem), problem.edges)
+    # Without blocks there is nothing to tie, and the problem is solved as it is.
     if repeats is None:
         return choose(problem.cost_graph())
     return tied_choice(problem, repeats, turns)[0]
 
 
 def choose_tied_within(problem: Problem, limit: int, turns: int = TURNS) -> MeasuredPlan:
-    """The cheapest plan that fits, or the smallest, of those that come of prices on the bytes at the fullest moments; remembered.
+    """The cheapest plan that fits, or the smallest, of those found with prices on the bytes at the peak moments; cached.
 
-    Decisions that are alike pay alike, for the mean of their bytes, whenever theirs are there.
+    Decisions that are tied pay the same price, for the mean of their bytes at these moments.
 
     Args:
         problem: the problem.
@@ -62,11 +63,13 @@ def _priced(problem: Problem, limit: int, turns: int) -> MeasuredPlan:
     plan = best = measured(problem, choose_tied(problem, turns))
     if plan.peak_bytes <= limit:
         return plan
+    # Bytes have no cost of their own, so the first price makes all of them worth a small share of the step.
     price = _PRICE * problem.seconds(plan.chosen) * problem.scale / plan.peak_bytes
     least, most = 0.0, np.inf
     moments: dict[int, None] = {}
     for _ in range(_PRICES):
         if plan.peak_bytes > limit:
+            # Peaks move as memory is saved, so all moments that were once too full are priced.
             moments[plan.memory.operator] = None
         costs = [*problem.costs]
         for members in alike.values():
@@ -76,6 +79,7 @@ def _priced(problem: Problem, limit: int, turns: int) -> MeasuredPlan:
         plan = measured(problem, choose_tied(problem.with_costs(costs), turns))
         best = min(plan, best, key=lambda entry: _rank(problem, entry, limit))
         least, most = (price, most) if plan.peak_bytes > limit else (least, price)
+        # Rising until a plan fits; then between the last price that did not and the last that did (geometric mean).
         price = price * _FACTOR if most == np.inf else (max(least, most / _FACTOR) * most) ** 0.5
     return best
 
@@ -133,6 +137,7 @@ def tied_problem(costs: Sequence[Floats], repeats: Repeats, turns: int) -> tuple
         for (place, decision), table in repeats.shared.items():
             edges.append((variable[block[place]], variable[decision], times * table))
         for (here, there, later), table in repeats.wires.items():
+            # The last blocks have no block `later` after them, so a wire has fewer pairs than there are blocks.
             pairs = len(range(turn, count - later, turns))
             second = repeats.blocks[(turn + later) % turns][there]
             edges += [(variable[block[here]], variable[second], pairs * table)] if pairs else []

@@ -33,6 +33,7 @@ def bounding_graph(problem: Problem, limit: int) -> CostGraph:
         rows, columns = len(problem.costs[first]), len(problem.costs[second])
         for begin, end, sizes in intervals:
             values = sizes.diagonal() if first == second else sizes.reshape(-1)
+            # A node has one usage and one span; further intervals of a decision need nodes of their own.
             if first == second and spans[first] == (0, 0):
                 usages[first], spans[first] = values.tolist(), (begin, end)
                 continue
@@ -57,6 +58,7 @@ def _intervals(bound: MemoryLowerBound) -> Mapping[_Pair, list[_Interval]]:
     for tick, tables in enumerate(bound.moments.values()):
         for pair, sizes in _tables_at(bound.always, tables).items():
             before = intervals.setdefault(pair, [])
+            # Consecutive moments with equal bytes become one interval: fewer nodes for the solver.
             if before and before[-1][1] == tick and np.array_equal(before[-1][2], sizes):
                 before[-1] = (before[-1][0], tick + 1, sizes)
             else:
@@ -80,6 +82,7 @@ def _split(table: Table) -> Iterator[Table]:
     if first == second:
         yield Table(first, second, np.diag(sizes.diagonal()))
         return
+    # If a table is a sum, its first column gives the rows' share and its minima the columns' share.
     columns = sizes.min(axis=0) - sizes.min()
     rows = sizes[:, 0] - columns[0]
     if np.array_equal(rows[:, None] + columns, sizes) and rows.min() >= 0:

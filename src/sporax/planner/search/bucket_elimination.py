@@ -45,14 +45,17 @@ def eliminate(core: Core, most_entries: int) -> tuple[Ints, int] | None:
     largest = 0
     left = {node: _entries(node, factors, sizes) for node in range(core.num_nodes)}
     while left:
+        # The decision whose table is smallest goes first (greedy minimum-weight ordering).
         node = min(left, key=left.__getitem__)
         entries = left.pop(node)
         if entries > most_entries:
             return None
         largest = max(largest, entries)
         trail.append(_take_out(node, factors, sizes))
+        # Only the neighbours' tables have changed.
         left.update((other, _entries(other, factors, sizes)) for other in trail[-1].others)
     chosen = np.zeros(core.num_nodes, dtype=np.int64)
+    # The last eliminated depends on none, the first on those that were eliminated after it.
     for bucket in reversed(trail):
         chosen[bucket.node] = bucket.best[tuple(chosen[list(bucket.others)])]
     return chosen, largest
@@ -93,6 +96,7 @@ def _take_out(node: int, factors: _Factors, sizes: list[int]) -> _Bucket:
     scope = (*others, node)
     total = np.zeros([sizes[node] for node in scope])
     for factor, table in list(factors[node].items()):
+        # The axis of the eliminated decision comes last, and missing axes have length one to be broadcast.
         moved = np.moveaxis(table, factor.index(node), -1) if len(factor) > 1 else table
         present = [other for other in factor if other != node] + [node]
         total += moved.reshape([sizes[other] if other in present else 1 for other in scope])

@@ -52,8 +52,8 @@ class Choices:
         placements: for a bundle the placement of its root, per candidate; () for a heavy operator.
         seconds: [candidates] time of its operators and of moves among them.
         steps: per candidate, per operator.
-        lies: for each tensor that its operators make (and its root), where it is, per candidate.
-        wants: tensors of others that it reads, and where it wants them, per candidate.
+        tensor_placements: for each tensor that its operators make (and its root), its placement, per candidate.
+        wants: tensors of others that it reads, and the placement that it needs, per candidate.
     """
 
     operators: tuple[int, ...]
@@ -129,10 +129,10 @@ class Catalogue:
     Args:
         kinds: of the operators that may be requested.
         mesh: the devices.
-        model: prices operators.
-        mover: prices moves.
+        model: costs of operators.
+        resharding_costs: costs of moves.
         units: the axes to hand out.
-        busy: heavy operators of arithmetic must use all units where they can.
+        busy: heavy operators must use all units where they can, unless they do no arithmetic.
         align: a sharding of one of the last two dimensions of a product's tensors must leave a multiple of this.
         follow: bundles may also keep the placement in which their root is made, whatever the units.
     """
@@ -167,8 +167,9 @@ class Catalogue:
         self._heavy: dict[tuple[int, Base, Assignment | None], Choices] = {}
 
     def use_units(self, units: Units, resharding_costs: ReshardingCosts) -> None:
-        """Go on with other units and prices of moves."""
+        """Continue with other units and costs of moves."""
         self.units, self.resharding_costs = units, resharding_costs
+        # Candidates depend on the units, but rules and single steps do not, so only the former are forgotten.
         self._bundles.clear()
         self._heavy.clear()
 
@@ -187,6 +188,7 @@ class Catalogue:
             self._heavy[key] = self._enumerate_heavy(kind, base, given)
         shared = self._heavy[key]
         operands = decisions.operands(number)
+        # A tensor that is read twice at the same place is wanted once; a dict keeps the order.
         wants = {(operands[position], where): None for position, where in shared.wants if operands[position] != LITERAL}
         tensor_placements = {operator.results[position]: where for position, where in shared.tensor_placements.items()}
         return Choices((number,), (), shared.seconds, shared.steps, tensor_placements, tuple(wants))
@@ -194,6 +196,7 @@ class Catalogue:
     def _enumerate_heavy(self, kind: int, base: Base, given: Assignment | None) -> Choices:
         operator, rule = self.kinds.examples[kind], self._rules[kind]
         assert not isinstance(base, Placement)
+        # Two assignments with the same placements differ in nothing that others see: the faster one stays.
         best: dict[tuple[object, object], Step] = {}
         cuts = (
             self._possible_cuts(operator, rule, base) if given is None else [self._restricted_assignment(given, base)]
@@ -262,16 +265,17 @@ class Catalogue:
         """Choices of a bundle.
 
         Args:
-            bundles: all decisions.
+            decisions: all decisions.
             number: which of them.
-            made: where its root may be when it is made; parts may be left as they are, and a relay may leave it there.
-            given: where its root must be.
+            root_placements: where its root may be when it is made; partial sums and relays may stay there.
+            given: the placement that its root must have.
             base: what was decided before.
         """
         node = decisions.nodes[number]
         instance = self._instances.get(number)
         if instance is None:
             instance = self._instances[number] = self._instance(decisions, number)
+        # Partial results may stay partial: the reduction is then left to the readers.
         kept = [entry for entry in root_placements if entry.partial or node.is_relay]
         kept += [entry.complete() for entry in root_placements] if self.follow else []
         task = _BundleQuery(instance.structure, tuple(dict.fromkeys(kept)), given, base)
@@ -323,6 +327,7 @@ class Catalogue:
             elif decisions.node_of[tensor] == number:
                 operands.append(local[tensor])
             else:
+                # Numbers of others are negative, so that they cannot be mistaken for tensors of the bundle.
                 operands.append(outer.setdefault(tensor, -1 - len(outer)))
         operator = decisions.graph.operators[follower]
         return _Member(
@@ -357,6 +362,7 @@ class Catalogue:
         assert task.base is None or isinstance(task.base, Placement)
         extended = placements_of(structure.specs[0].shape, self.mesh, self.units, task.base)
         extended = with_partial_sums(extended, self.units) if structure.summed else extended
+        # As made, as long as that agrees with what earlier rounds decided.
         decided = frozenset(self.mesh.device_axes).difference(*self.units)
         as_made = (entry for entry in task.made if task.base is None or restricted(entry, decided) == task.base)
         return [*dict.fromkeys([*extended, *as_made])]
@@ -386,11 +392,13 @@ class Catalogue:
             note(member, step)
             outcome.steps.append(step)
         upwards = []
+        # In reverse: what an operator must make is known once its reader has been placed.
         for member in reversed(shape.pulled):
             step = self._pull(member.kind, wanted[member.results[0]])
             note(member, step)
             upwards.append(step)
         outcome.steps += reversed(upwards)
+        # Reads inside the bundle cost what brings the tensor from its placement there to the one that is read.
         outcome.seconds += sum(
             shape.weights[place]
             * self.resharding_costs.seconds(

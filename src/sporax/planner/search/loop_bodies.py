@@ -16,16 +16,16 @@ from sporax.planner.loops.inline import InlinedStep, inline_loops
 from sporax.planner.search.result import SearchResult
 
 P = ParamSpec("P")
-Found = TypeVar("Found", SearchResult, tuple[SearchResult, ...])
+Result = TypeVar("Result", SearchResult, tuple[SearchResult, ...])
 
 
 def inside_loops(
-    search: Callable[Concatenate[OperatorGraph, P], Found],
-) -> Callable[Concatenate[OperatorGraph, P], Found]:
+    search: Callable[Concatenate[OperatorGraph, P], Result],
+) -> Callable[Concatenate[OperatorGraph, P], Result]:
     """The search of a graph with bodies that works as `search` does on graphs without."""
 
     @wraps(search)
-    def wrapped(graph: OperatorGraph, /, *args: P.args, **kwargs: P.kwargs) -> Found:
+    def wrapped(graph: OperatorGraph, /, *args: P.args, **kwargs: P.kwargs) -> Result:
         out = inline_loops(graph)
         result = search(out.graph, *args, **kwargs)
         if isinstance(result, SearchResult):

@@ -19,7 +19,7 @@ from sporax.planner.search.problem import Problem
 
 
 class Materialization:
-    """What is written out, whatever the plan.
+    """Arrays that are written, whatever the plan.
 
     Args:
         problem: the problem.
@@ -36,7 +36,7 @@ class Materialization:
         self._copies: dict[tuple[int, int], list[bool]] = {}
 
     def readers(self, tensor: int) -> list[int]:
-        """Operators that read a tensor and are not in vain."""
+        """Operators that read a tensor and on which a result of the step depends."""
         return [reader for reader in self.decisions.readers.get(tensor, ()) if self.order.alive[reader]]
 
     def is_inside(self, tensor: int, reader: int) -> bool:
@@ -44,6 +44,7 @@ class Materialization:
         key = (tensor, reader)
         if key not in self._inside:
             node = self.decisions.node_of[tensor]
+            # A reader outside the bundle may get the tensor resharded, and so read another array.
             inside = reader not in self.decisions.heavy and self.decisions.decision_of(reader) == node
             if inside:
                 choices = self.problem.choices[node]
@@ -97,8 +98,8 @@ class Materialization:
         Empty if that is not known in every plan.
 
         Args:
-            tensor: what the loop wants to know.
-            computed: operators that a kernel which runs before needs: what is costly is written out for both.
+            tensor: the tensor that the loop reads.
+            computed: operators that an earlier kernel needs: the result of a costly one is written for both.
         """
         maker = self.order.producer.get(tensor)
         if maker is None or self.order.same[tensor] in self.own:
@@ -128,7 +129,7 @@ class Materialization:
         return lambda reader: self.is_inside(tensor, reader)
 
     def _is_kept(self, tensor: int) -> bool:
-        """Whether a loop's result is written, since a reduction in its bundle reads it, and not computed again by anybody."""
+        """Whether a loop's result is written, since a reduction in its bundle reads it, and not computed again by any reader."""
         maker = self.order.producer[tensor]
         name = self.graph.operators[maker].name
         if self.order.forms[maker] is not CompiledForm.LOOP or not (name in COSTLY or self._is_large(tensor)):

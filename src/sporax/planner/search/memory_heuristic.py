@@ -1,4 +1,4 @@
-"""How the quick searches keep a memory limit.
+"""The memory limit of the quick searches.
 
 Problem: choose, within seconds, among a few known choices the cheapest one that fits.
 
@@ -23,8 +23,8 @@ def cheapest(problem: Problem, attempts: Sequence[Sequence[int]], seconds: float
 
     Args:
         problem: the problem, with its limit in the options.
-        attempts: choices that are known; what messages suggest is added.
-        seconds: time for the integer program, which is asked where nothing of these fits.
+        attempts: known choices; the one of message passing is added.
+        seconds: time for the integer program, which is used only if none of these fits.
 
     Raises:
         SporaxRuntimeError: nothing fits; says what would.

@@ -73,13 +73,14 @@ def limited_graph(
         limit: bytes of one device.
         reserve: [1 + operators + 1] bytes that are taken before the first operator, at each of them, and at the end.
         priced: False to ask only what fits.
-        known: what tensors take; `resident_usage` by default.
+        usage: what tensors take; `resident_usage` by default.
     """
     costs = [costs_of.tolist() if priced else [0.0] * len(costs_of) for costs_of in problem.costs]
     edges: list[tuple[int, int, object]] = [*problem.edges] if priced else []
     usages: list[Sequence[int]] = [[0] * len(costs_of) for costs_of in costs]
     spans: list[TickSpan] = [(0, 0)] * len(costs)
     for node, pieces in enumerate(usage or resident_usage(problem)):
+        # Equal candidates for all nodes of one decision: the table forbids every other pair.
         same = np.full((len(costs[node]),) * 2, np.inf)
         np.fill_diagonal(same, 0.0)
         for number, (span, sizes) in enumerate(pieces.items()):
@@ -120,16 +121,18 @@ def fit(
     Args:
         problem: the problem.
         limit: bytes of one device.
-        decide: chooses.
+        decide: chooses a candidate per decision.
         rounds: how often it is asked, at most; two of them are spent where there is nothing to begin with.
         reserve: to begin with, as in `limited_graph`.
-        known: the tensors it considers, as there.
+        usage: the tensors that it considers, as there.
     """
     usage = usage or resident_usage(problem)
     asked = partial(_solve_round, problem, limit, decide, usage)
     best: MeasuredPlan | None = None
     spent = 0
     if reserve is None:
+        # Without a reserve the first plan shows how much is missing. It is tried at every moment as well: the peak
+        # may move.
         spent = 2
         first = asked(None, 1)
         if first is None or first.peak_bytes <= limit or rounds < 2:
@@ -144,6 +147,7 @@ def fit(
         elif fitted.peak_bytes > limit:
             reserve = np.maximum(reserve, unmodelled_bytes(problem, fitted, usage))
         elif best is None or problem.seconds(fitted.chosen) < _WORTH * problem.seconds(best.chosen):
+            # The plan fits and another round may find a cheaper one, since the reserve now belongs to this plan.
             best, reserve = fitted, unmodelled_bytes(problem, fitted, usage)
         else:
             break
@@ -153,7 +157,7 @@ def fit(
 def _solve_round(
     problem: Problem, limit: int, decide: Decide, usage: Usage, reserve: Bytes | None, number: int
 ) -> MeasuredPlan | None:
-    """What comes of one decision."""
+    """Solve once and measure the plan; None where the solver has no solution."""
     choices = decide(limited_graph(problem, limit, reserve, usage=usage))
     return None if choices is None else measured(problem, choices, number)
 
@@ -176,14 +180,14 @@ def unmodelled_bytes(problem: Problem, fitted: MeasuredPlan, usage: Usage) -> By
 
 
 def is_large(problem: Problem) -> bool:
-    """Whether there are too many decisions to ask messages as often as would be good."""
+    """Whether there are too many decisions for all rounds of message passing."""
     return 2 * len(problem.costs) * sum(rounds for _, rounds in _TRIES) > _DECISIONS
 
 
 def fit_quickly(problem: Problem, limit: int) -> MeasuredPlan | None:
-    """As `fit`, by messages, told of tensors in both ways; what they suggest last is refined.
+    """As `fit`, by message passing with both models of the tensors; the best plan is refined.
 
-    They are asked about a large problem only where no plan fits in which blocks are alike, and less often.
+    A large problem is tried with tied blocks first, and less often with free ones.
     """
     if is_large(problem):
         alike = choose_tied_within(problem, limit)
@@ -200,7 +204,7 @@ def fit_quickly(problem: Problem, limit: int) -> MeasuredPlan | None:
 
 
 def _fit_with_both_models(problem: Problem, limit: int) -> tuple[MeasuredPlan, Usage] | None:
-    """The cheapest plan that fits of those that messages suggest, given the limit or less, and what they were told of."""
+    """The cheapest plan that fits of those that message passing finds within the limit or less, and the model it used."""
     left = max(_DECISIONS // len(problem.costs), _LEAST_ROUNDS)
     fitting: list[tuple[MeasuredPlan, Usage]] = []
     for (share, rounds), usage in itertools.product(_TRIES, (resident_usage(problem), transient_usage(problem))):
@@ -214,7 +218,7 @@ def _fit_with_both_models(problem: Problem, limit: int) -> tuple[MeasuredPlan, U
 def solve_within(
     problem: Problem, limit: int, seconds: float, tried: bool = False, solver: Callable[..., Solution] = solve
 ) -> tuple[MeasuredPlan, Solution]:
-    """The least plan that fits of all that were found, and what the solver says of the memory that every plan needs.
+    """The cheapest plan that fits of all that were found, and the solution of the problem that bounds them from below.
 
     The solution's bound holds for all plans that fit; one that costs no more is the best.
 
@@ -222,7 +226,7 @@ def solve_within(
         problem: the problem.
         limit: bytes of one device.
         seconds: time for the solver, all rounds together.
-        tried: messages have been asked, and know of nothing.
+        tried: message passing has been tried and has no plan that fits.
         solver: `solve`, or something like it.
 
     Raises:
@@ -231,6 +235,7 @@ def solve_within(
     start = time.monotonic()
     proof = solver(bounding_graph(problem, limit), seconds=_PROVING_SHARE * seconds)
     plans = [] if proof.choices is None else _those_that_fit(limit, measured(problem, proof.choices.tolist()))
+    # The bound holds for all plans that fit, so a plan that meets it needs no further search.
     if plans and proof.optimal:
         return plans[0], proof
     asked = 1
@@ -285,7 +290,7 @@ def bound_below(cost: float, bound: float | None, scale: float = NANOSECONDS) ->
 
 
 def _kilobytes(num_bytes: int) -> int:
-    """Rounded up: whoever gives as much as the message says has enough."""
+    """Rounded up, so that a limit of as much as the message says is enough."""
     return -(-num_bytes // 1000)
 
 
@@ -305,17 +310,17 @@ _HELP = {
 
 
 def _advice(memory: MemoryUse) -> str:
-    """What would help against the largest share."""
+    """Advice on the largest share of the memory."""
     largest = max(memory.by_use, key=lambda use: memory.by_use[use])
     return f"{_HELP[largest]}; more devices share all of it."
 
 
 def smallest(problem: Problem, enough: int = 0) -> MeasuredPlan:
-    """A plan that needs as little memory as was found to do; remembered.
+    """The smallest plan that was found; cached.
 
     Args:
         problem: the problem.
-        enough: bytes that are little enough.
+        enough: stop at a plan of no more bytes than this.
     """
     name = f"smallest, {enough} are enough"
     if name not in problem.plans:

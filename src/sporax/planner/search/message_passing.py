@@ -1,4 +1,4 @@
-"""Good choices in linear time: exact elimination of what is easy, TRW-S message passing for the rest.
+"""Good choices in linear time: exact elimination where it is cheap, TRW-S message passing for the rest.
 
 Problem: one candidate per decision, with a lower bound that says how good the choice is.
 
@@ -122,7 +122,7 @@ def converge(messages: MessagePassing, reached: float = np.inf, sweeps: int = 30
 
 
 class CoordinateDescent:
-    """Lets the decisions of a problem change their minds, one by one."""
+    """Coordinate descent: improves the decisions of a problem one by one."""
 
     def __init__(self, problem: Problem) -> None:
         self.costs = problem.costs
@@ -146,6 +146,7 @@ class CoordinateDescent:
             del waiting[node]
             candidate_costs = self.candidate_costs(node, chosen)
             best = int(candidate_costs.argmin())
+            # An improvement within rounding could alternate between two candidates for ever.
             if candidate_costs[best] < candidate_costs[chosen[node]] * (1 - 1e-12):
                 chosen[node] = best
                 waiting.update(dict.fromkeys(other for other, _ in self.links[node] if other not in kept))
@@ -163,6 +164,7 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, floa
         sweeps: of messages, at most.
         patience: how many sweeps in a row may bring nothing better.
     """
+    # Elimination is exact, and its bound is its own cost.
     exact = eliminate(core, _SMALL_TABLE) if core.num_nodes <= _SMALL else None
     if exact is not None:
         return exact[0], core.cost(exact[0])
@@ -171,6 +173,7 @@ def bounded(core: Core, sweeps: int = 24, patience: int = 6) -> tuple[Ints, floa
     bound = -np.inf
     for number in range(sweeps):
         bound = max(bound, *messages.sweep(core.costs))
+        # Forward and backward in turn: each direction decodes well what the other one decodes badly.
         positions = descend(core, messages.decode(core.costs, backward=number % 2 == 1))
         cost, idle = core.cost(positions), idle + 1
         if cost < least:
@@ -210,6 +213,7 @@ def refined(core: Core, positions: Ints, balls: int = _BALLS, size: int = _BALL)
         balls: how many, spread evenly.
         size: nodes in each.
     """
+    # Half overlapping, so that decisions at the border of one ball are inside the next.
     step = max(size // 2, -(-core.num_nodes // balls), 1)
     for start in range(0, core.num_nodes, step):
         free = ball(core, start, size)

@@ -34,7 +34,7 @@ Signature = tuple[Hashable, ...]
 
 
 def is_identity(operator: Operator) -> bool:
-    """Whether it hands its operands on, one by one."""
+    """Whether its results are its operands, one by one."""
     return operator.name in IDENTITIES
 
 
@@ -47,17 +47,17 @@ def is_light(operator: Operator) -> bool:
 
 
 def is_reduction(operator: Operator) -> bool:
-    """Whether its results want a decision of their own: they may be parts, or are on the other side of a loop's edge."""
+    """Whether its results need a decision of their own: they may be partial, or are on the other side of a loop's edge."""
     return operator.name in _EDGES or entry_for(operator.name).family == "4 reduction"
 
 
 def is_linear(operator: Operator) -> bool:
-    """Whether parts of an operator's only tensor may be parts of its result."""
+    """Whether partial values of an operator's only tensor may be partial values of its result."""
     return operator.name in _LINEAR or entry_for(operator.name).family == "2 dimensions"
 
 
 def signature(operation: Operation) -> Signature:
-    """A key that is equal for operations that can be sharded equally. Objects that cannot be hashed count as themselves."""
+    """A key that is equal for operations that can be sharded equally. Unhashable objects equal only themselves."""
     params = tuple((name, _hashable(value)) for name, value in operation.params.items())
     return operation.name, operation.operands, operation.results, params
 
@@ -91,6 +91,7 @@ class Kinds:
         self.late: list[bool] = []
         numbers: dict[Hashable, int] = {}
         for operator, is_late in zip(graph.operators, late, strict=True):
+            # What a mark carries does not matter here, and its operands differ from place to place.
             key: Hashable = operator.name
             if not is_identity(operator):
                 key = signature(operator.operation), bool(operator.bodies), operator.times, is_late

@@ -34,7 +34,7 @@ class CompiledForm(Enum):
     VIEW = "view"
     """A view, or a loop."""
     OTHER = "other"
-    """Nothing that is sure."""
+    """It differs from plan to plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class Order:
         problem: the problem.
 
     Attributes:
-        sorts: per operator; None for marks and barriers.
+        forms: per operator; None for marks and barriers.
         operands: per operator what it reads, by origin.
-        producer: for every tensor (an origin) that somebody makes, that operator.
+        producer: for every tensor (an origin) that an operator makes, that operator.
         alive: per operator whether a result of the step depends on it.
         same: for every tensor one that it may share an array with, the same for all of these.
     """
@@ -90,6 +90,7 @@ class Order:
         if name in ("dot_general", "conv_general_dilated"):
             return CompiledForm.OTHER if LITERAL in operator.operands else CompiledForm.KERNEL
         if name.startswith("reduce_") and "window" not in name:
+            # Sharded by all devices, the larger one may be as small as the other, and the reduction would be a view.
             return CompiledForm.REDUCTION if self._ratio(operator) > self.devices else CompiledForm.OTHER
         if name in VIEWS or name in MAYBE_VIEWS or name == "transpose":
             return CompiledForm.VIEW
@@ -104,6 +105,7 @@ class Order:
         return max(sizes) // max(min(sizes), 1)
 
     def _alive(self) -> list[bool]:
+        # Backward: an operator is needed if one of its results is an output or is read by a needed operator.
         needed = {*self.outputs}
         alive = [False] * len(self.graph.operators)
         for number in reversed(range(len(alive))):
@@ -114,6 +116,7 @@ class Order:
         return alive
 
     def _same(self) -> list[int]:
+        # Union-find without ranks: chains of views are short.
         parent = list(range(len(self.graph.tensors)))
 
         def first(tensor: int) -> int:
@@ -136,6 +139,7 @@ class Order:
         waits: list[int] = []
         depths: list[int] = []
         for number, operator in enumerate(self.graph.operators):
+            # Integers as bit sets: dependence is then one shift, and the union of many sets is fast.
             states = [state_of.get(tensor, (0, 0)) for tensor in operator.operands if tensor != LITERAL]
             bits, depth = 0, max((placement for _, placement in states), default=0)
             for placement, _ in states:
@@ -176,6 +180,7 @@ class Order:
                 for place, tensor in enumerate(self.operands[number]):
                     if tensor != LITERAL:
                         slack[tensor] = max(slack.get(tensor, 0), reach[number] + copies(number, place))
+        # Arguments are there from the start, so the operator's whole depth lies between.
         slack.update((argument.tensor, self._depths[operator]) for argument in self.graph.inputs)
         return Predecessors(operator, slack, reach)
 

@@ -46,11 +46,11 @@ class _Assembler:
         self.graph = problem.graph
         self.decisions: Decisions = problem.decisions
         self.tensor_placements: dict[int, Placement] = {}
-        """Where readers find each tensor, by origin."""
+        """The placement at which readers find each tensor, by origin."""
         self.made: dict[int, Placement] = {}
-        """Where each tensor is when an operator has made it."""
+        """The placement in which an operator produces each tensor."""
         self.relayed: dict[int, Placement] = {}
-        """Where heavy operators read it, if that is a decision of its own."""
+        """The placement at which heavy operators read it, if a relay decides that."""
         self.steps: dict[int, OperatorPlan] = {}
 
     def run(self) -> Plan:
@@ -58,6 +58,8 @@ class _Assembler:
         for number, (choices, candidate) in enumerate(zip(problem.choices, self.chosen, strict=True)):
             relay = self.decisions.nodes[number].is_relay
             for tensor, where in choices.tensor_placements.items():
+                # A tensor is decided by its own bundle; another decision that names it (its producer) says only how
+                # it is produced.
                 here = self.decisions.node_of[tensor] == number
                 target = self.relayed if relay else self.tensor_placements if here else self.made
                 target[tensor] = where[candidate]
@@ -70,6 +72,7 @@ class _Assembler:
         )
         inputs = tuple(self.tensor_placements[argument.tensor] for argument in graph.inputs)
         replaced = dict(graph.aliases)
+        # An updated variable must be stored as the variable is, or the next step could not begin.
         outputs = tuple(
             inputs[replaced[position]] if position in replaced else self._complete(tensor)
             for position, tensor in enumerate(graph.outputs)
@@ -103,6 +106,7 @@ class _Assembler:
             for tensor in tensors:
                 num_readers[tensor] = num_readers.get(tensor, 0) + 1
         reshardings = {}
+        # A tensor with one reader goes there directly: a resharding of its own would only add a stop on the way.
         for tensor, source in self.made.items():
             where, given = self.tensor_placements[tensor], tensor in self.problem.options.fixed
             if source != where and (given or num_readers.get(tensor, 0) > 1):
@@ -143,7 +147,7 @@ class _Assembler:
 
 
 def _notes(graph: OperatorGraph, rules: Iterable[Rule]) -> Iterator[str]:
-    """What people should know: operators that cannot be sharded, and why."""
+    """Notes for the user: operators that cannot be sharded, and why."""
     for operator, rule in zip(graph.operators, rules, strict=True):
         if rule.opaque and not is_identity(operator):
             yield f"{rule.opaque} ({operator.path})" if operator.path else rule.opaque

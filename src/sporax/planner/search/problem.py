@@ -44,7 +44,7 @@ class SearchOptions:
         fully_use_devices: operators of arithmetic are sharded by all units wherever that is possible.
         alltoall: whether tensors may be moved by all-to-all and permute.
         fixed: placements that are given, by number of the tensor.
-        cuts: shardings of heavy operators that are given, by number of the operator.
+        cuts: given assignments of heavy operators, by number of the operator.
         memory_bytes: what a plan may need on one device; None for no limit.
         follow: light operators take the sharding that their bundle's producer makes; nothing but combining parts comes between.
         align: in products, a sharding of one of the last two dimensions of an operand or result must leave a multiple of this.
@@ -68,14 +68,14 @@ class Problem:
 
     Attributes:
         graph, mesh, options: what it was made from.
-        bundles: the decisions.
+        decisions: the decisions.
         choices: per decision.
         costs: per decision [candidates], nanoseconds (or weighted bytes).
         edges: pairs of decisions with a table [candidates, candidates], in the same.
-        catalogue: what the candidates come from.
+        catalogue: where the candidates come from.
         scale: what a second, or a weighted byte, counts in `costs` and `edges`.
-        remembered: what others have worked out of all this but the costs.
-        plans: and of all of it, the costs included.
+        cache: results of other modules that do not depend on the costs.
+        plans: results of other modules that depend on the costs.
     """
 
     graph: OperatorGraph
@@ -123,19 +123,19 @@ class Problem:
         return self.catalogue.rule(number)
 
     def bases(self, chosen: Sequence[int]) -> list[Base]:
-        """What a choice decides, for a search that goes on from there."""
+        """The decisions of a choice, as the base of a later round."""
         return [choice.base(candidate) for choice, candidate in zip(self.choices, chosen, strict=True)]
 
 
 class ProblemBuilder:
-    """Builds problems of one graph; what was worked out for one serves the next.
+    """Builds problems of one graph; intermediate results of one are used for the next.
 
     Args:
         graph: the step.
         mesh: the devices.
         model: the cost of operators and links.
         options: what the search may do.
-        hurry: price moves by the straight way, which may be more expensive than the cheapest; by default on meshes of many axes,
+        hurry: cost moves directly, which may be more expensive than the cheapest; the default on meshes of many axes,
             where the search for the cheapest takes too long.
 
     Raises:
@@ -184,11 +184,13 @@ class ProblemBuilder:
 
     def _build(self, units: Units, resharding_costs: ReshardingCosts, bases: Sequence[Base] | None) -> Problem:
         self.catalogue.use_units(units, resharding_costs)
+        # The tables of a former build have other candidates.
         self._tables.clear()
         choices: list[Choices] = []
         for number, node in enumerate(self.decisions.nodes):
             base = bases[number] if bases is not None else None
             if node.is_bundle:
+                # A bundle's candidates depend on where its root is made, which an earlier decision says.
                 root_placements = self._made(number, choices)
                 given = None if node.is_relay else self._given(node.root, units, base)
                 choices.append(self.catalogue.bundle(self.decisions, number, root_placements, given, base))

@@ -42,7 +42,7 @@ from sporax.planner.search.result import SearchResult
 from sporax.planner.search.search_space import Units, natural_units
 
 Order = tuple[Units, ...]
-"""What each round hands out."""
+"""The units of each round."""
 
 _ROUNDS = 5
 """Rounds at most, of axis by axis."""
@@ -68,10 +68,12 @@ def recursive(
     start = time.monotonic()
     options = options or SearchOptions()
     orders = [tuple((unit,) for unit in options.units)] if options.units else _orders(mesh, model)
+    # Memory comes second: most plans fit, and free rounds find better plans than tight ones.
     free = replace(options, memory_bytes=None)
     builder = ProblemBuilder(graph, mesh, model, free, hurry=True)
     order_results = [_run(builder, order) for order in orders]
     least = min(order_result.seconds for order_result in order_results)
+    # An order that is far behind by quick prices will not win by exact ones.
     attempts = [
         _finished(builder, order_result)
         for order_result in order_results
@@ -84,6 +86,7 @@ def recursive(
         order_results += tight
         attempts += [_finished(builder, entry) for entry in tight]
         fits = any(_fits(attempt, options.memory_bytes) for attempt in attempts)
+        # Where another attempt fits, that this one does not is no error.
         with suppress(*([SporaxRuntimeError] if fits else [])):
             attempts.append(_all_axes_at_once(graph, mesh, model, options))
         best = min((attempt for attempt in attempts if _fits(attempt, options.memory_bytes)), key=_cost)
@@ -182,7 +185,7 @@ def _finished(builder: ProblemBuilder, order_result: _OrderResult) -> _FinishedO
 
 
 def _choose(problem: Problem, to_come: int) -> list[int]:
-    """The choice of one round; what is too large may still be sharded by the devices `to_come`."""
+    """The choice of one round; a plan that is too large may still be sharded by the devices of later rounds (`to_come`)."""
     limit = problem.options.memory_bytes
     chosen = choose_tied(problem)
     if limit is None or measured(problem, chosen).peak_bytes <= limit:

@@ -13,7 +13,7 @@ Usage = Sequence[Mapping[TickSpan, Sequence[int]]]
 
 
 def resident_usage(problem: Problem) -> Usage:
-    """For every decision, when its tensors are there and how many bytes they take, per candidate."""
+    """For every decision, when its tensors are live and how many bytes they take, per candidate."""
     if "usage" not in problem.cache:
         problem.cache["usage"] = _resident_usage(problem)
     cached: Usage = problem.cache["usage"]
@@ -28,6 +28,7 @@ def _resident_usage(problem: Problem) -> Usage:
         node = decisions.node_of[origin]
         where = problem.choices[node].tensor_placements[origin]
         sizes = [local_bytes(graph.tensors[origin], placement, problem.mesh) for placement in where]
+        # Ticks of the solver's graph begin at 0, those of live ranges at -1, and spans are half open.
         piece = (life.begin + 1, life.end + 2)
         before = usage[node].get(piece, [0] * len(sizes))
         usage[node][piece] = [a + b for a, b in zip(before, sizes, strict=True)]

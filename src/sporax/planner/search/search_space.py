@@ -33,6 +33,7 @@ def default_units(mesh: DeviceMatrix, most: int = 2) -> Units:
 
     def spread(cut: Sequence[int]) -> tuple[float, ...]:
         sizes = [math.prod(mesh.shape[axis] for axis in unit) for unit in _split(axes, cut)]
+        # The outer unit is the smaller one among equals: the axes between nodes are few and slow.
         return max(sizes) / min(sizes), *sizes
 
     return _split(axes, min(cuts, key=spread))
@@ -110,6 +111,6 @@ def with_partial_sums(placements: Iterable[Placement], units: Units) -> Iterator
 
 
 def restricted(placement: Placement, axes: frozenset[int]) -> Placement:
-    """What a placement says about some axes."""
+    """A placement restricted to some axes."""
     dims = tuple(tuple(axis for axis in cut if axis in axes) for cut in placement.dims)
     return placed(dims, tuple(axis for axis in placement.partial if axis in axes), placement.reduction)

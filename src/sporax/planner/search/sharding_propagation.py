@@ -92,7 +92,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
     """One candidate per decision: from the seeds to neighbours of neighbours, and again from decisions that were not reached.
 
     Args:
-        improver: knows who is whose neighbour.
+        descent: the decisions and their neighbours.
         seeding: where to begin.
         kept: seeds that are the user's and stay.
     """
@@ -101,6 +101,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
         chosen[node] = candidate
     reached = dict.fromkeys(seeding)
     for start in (*seeding, *range(len(chosen))):
+        # Breadth first, so that decisions near a seed are taken before those far away.
         waiting = deque([start] if start not in reached or start in seeding else ())
         reached[start] = None
         while waiting:
@@ -115,7 +116,7 @@ def _spread(descent: CoordinateDescent, seeding: Seeding, kept: frozenset[int]) 
 
 
 def _seedings(problem: Problem, given: Seeding) -> Iterator[Seeding]:
-    """Where to begin: what is given; automatic seeds besides if it says no more than where inputs are."""
+    """The user's seeds; with automatic seeds as well if the user gives placements of inputs only."""
     arguments = {argument.tensor for argument in problem.graph.inputs}
     if arguments.issuperset(problem.options.fixed) and not problem.options.cuts:
         yield from ({**seeding, **given} for seeding in _automatic(problem))
@@ -137,6 +138,7 @@ def _automatic(problem: Problem) -> Iterator[Seeding]:
     tried: set[object] = set()
     for number in heaviest_first(problem):
         choices = problem.choices[number]
+        # Layers that repeat share their steps, so one of them stands for all.
         kind = ByIdentity(choices.steps)
         if kind in tried:
             continue

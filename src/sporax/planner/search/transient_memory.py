@@ -20,7 +20,7 @@ TickSpan = tuple[int, int]
 
 
 def transient_usage(problem: Problem) -> Sequence[Mapping[TickSpan, Sequence[int]]]:
-    """For every decision, when its tensors are there and how many bytes they take, per candidate."""
+    """For every decision, when its tensors are live and how many bytes they take, per candidate."""
     if "brought" not in problem.cache:
         problem.cache["brought"] = _TransientMemory(problem).run()
     cached: Sequence[Mapping[TickSpan, Sequence[int]]] = problem.cache["brought"]

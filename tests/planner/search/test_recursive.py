@@ -1,0 +1,42 @@
+"""The fast search, round by round."""
+
+import pytest
+from planner_graphs import cheapest_cost, layers, mesh_of, problem_of, product, roofline, training_step
+
+from sporax.planner.check import check_plan
+from sporax.planner.cost import cost_of
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.search.problem import SearchOptions
+from sporax.planner.search.recursive import recursive
+
+TWO, FOUR = mesh_of(2), mesh_of(2, 2)
+
+
+@pytest.mark.parametrize("graph", [product(), layers(2), training_step()], ids=["product", "layers", "training step"])
+def test_on_one_axis_the_plan_is_the_best_of_all(graph):
+    result = recursive(graph, TWO, roofline(TWO))
+    check_plan(graph, result.plan)
+    assert result.cost_seconds == pytest.approx(cheapest_cost(problem_of(graph, TWO)))
+
+
+def test_the_cost_is_that_of_the_plan_and_nothing_is_proven():
+    result = recursive(layers(3), FOUR, roofline(FOUR))
+    assert result.cost_seconds == pytest.approx(cost_of(layers(3), result.plan, roofline(FOUR)).seconds)
+    assert result.method == "recursive"
+    assert (result.optimal, result.bound_seconds) == (False, None)
+
+
+def test_axis_by_axis_and_all_at_once_are_tried_unless_units_are_given():
+    graph = layers(2)
+    assert recursive(graph, FOUR, roofline(FOUR)).statistics["orders"] == 2
+    given = recursive(graph, FOUR, roofline(FOUR), SearchOptions(units=((0, 1),)))
+    assert given.statistics["orders"] == 1
+    for operator in given.plan.operators:
+        assert all(axes in ((), (0, 1)) for axes in operator.assignment)
+
+
+def test_a_memory_limit_is_kept():
+    graph = layers(3)
+    free = memory_of(graph, recursive(graph, FOUR, roofline(FOUR)).plan).peak_bytes
+    tight = recursive(graph, FOUR, roofline(FOUR), SearchOptions(memory_bytes=int(0.8 * free)))
+    assert memory_of(graph, tight.plan).peak_bytes <= 0.8 * free
