@@ -14,6 +14,17 @@ from sporax import nn
 from sporax.communication import get_group_size, get_rank, init
 from sporax.dataset import NumpySlicesDataset
 from sporax.train import Callback, Model, ResumableCheckpoint
+from sporax.train.checkpoint import directory
+
+opened, open_checkpoint = [], directory.open_checkpoint
+
+
+def noted(*arguments, **options):
+    opened.append(open_checkpoint(*arguments, **options))
+    return opened[-1]
+
+
+directory.open_checkpoint = noted
 
 init()
 kind, size = (*sys.argv, "files")[3], get_group_size()
@@ -51,3 +62,4 @@ saver = ResumableCheckpoint(sys.argv[1], 3, async_save=False, backend="orbax" if
 model.train(2, dataset, callbacks=[saver, Kill()])
 total = sum(float(np.abs(parameter.asnumpy()).sum()) for parameter in net.get_parameters())
 print("weights", total.hex(), flush=True)
+print("read", get_rank(), sum(file.bytes_read for file in opened), flush=True)

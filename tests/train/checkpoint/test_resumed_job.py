@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from sporax.train.checkpoint.directory import open_directory
+
 JOB = Path(__file__).with_name("resumed_job.py")
 
 
@@ -18,12 +21,16 @@ def start(directory: Path, kill_at: int, ranks: int, kind: str) -> subprocess.Co
     logs = directory.with_name(f"{directory.name}_{kill_at}_{ranks}_logs")
     job = ["run", "--worker_num", ranks, "--log_dir", logs, JOB, directory, kill_at, kind]
     command = [sys.executable, "-m", "sporax", *map(str, job)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+    environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}  # one device per rank
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, env=environ)
 
 
 def run(directory: Path, kill_at: int, ranks: int, *, succeeds: bool = True, kind: str = "files") -> dict[int, float]:
     """Losses by step, as rank 0 saw them, and the sum of the weights as step 0 where the job came to its end."""
-    result = start(directory, kill_at, ranks, kind)
+    return losses_of(start(directory, kill_at, ranks, kind), succeeds=succeeds)
+
+
+def losses_of(result: subprocess.CompletedProcess[str], *, succeeds: bool = True) -> dict[int, float]:
     assert (result.returncode == 0) == succeeds, result.stdout + result.stderr
     text = re.sub(r"^\[[1-9]\].*$", "", result.stdout, flags=re.MULTILINE)
     values = {int(step): float.fromhex(value) for step, value in re.findall(r"loss (\d+) (\S+)", text)}
@@ -43,7 +50,13 @@ def test_a_killed_job_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None
         "rank_1.safetensors",
     }
     shutil.copytree(tmp_path / "killed", tmp_path / "other")
-    assert run(tmp_path / "killed", 0, 2) == {step: expected[step] for step in (0, *range(4, 9))}
+    saved = open_directory(tmp_path / "killed" / "step_3")
+    needed_bytes = sum(saved.read(name).nbytes // len(saved.slices(name)) for name in saved.names())
+    again = start(tmp_path / "killed", 0, 2, "files")
+    assert losses_of(again) == {step: expected[step] for step in (0, *range(4, 9))}
+    read = {rank: int(count) for rank, count in re.findall(r"read (\d) (\d+)", again.stdout)}
+    assert read == {"0": needed_bytes, "1": needed_bytes}, "each rank reads its own slices, and what all hold"
+    assert any(len(saved.slices(name)) == 2 for name in saved.names())
     elastic = run(tmp_path / "other", 0, 1)
     assert elastic == {step: pytest.approx(expected[step], rel=1e-6) for step in (0, *range(4, 9))}
 

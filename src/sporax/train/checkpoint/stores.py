@@ -16,7 +16,9 @@ import jax
 
 from sporax.nn.cell import Cell
 from sporax.train import _ranks
+from sporax.train._apply import load_param_into_net
 from sporax.train._background import BackgroundWriter
+from sporax.train.checkpoint.deferred import StoredValues, deferred_parameter
 from sporax.train.checkpoint.directory import (
     PREFIX,
     complete,
@@ -87,14 +89,23 @@ class DirectoryStore:
         return str(folder) if folder else ""
 
     def load(self, network: Cell, check: Callable[[Facts], None]) -> Facts | None:
-        """Read the blocks that this process needs."""
+        """Load all values, or, as one of several processes, the blocks that the devices of this one need.
+
+        Parameters that no step has placed yet are then read when the first step is compiled. What is read is compared with its
+        checksums: whole files here, else slice by slice.
+        """
         folder = latest_checkpoint(self._directory)
         if folder is None:
             return None
-        source = open_directory(folder)
+        is_alone = jax.process_count() == 1
+        source = open_directory(folder, verify=is_alone)
         facts = source.facts.get(_ranks.rank(), source.facts[0])
         check(facts)
-        load_source_into_net("ResumableCheckpoint", source, network, strict=True)
+        if is_alone:
+            load_source_into_net("ResumableCheckpoint", source, network, strict=True)
+        else:
+            stored = {name: deferred_parameter(StoredValues(source, name), name) for name in source.names()}
+            load_param_into_net(network, stored, strict_load=True)
         return facts
 
     def save(self, step: int, network: Cell, facts: Mapping[str, Any]) -> None:
