@@ -49,6 +49,7 @@ _PATHS_OF = {
         nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
+    "sporax.boost": "boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation",
     "sporax.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
     "sporax.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.parallel._transformer": """

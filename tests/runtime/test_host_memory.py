@@ -18,18 +18,32 @@ def variable(size, on_host=False, **more):
 
 def test_marked_variables_are_stored_on_the_host_where_the_step_wants_it():
     marked, other = variable(4, on_host=True), variable(4)
-    host_memory.bring_to_host([marked, other], {"recompute"})
+    host_memory.bring_to_host([marked, other], {"recompute"}, unknown)
     assert not lies_on_host(marked.raw)
-    host_memory.bring_to_host([marked, other], {"host"})
+    host_memory.bring_to_host([marked, other], {"host"}, unknown)
     assert lies_on_host(marked.raw)
     assert not lies_on_host(other.raw)
 
 
-@pytest.mark.parametrize(("above", "sent"), [(400, []), (250, [40]), (130, [40, 30]), (0, [40, 30, 20])])
-def test_the_largest_parameters_are_sent_away_until_the_others_fit(above, sent):
+def unknown():
+    """No prediction of what the step needs."""
+
+
+@pytest.mark.parametrize(
+    ("above", "peak", "sent"),
+    [
+        (400, None, []),
+        (250, None, [40]),
+        (130, None, [40, 30]),
+        (0, None, [40, 30, 20]),
+        (800, 1000, [40, 30]),  # what the step needs beside its variables counts where it is predicted
+        (800, 800, []),
+    ],
+)
+def test_the_largest_parameters_are_sent_away_until_the_rest_fits(above, peak, sent):
     state = SimpleNamespace(raw=jnp.zeros(10, jnp.float32))  # no Parameter, so it stays
     variables = [variable(20), variable(40), state, variable(30)]
-    host_memory.bring_to_host(variables, {"host", f"offload above {above} within -1"})
+    host_memory.bring_to_host(variables, {"host", f"offload above {above} within -1"}, lambda: peak)
     away = sorted((each.raw.size for each in variables if lies_on_host(each.raw)), reverse=True)
     assert away == sent
 
@@ -40,7 +54,7 @@ def test_more_than_the_host_may_have_is_an_error():
         SporaxRuntimeError,
         match=r"^For 'set_offload_context', 'offload_cpu_size' times 'cpu_ratio' is 500 bytes, but 600 bytes of Parameters",
     ):
-        host_memory.bring_to_host(variables, {"host", "offload above 0 within 500"})
+        host_memory.bring_to_host(variables, {"host", "offload above 0 within 500"}, unknown)
 
 
 def test_a_step_fetches_what_is_on_the_host_and_returns_it():
@@ -58,7 +72,7 @@ def test_a_step_fetches_what_is_on_the_host_and_returns_it():
 def test_values_survive_the_way_to_the_host_and_back():
     marked = variable(3, on_host=True)
     marked.raw = jnp.arange(3.0)
-    host_memory.bring_to_host([marked], {"host"})
+    host_memory.bring_to_host([marked], {"host"}, unknown)
     assert marked.raw.sharding.memory_kind == KIND
     (fetched,) = jax.jit(lambda x: host_memory.fetched([marked], [x], True))(marked.raw)
     np.testing.assert_array_equal(fetched, [0, 1, 2])

@@ -57,10 +57,10 @@ def test_an_operator_without_a_cell_follows_what_it_reads():
     def forward(w0, w1, x, y):
         with on(0):
             hidden = x @ w0
-        hidden = jnp.sin(hidden)
+        first = jnp.sin(hidden)
         with on(1):
-            hidden = hidden @ w1
-        return [jnp.cos(hidden - y), jnp.exp(x @ w0 + hidden)]
+            hidden = first @ w1
+        return [jnp.cos(hidden - y), jnp.exp(first + hidden)]
 
     result = assigned(forward, num_updated=0)
     assert chunks(result, Phase.FORWARD, "sin", "cos", "exp") == [("sin", 0), ("cos", 1), ("exp", 1)]

@@ -71,7 +71,7 @@ def test_what_depends_on_variables_alone_is_computed_by_every_chunk_that_needs_i
 
 def test_what_any_chunk_can_make_is_made_by_the_first_that_reads_the_variable():
     def step(w0, w1, x, y):
-        return [w0, w1 * 0.5, summed(tied, w1, w0, x, y)]  # both stages read w1
+        return [w0, w1 * 0.5, summed(two_products, w1, w1, x, y)]  # both stages read w1
 
     first, second = chunks_of(step)
     assert (set(first.updates), set(second.updates)) == ({1}, set())

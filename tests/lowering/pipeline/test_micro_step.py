@@ -73,6 +73,40 @@ def test_what_changes_from_one_micro_batch_to_the_next_is_carried():
     assert float(results[1]) == 2**MICRO
 
 
+def test_a_total_that_does_not_start_with_zero_is_carried():
+    def step(w0, w1, x, y):
+        rows = tuple(array.reshape(MICRO, -1, WIDTH) for array in (x, y))
+        with jax.named_scope(MICRO_LOOP):
+            return [lax.scan(lambda total, row: (total + two_products(w0, w1, *row), None), w0.sum(), rows)[0]]
+
+    micro = opened(step, num_updated=0)
+    assert (len(micro.sums), len(micro.carries)) == (0, 1)
+    assert_same(run_flat(micro), step(*ARGUMENTS))
+
+
+def test_the_backward_pass_reads_a_copy_of_what_is_carried():
+    def step(w0, w1, x, y):
+        rows = tuple(array.reshape(MICRO, -1, WIDTH) for array in (x, y))
+
+        def total(w0):
+            def add(state, row):
+                loss, count = state
+                return (loss + two_products(w0 * count, w1, *row), count + 1), None
+
+            with jax.named_scope(MICRO_LOOP):
+                return lax.scan(add, (jnp.float32(0), jnp.float32(1)), rows)[0][0]
+
+        return [jax.grad(total)(w0)]
+
+    micro = opened(step, num_updated=0)
+    assert_same(run_flat(micro), step(*ARGUMENTS))
+    (carry,) = micro.carries
+    rows = list(zip(micro.step.graph.operators, micro.phases, strict=True))
+    assert not [operator for operator, phase in rows if phase is Phase.BACKWARD and carry.before in operator.operands]
+    copies = [operator for operator, _ in rows if operator.name == "optimization_barrier"]
+    assert [operator.operands for operator in copies] == [(carry.before,)]
+
+
 def test_a_cast_before_the_loop_runs_on_every_micro_batch():
     def step(w0, w1, x, y):
         return [summed(two_products, w0, w1, x.astype(jnp.float16).astype(jnp.float32), y)]

@@ -180,3 +180,8 @@ def with_role(graph, number, role):
     """The graph with another role of one input."""
     inputs = [replace(entry, role=role) if place == number else entry for place, entry in enumerate(graph.inputs)]
     return replace(graph, inputs=tuple(inputs))
+
+
+def operation(name, operands, results, **params):
+    """One equation on float32 tensors of these shapes."""
+    return Operation(name, tuple(map(TensorSpec, operands)), tuple(map(TensorSpec, results)), params)

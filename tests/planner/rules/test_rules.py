@@ -103,11 +103,6 @@ def test_every_rule_has_a_sample():
     assert not set(SAMPLES) & set(WITHOUT_SAMPLE)
 
 
-def test_entries_without_rule_say_why():
-    for name, entry in TABLE.items():
-        assert (entry.rule is None) == bool(entry.reason), name
-
-
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_placements_determine_the_assignment(name, number):
     """Propagation from all operands and results gives back the assignment that made their placements."""

@@ -9,10 +9,10 @@ from small_pipelines import MICRO, on, prediction, summed, tied, training, two_p
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.ir.marks import GradientMark
+from sporax.ir.marks import GradientMark, LayoutMark
 from sporax.ir.pipeline_schedule import PipelineSchedule
 from sporax.ir.placement import Placement
-from sporax.lowering.marks import apply_mark
+from sporax.lowering.marks import apply_mark, next_number
 from sporax.planner.pipeline.generators import generate
 from sporax.runtime.pipeline.planning import stage_mesh
 
@@ -35,6 +35,19 @@ def test_a_micro_batch_is_sharded_over_its_stage_and_arrives_as_it_was_sent(plan
     sent = {slot.number: place for slot, place in first.programs.forward.outputs if slot.kind == "sent"}
     received = {slot.number: place for slot, place in second.programs.forward.inputs if slot.kind == "received"}
     assert sent == received
+
+
+def test_an_activation_arrives_at_the_next_stage_as_it_was_sent(plan):
+    def columns(w0, w1, x, y):
+        with jax.named_scope("first"), on(0):
+            (hidden,) = apply_mark([jnp.tanh(x @ w0)], LayoutMark("reshard", next_number(), ((1, 2),)))
+        with jax.named_scope("second"), on(1):
+            return ((hidden - y) ** 2 * w1[:1]).sum()
+
+    first, second = plan(training(columns)).chunks
+    (arrived,) = (place for slot, place in second.programs.forward.inputs if slot.kind == "received")
+    assert arrived == Placement(((), (0,)))
+    assert arrived in [place for slot, place in first.programs.forward.outputs if slot.kind == "sent"]
 
 
 @pytest.mark.parametrize("name", ["gpipe", "1f1b"])

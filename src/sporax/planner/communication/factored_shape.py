@@ -42,12 +42,12 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FactoredShape:
-    """The task on the stretched shape.
+    """A redistribution on the factored shape.
 
     Attributes:
         units: mesh axes that move together; a unit's number is its position here.
         sizes: ranks along each unit.
-        shape: the stretched shape, of what the axes that stay leave to each rank.
+        shape: the factored shape of what the axes that stay leave to each rank.
         start, goal: source and target.
     """
 
@@ -58,7 +58,7 @@ class FactoredShape:
     goal: State
 
     def local_shape(self, state: State) -> Shape:
-        """FactoredShape shape of one rank's slice."""
+        """Factored shape of one rank's slice."""
         return tuple(
             size // math.prod(self.sizes[unit] for unit in units)
             for size, units in zip(self.shape, state.dims, strict=True)
@@ -67,10 +67,12 @@ class FactoredShape:
 
 def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: DeviceMatrix) -> FactoredShape:
     """Set up the task for a tensor of `shape`."""
+    # A common prefix stays in its place whatever happens, so it is taken out of the search.
     fixed = [_common_prefix(old, new) for old, new in zip(source.dims, target.dims, strict=True)]
     shape = tuple(size // num_parts(mesh, axes) for size, axes in zip(shape, fixed, strict=True))
     old = tuple(axes[len(stay) :] for axes, stay in zip(source.dims, fixed, strict=True))
     new = tuple(axes[len(stay) :] for axes, stay in zip(target.dims, fixed, strict=True))
+    # An axis that is partial before and after needs no move, unless the values combine in another way.
     kept = set(source.partial) & set(target.partial) if source.reduction == target.reduction else set()
     partial = tuple(axis for axis in source.partial if axis not in kept)
     masked = tuple(axis for axis in target.partial if axis not in kept)
@@ -78,6 +80,8 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
     while True:
         sizes = {run[0]: num_parts(mesh, run) for run in runs}
         split = _split_dims(shape, _by_unit(old, runs), _by_unit(new, runs), sizes)
+        # A run that would span several pieces of a dimension cannot move at once, so it is taken apart and the split
+        # repeated.
         broken = [run for run in runs if len(run) > 1 and run[0] in split.misfits]
         if not broken:
             break
@@ -86,7 +90,7 @@ def factor_shape(shape: Shape, source: Placement, target: Placement, mesh: Devic
 
 
 class _Split(NamedTuple):
-    """The stretched dimensions with the units in each, before and after; `misfits` are across several of them."""
+    """The factored dimensions with the units in each, before and after; `misfits` are across several of them."""
 
     shape: Shape
     old: tuple[tuple[int, ...], ...]

@@ -48,6 +48,7 @@ def fusion_ids(graph: OperatorGraph, config: ParallelConfig) -> FusionIds:
             members = [
                 (name, own, spec.num_bytes) for name, own, spec in zip(mark.parameters, mark.fusion, specs, strict=True)
             ]
+            # Gradients become ready from the last layer to the first, weights are needed the other way round.
             ids[0].update(_ids(members[::-1], "allreduce", config))
             ids[1].update(_ids(members[::-1], "reducescatter", config))
             ids[2].update(_ids(members, "allgather", config))
@@ -58,6 +59,7 @@ def _ids(members: Sequence[tuple[str, int, int]], kind: str, config: ParallelCon
     """Numbers for parameters given as (name, `comm_fusion`, bytes), in the order of their collectives."""
     fused = [member for member in members if member[1]]
     numbers = _numbers([size for _, _, size in fused], kind, config)
+    # Neither the context nor a parameter asks for anything: the compiler combines as it likes.
     if numbers is None and config.comm_fusion.openstate and all(own == 1 for _, own, _ in members):
         return {}
     ids = {name: 0 for name, _, _ in members}

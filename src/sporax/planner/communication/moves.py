@@ -43,14 +43,14 @@ class MoveKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step of a redistribution. Dimensions are those of the stretched shape.
+    """One step of a redistribution. Dimensions are those of the factored shape.
 
     Attributes:
         kind: what is done.
         axes: the mesh axes that take part, the first one counting the largest steps.
         source: the dimension that `axes` stop sharding; -1 when they did not shard any.
         target: the dimension that `axes` start to shard; -1 when they do not shard any then.
-        reduction: how parts combine.
+        reduction: how partial values combine.
         pairs: for permute, (sender, receiver) places along `axes`.
         local_bytes: bytes of one rank's slice before the move.
         wire_bytes: bytes that one rank sends, in a ring.
@@ -140,6 +140,7 @@ class LinkCosts:
 
     def all_reduce(self, axes: Axes, sizes: Sequence[int], local_bytes: float) -> float:
         """Seconds to combine tensors of `local_bytes`: a reduce-scatter and an all-gather in one launch."""
+        # The start is counted once: both halves are one launch.
         share = self._share("all_reduce", local_bytes)
         return 2 * self._ring(axes, sizes, local_bytes / math.prod(sizes), share) - share * self.launch_seconds
 
@@ -166,6 +167,7 @@ class LinkCosts:
     def _ring(self, axes: Axes, sizes: Sequence[int], local_bytes: float, share: float) -> float:
         """Seconds of a gather of which a share of the start is paid."""
         seconds = share * self.launch_seconds
+        # From the innermost axis outwards, so that slow outer axes carry each byte once.
         for axis, size in zip(reversed(axes), reversed(sizes), strict=True):
             seconds += (size - 1) * (share * self._alpha(axis) + self._beta(axis) * local_bytes)
             local_bytes *= size
@@ -196,7 +198,7 @@ class Redistribution:
     Attributes:
         source, target: the placements.
         local_source, local_target: shapes of one rank's slice before and after.
-        stretched: the local shape that the moves start from: `local_source` with dimensions split.
+        factored: the local shape that the moves start from: `local_source` with dimensions split.
         moves: what to do, in order.
         seconds: predicted time of all moves.
         exact: whether the search ran to its end; False where it met too many placements and a quick way was taken.

@@ -92,7 +92,7 @@ class _Search:
         """The cheapest steps; None when there are too many placements to look at.
 
         Args:
-            pull: seconds that a unit out of place counts for when the next placement to look at is chosen. Above 0 the
+            attraction: seconds that a unit out of place counts for when the next placement to look at is chosen. Above 0 the
                 search ends sooner, and what it finds need not be the cheapest.
         """
         start, goal = self.task.start, self.task.goal
@@ -100,11 +100,13 @@ class _Search:
         reached: dict[State, tuple[State, _UnitMove]] = {}
         done: set[State] = set()
         number = itertools.count()
+        # The number breaks ties, so that states (which have no order) are never compared.
         queue = [(0.0, next(number), start)]
         while queue:
             _, _, state = heapq.heappop(queue)
             if state == goal:
                 return self._path(reached)
+            # A state may be in the queue several times; only its first, cheapest entry counts.
             if state in done:
                 continue
             done.add(state)
@@ -177,6 +179,7 @@ class _Search:
             yield from self._trades(state, placed)
 
     def _from_dim(self, state: State, unit: int, dim: int) -> Iterator[_UnitMove]:
+        # Only the innermost unit can leave: gathering an outer one would leave slices with gaps.
         if state.dims[dim][-1] != unit:
             return
         without = _with_units(state, dim, state.dims[dim][:-1])
@@ -281,6 +284,7 @@ class _Search:
         position = 0
         while position < len(steps):
             step, before = steps[position], state
+            # Moves of one kind that touch the same slices are one collective, and pay one start.
             joins = step.kind in (MoveKind.PERMUTE, MoveKind.MASK)
             while joins and [step.kind for step in steps[position + 1 : position + 2]] == [step.kind]:
                 position += 1

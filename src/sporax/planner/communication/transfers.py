@@ -28,7 +28,7 @@ class Transfer:
         tensor: its number.
         redistribution: the way.
         operator: position of the operator that asks for it; -1 for a result of the step.
-        settlement: what else happens on the way; None for a plain move.
+        resharding: the planned resharding that it carries out; None for a plain move.
     """
 
     tensor: int
@@ -100,7 +100,7 @@ class _Scheduler:
         return Schedule(tuple(at_start), tuple(before), tuple(after), tuple(at_end))
 
     def _produce(self, tensor: int, placement: Placement, operator: int) -> list[TransferGroup]:
-        """A tensor is there; reshard it, or let it wait for those that share its collective."""
+        """A tensor is produced; reshard it, or let it wait for those that share its collective."""
         self.available[tensor] = [placement]
         resharding = self.plan.reshardings.get(tensor)
         if resharding is None:
@@ -114,7 +114,7 @@ class _Scheduler:
         return [(transfer,)]
 
     def _record(self, transfer: Transfer) -> None:
-        """Note where a tensor is to be had when its transfer is done: parts are gone then, a smaller slice is not."""
+        """Note where a tensor is available when its transfer is done: partial sums are gone then, a smaller slice is not."""
         source, target = transfer.redistribution.source, transfer.redistribution.target
         self.available[transfer.tensor] = [target] if source.partial else [source, target]
 
@@ -122,7 +122,7 @@ class _Scheduler:
         if tensor == LITERAL:
             return []
         if wanted in self.available[tensor] and not wanted.partial:
-            return []  # a weight that waits to be gathered is read at home by the optimizer
+            return []  # a weight that waits to be gathered is read in its storage sharding by the optimizer
         before = self._release(tensor)
         sources = self.available[tensor]
         if wanted in sources:
@@ -130,6 +130,7 @@ class _Scheduler:
         redistribution = min(
             (self._redistribution(tensor, source, wanted) for source in sources), key=lambda entry: entry.seconds
         )
+        # Later readers find the tensor here as well, and need no move of their own.
         sources.append(wanted)
         return [*before, (Transfer(tensor, redistribution, operator),)]
 
@@ -156,6 +157,7 @@ def _fusion_key(transfer: Transfer, dtype: str) -> tuple[object, ...] | None:
         return None
     if not any(move.collective for move in moves) or not all(_is_fusible(move) for move in moves):
         return None
+    # Every member must make the same moves, or the buffer could not be sent at once.
     return resharding.fusion, tuple((move.kind, move.axes) for move in moves), dtype, resharding.in_float32
 
 

@@ -13,6 +13,6 @@ __all__ = [
     "Roofline",
     "cost_of",
     "Symbolic",
-    "compiled_seconds",
+    "kernel_seconds",
     "link_costs",
 ]

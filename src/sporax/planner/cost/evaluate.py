@@ -66,12 +66,14 @@ def cost_of(graph: OperatorGraph, plan: Plan, model: CostModel) -> PlanCost:
             weight = operator.times * (model.late_computing if late else 1.0)
             seconds = model.seconds(operator.operation, rule, planned.assignment, plan.mesh)
             operators[out.owners[number]] += weight * seconds
+    # Transfers inside a loop belong to its operator in the step; -1 stands for the step's results.
     made_late, times, owners, sharing = late_tensors(graph), rounds(graph), (*out.owners, -1), num_sharing(graph)
     collectives: dict[str, tuple[int, int]] = {}
     for group in schedule(graph, plan):
         for transfer in group:
             spec, way = graph.tensors[transfer.tensor], transfer.redistribution
             links = model.links.shared_by(sharing[transfer.tensor])
+            # Priced again, since the links of this tensor may share their starts with other tensors.
             priced = redistribute(spec.shape, spec.itemsize, way.source, way.target, plan.mesh, plan.alltoall, links)
             count = times[transfer.tensor]
             weight = count * (model.late_communication if transfer.tensor in made_late else 1.0)

@@ -32,6 +32,6 @@ def rounds(graph: OperatorGraph) -> list[int]:
 
 
 def late_tensors(graph: OperatorGraph) -> frozenset[int]:
-    """What such operators make."""
+    """The results of late operators."""
     pairs = zip(graph.operators, late_operators(graph), strict=True)
     return frozenset(tensor for operator, late in pairs if late for tensor in operator.results)

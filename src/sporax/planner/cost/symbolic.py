@@ -115,12 +115,14 @@ class Symbolic:
         written = [local_bytes(spec, result, mesh) for spec, result in zip(operation.results, results, strict=True)]
         touched = float(sum(size for size, spec in zip(read, operation.operands, strict=True) if spec.num_dims))
         reduced = any(cut for cut, factor in zip(assignment, rule.factors, strict=True) if factor.kind is Kind.REDUCE)
+        # Looking up in a sharded table: MindSpore's published weights of the table and of the indices.
         if operation.name == "gather" and reduced:
             touched = 3.0 * read[0] + 7.0 * read[1]
         elif reduced:
             touched += sum(written)
         if operation.name == "dot_general":
             touched += self.weight_memory * read[1]
+        # One byte less decides a tie, and is less than any tensor.
         if touched > 1.0 and operands and _is_data_parallel(operands[0], mesh):
             touched -= 1.0
         return self.config.costmodel_alpha * touched

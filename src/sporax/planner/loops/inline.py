@@ -71,6 +71,7 @@ class InlinedStep:
 
 def inline_loops(graph: OperatorGraph) -> InlinedStep:
     """A step with its loops and branches written out; the same graph where it has none."""
+    # Nothing to do is the common case, and callers compare graphs by identity.
     if not any(operator.bodies for operator in graph.operators):
         places = tuple(range(len(graph.operators)))
         return InlinedStep(graph, Part(graph, tuple(range(len(graph.tensors))), places), places)

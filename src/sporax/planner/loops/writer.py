@@ -95,6 +95,7 @@ class Writer:
         places: list[int | Control] = []
         self.depth += 1
         for position, operator in enumerate(graph.operators):
+            # Only the outermost graph's operators are owners; what is inside belongs to its loop.
             if self.depth == 1:
                 self.owner = position
             operands = tuple(_number(numbers, operand) for operand in operator.operands)
@@ -177,6 +178,7 @@ class Writer:
         """Every branch counts as if it ran."""
         entries = [self._enter(operator, position) for position in range(1, len(operator.operands))]
         bodies = [self._body(operator, body, entries, operator.times) for body in operator.bodies]
+        # The index is no argument of the branches, and joins only at their end.
         index = operator.operands[0], operator.operation.operands[0]
         results = []
         for position, (tensor, spec) in enumerate(zip(operator.results, operator.operation.results, strict=True)):

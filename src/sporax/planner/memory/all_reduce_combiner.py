@@ -24,7 +24,7 @@ class _CombinedGroup:
     """Reductions that become one.
 
     Attributes:
-        members: numbers of their pieces.
+        members: numbers of their instructions.
         mask: the same as bits.
         waits: what any of them waits for, as bits.
     """
@@ -35,14 +35,15 @@ class _CombinedGroup:
 
 
 def combined_all_reduces(instructions: Sequence[Instruction]) -> list[list[int]]:
-    """Numbers of the pieces that become one all-reduce; those that stay alone are groups of one.
+    """Numbers of the instructions that become one all-reduce; those that stay alone are groups of one.
 
     Args:
-        pieces: in an order in which they can run.
+        instructions: in an order in which they can run.
     """
     groups: list[_CombinedGroup] = []
     by_key: dict[tuple[object, ...], list[_CombinedGroup]] = {}
     for bit, (number, before) in enumerate(_waits(instructions).items()):
+        # Integers as bit sets: a test for a circle is then one operation.
         waits = _with_groups(before, groups)
         candidates = by_key.setdefault(instructions[number].combines, [])
         group = next(
@@ -80,7 +81,7 @@ def _waits(instructions: Sequence[Instruction]) -> dict[int, int]:
 
 
 def _with_groups(waits: int, groups: Iterable[_CombinedGroup]) -> int:
-    """What somebody waits for who waits for `waits`: one of a group is there when all of it is."""
+    """All that a reduction waits for which waits for `waits`: one of a group exists only when all of it does."""
     left = [group for group in groups if len(group.members) > 1]
     while True:
         ready = [entry for entry in left if waits & entry.mask]

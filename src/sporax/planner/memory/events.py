@@ -58,6 +58,7 @@ class Timeline:
         places = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
+        # Results are handed out at the end, so they are live until then.
         self.events.append(
             Event(len(graph.operators), tuple(output for output in self.outputs if output[0] != LITERAL), ())
         )

@@ -95,7 +95,7 @@ _MANY = 8
 
 
 class Kind(Enum):
-    """What compilers may do with a piece."""
+    """What compilers may do with an instruction."""
 
     LOOP = "loop"
     """Element by element; fused into the loops that read it."""
@@ -107,7 +107,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """What a piece writes, or an argument.
+    """What an instruction writes, or an argument.
 
     Attributes:
         tensor: the graph's tensor that it belongs to.
@@ -157,12 +157,12 @@ class Instruction:
 
 
 class Instructions:
-    """All pieces of a timeline, in order.
+    """All instructions of a timeline, in order.
 
     Attributes:
         timeline: what happens.
         arrays: by number.
-        pieces: in an order in which they can run.
+        instructions: in an order in which they can run.
         number: of the array that a value is; views share one.
         rigid: arrays that collectives leave in a shape that nothing is written over.
         barred: arrays that pass barriers, through which nothing is fused.
@@ -407,6 +407,7 @@ class Instructions:
             return
         way = event.transfers[0].redistribution
         array = self._array_of(event.reads[0])
+        # A transfer without moves (a placement under another name) writes nothing.
         if not way.moves:
             self.number[event.writes[0]] = array
             return
@@ -417,9 +418,11 @@ class Instructions:
         self._moved(array, way.moves[-1], shape, self._array_of(event.writes[0]))
 
     def _moved(self, array: int, move: Move, shape: list[int], target: int | None = None) -> int:
-        """The pieces of one move, which changes the local `shape`; the last of them writes `target`."""
+        """The instructions of one move, which changes the local `shape`; the last of them writes `target`."""
         assert self.timeline.mesh is not None
         count, kind = num_parts(self.timeline.mesh, move.axes), move.kind
+        # The pieces of several slices interleave unless the dimension is the outermost one, so they are put in order
+        # first.
         crosswise = math.prod(shape[: max(move.source, move.target)]) > 1
         tensor, size = self.arrays[array].tensor, self.arrays[array].num_bytes
         if kind is not MoveKind.PERMUTE and move.source >= 0:

@@ -100,6 +100,7 @@ def live_ranges(graph: OperatorGraph) -> tuple[LiveRange, ...]:
     ranges = _LiveRanges(Timeline(graph))
     named: dict[int, int] = {}
     for value, array in ranges.instructions.number.items():
+        # The first tensor of an array gives it its name: views come later.
         named.setdefault(array, value[0])
     clock = ranges.clock
 
@@ -168,6 +169,7 @@ def _over_time(ranges: Sequence[_HeapRange]) -> Iterator[tuple[int, dict[Use, in
         for use, change in changes[time].items():
             present[use] += change
         history.append((time, dict(present)))
+    # What is lost to gaps between buffers is memory that nothing else can use.
     most = max((sum(uses.values()) for _, uses in history), default=0)
     gaps = max(max((room.place + room.num_bytes for room in ranges), default=0) - most, 0)
     for time, uses in history:

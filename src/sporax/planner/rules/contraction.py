@@ -37,6 +37,7 @@ def _index_operands(
             lhs.append(draft.reduce(size))
         else:
             lhs.append(draft.map(size))
+        # Both operands share the factor of a contracted or batch dimension.
         partner = {**contracted, **batched}.get(dim)
         if partner is not None:
             rhs[partner] = lhs[-1]
@@ -108,6 +109,7 @@ def conv_general_dilated(operation: Operation) -> Rule:
     draft.passes((0,), "sum")
     draft.passes((1,), "sum")
     spatial_outputs = math.prod(out_shape[dim] for dim in out_spec[2:])
+    # The factors of a window overlap, so the points of the index space are corrected for outputs that share a factor.
     halo_points = math.prod(draft_size for draft_size in _halo_sizes(operation, lhs_spec, out_spec))
     return draft.finish(
         [tuple(lhs), tuple(rhs)],

@@ -161,6 +161,7 @@ def _sent(factor: Factor, parts: int, slice_bytes: int, size: int) -> int:
 
 def _contiguous(rule: Rule, indices: tuple[int, ...], assignment: Assignment, mesh: DeviceMatrix) -> bool:
     """Whether every factor before the last one that is sharded is sharded completely."""
+    # Every factor before the last sharded one must be sharded completely, or a slice would have gaps.
     cut = [position for position, index in enumerate(indices) if assignment[index]]
     return all(
         num_parts(mesh, assignment[index]) == rule.factors[index].size for index in indices[: cut[-1] if cut else 0]
@@ -198,6 +199,7 @@ def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int
         taken: list[int] = []
         while remaining and factor.allows(num_parts(mesh, (*taken, remaining[0]))):
             taken.append(remaining.pop(0))
+        # Axes of a later tensor are taken only if they extend what earlier tensors decided.
         agreed = chosen[index][: len(taken)] == tuple(taken[: len(chosen[index])])
         if agreed and len(taken) > len(chosen[index]):
             attempt = [*chosen]
@@ -214,6 +216,7 @@ def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Se
     for number, placement in enumerate(operands):
         for axis in placement.partial if placement else ():
             by_axis.setdefault((axis, placement.reduction if placement else ""), set()).add(number)
+    # Sorted, so that the result does not depend on the order in which axes were met.
     for (axis, reduction), members in sorted(by_axis.items()):
         for number, factor in enumerate(rule.factors):
             if factor.kind is Kind.PARTIAL and factor.reduction == reduction and set(factor.operands) == members:

@@ -69,6 +69,7 @@ def _common_factors(draft: Draft, first: Shape, second: Shape) -> tuple[DimFacto
     """Factors of the dimensions of two shapes with as many elements."""
     sides = _Side(first), _Side(second)
     while not (sides[0].done and sides[1].done):
+        # A size of one has no factor, so it must not stop the walk.
         if sides[0].is_trivial or sides[1].is_trivial:
             for side in sides:
                 side.skip_ones()
@@ -120,6 +121,7 @@ def _block_until_products_meet(draft: Draft, first: _Side, second: _Side) -> Non
         products[number] = side.left
         side.take(draft.blocked(side.left), side.left)
     while products[0] != products[1]:
+        # The side with the smaller product catches up, until both cover the same elements.
         number = 0 if products[0] < products[1] else 1
         side = (first, second)[number]
         products[number] *= side.left
@@ -199,6 +201,7 @@ def pad(operation: Operation) -> Rule:
         untouched = tuple(config) == (0, 0, 0)
         operand_dims.append(draft.map(size) if untouched else draft.blocked(size))
         result_dims.append(operand_dims[-1] if untouched else draft.blocked(new_size))
+    # Only a padding of zero is nothing when the parts are summed.
     if operation.operands[1].constant == 0:
         draft.passes((0,), "sum")
     draft.passes((0, 1), *MOVABLE)
@@ -213,12 +216,14 @@ def slice_(operation: Operation) -> Rule:
     strides = operation.params["strides"] or (1,) * len(operand)
     operand_dims, result_dims = [], []
     for size, new_size, start, stride in zip(operand, result, starts, strides, strict=True):
+        # Strides that fit only by chance would start at different places in different slices.
         regular = size == new_size * stride and start < stride
         result_dims.append(draft.map(new_size) if regular else draft.blocked(new_size))
         steps = draft.blocked(stride) if stride > 1 else ()
         operand_dims.append(result_dims[-1] + steps if regular else draft.blocked(size))
 
     def adapt(whole: Operation, operands: Shapes, results: Shapes) -> dict[str, Any]:
+        # A limit in the middle of the dimension is of one that stays whole, so it remains.
         limits = zip(whole.params["limit_indices"], whole.operands[0].shape, operands[0], strict=True)
         return {"limit_indices": tuple(limit if size == old else size for limit, old, size in limits)}
 

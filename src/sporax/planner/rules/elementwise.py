@@ -74,6 +74,7 @@ def elementwise(operation: Operation) -> Rule:
     draft = Draft(operation)
     dims = _shared(draft)
     name = operation.name
+    # A scalar next to a larger tensor would be added once per part.
     if name in ALL_TOGETHER and all(operand.shape == operation.results[0].shape for operand in operation.operands):
         draft.passes(range(len(operation.operands)), *ALL_TOGETHER[name])
     if name in ONE_OPERAND:
@@ -86,6 +87,7 @@ def product(operation: Operation) -> Rule:
     draft = Draft(operation)
     dims = _shared(draft)
     for operand in (0, 1) if operation.name == "mul" else (0,):
+        # A quotient of integers is rounded, so that of a sum is not the sum of the quotients.
         if operation.name == "mul" or operation.operands[0].is_inexact:
             draft.passes((operand,), "sum")
     return _finish(draft, dims)

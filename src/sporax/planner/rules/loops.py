@@ -38,6 +38,7 @@ def edge(operation: Operation) -> Rule:
     draft = Draft(operation)
     dims = draft.maps(operation.results[0].shape)
     operands = [dims if operand.num_dims else () for operand in operation.operands]
+    # One branch knows nothing of the parts of another, so only complete results are joined.
     if operation.name != JOIN:
         draft.passes(range(len(operands)), *MOVABLE)
     return draft.finish(operands, [dims], flops_per_point=0.0)

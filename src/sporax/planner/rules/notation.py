@@ -132,6 +132,7 @@ def _sizes(statement: Statement, terms: Sequence[Term], shapes: Sequence[tuple[i
     ]
     sizes: dict[str, int] = {}
     while pending:
+        # Dimensions with one unknown size each are solved first; they make further ones solvable.
         solvable = [(dim, size) for dim, size in pending if len([name for name in dim if name not in sizes]) <= 1]
         if not solvable:
             raise SporaxValueError(f"For 'rule', the sizes of all indices must follow from '{statement.text}'.")

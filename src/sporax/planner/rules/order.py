@@ -28,6 +28,7 @@ def _ordered(operation: Operation, axis: int) -> Rule:
     axis %= len(shape)
     dims = tuple(draft.blocked(size) if dim == axis else draft.map(size) for dim, size in enumerate(shape))
 
+    # The ordered dimension of a result may have another size (the k largest), so it needs a factor of its own.
     def result(tensor: Shape) -> DimFactors:
         return tuple(draft.blocked(tensor[dim]) if dim == axis else indices for dim, indices in enumerate(dims))
 

@@ -59,6 +59,7 @@ def monoid(jaxpr: Any, initial: complex | None) -> str:
         initial: the initial value when it is a literal.
     """
     inner = getattr(jaxpr, "jaxpr", jaxpr)
+    # A body of one equation on both arguments is a known monoid or none.
     if len(inner.eqns) != 1 or set(inner.eqns[0].invars) != set(inner.invars) or len(inner.invars) != 2:
         return ""
     reduction, neutral = MONOIDS.get(inner.eqns[0].primitive.name, ("", None))

@@ -243,6 +243,7 @@ def rule_for(operation: Operation) -> Rule:
 
     Never fails for lack of a rule: an opaque primitive's rule cuts nothing and says why.
     """
+    # The parameters' values are part of the key: the same primitive may have other dimensions.
     key = operation.name, operation.operands, operation.results, tuple(operation.params.items())
     try:
         cached = _remembered.get(key)

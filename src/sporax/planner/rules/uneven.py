@@ -49,6 +49,7 @@ def fill_spare_rows(operation: Operation) -> Rule:
 def _by_part(draft: Draft, operation: Operation, num_rows: int, num_fields: int) -> tuple[tuple[int, ...], ...]:
     """Factors of the table's rows and of the fields; both whole as long as the table is not in blocks."""
     rows = UnevenRows(operation.params["rows"])
+    # Blocks are as long as the largest part; a table of another length has not been divided into blocks.
     if num_rows != rows.num_stored:
         return draft.blocked(num_rows), draft.blocked(num_fields)
     parts = draft.map(len(rows.rows))

@@ -62,6 +62,7 @@ def _slide(
     for dim, (size, num_outputs) in enumerate(zip(shape, outputs, strict=True)):
         extent, stride = params["window_dimensions"][dim], params["window_strides"][dim]
         padding = tuple(params["padding"][dim])
+        # A window of one element is an elementwise operation along its dimension.
         if extent == stride == base[dim] == 1 and padding == (0, 0):
             operand.append(draft.map(size))
         else:

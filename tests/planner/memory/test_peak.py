@@ -1,0 +1,95 @@
+"""Peak memory of small plans, counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+from planner_graphs import GraphBuilder, layers, mesh_of, placement, product, scan, training_step, with_role
+
+from sporax.ir.graph import Role
+from sporax.planner.memory.peak import Use, live_ranges, memory_of, memory_over_time
+from sporax.planner.search.plan_assembly import whole_plan
+
+MESH = mesh_of(2)
+
+
+def whole(graph):
+    return memory_of(graph, whole_plan(graph, MESH))
+
+
+def test_a_product_needs_its_operands_and_its_result():
+    used = whole(product(8, 16, 32))
+    assert used.by_use[Use.DATA] == 8 * 16 * 4
+    assert used.by_use[Use.PARAMETERS] == 16 * 32 * 4
+    assert used.held_bytes == (8 * 16 + 16 * 32) * 4
+    assert used.peak_bytes == (8 * 16 + 16 * 32 + 8 * 32) * 4 == sum(used.by_use.values())
+
+
+def test_shards_need_their_share():
+    graph = product(8, 16, 32)
+    rows = placement("0 -")
+    plan = whole_plan(graph, MESH)
+    operator = replace(
+        plan.operators[0], assignment=((0,), (), (), (), ()), operands=(rows, placement("- -")), results=(rows,)
+    )
+    plan = replace(plan, inputs=(rows, placement("- -")), outputs=(rows,), operators=(operator,))
+    assert memory_of(graph, plan).peak_bytes == (4 * 16 + 16 * 32 + 4 * 32) * 4
+
+
+def test_a_loop_writes_over_the_product_it_reads():
+    """One layer: the product is written into the result's place, and tanh over it."""
+    assert whole(layers(1, 16, 16)).peak_bytes == 3 * 16 * 16 * 4
+
+
+def test_only_two_activations_of_a_forward_chain_are_live_at_a_time():
+    """Each layer needs its weight, which stays, and what it reads and writes."""
+    few, many = whole(layers(4, 16, 16)), whole(layers(9, 16, 16))
+    assert many.peak_bytes - few.peak_bytes == 5 * 16 * 16 * 4
+    assert few.by_use[Use.TRANSIENTS] == many.by_use[Use.TRANSIENTS]
+
+
+def test_what_the_backward_pass_reads_is_an_activation():
+    graph = training_step(16, 16, 32)
+    used = whole(graph)
+    assert used.by_use[Use.ACTIVATIONS] == 16 * 32 * 4
+    ranges = {life.tensor: life.use for life in live_ranges(graph)}
+    assert ranges[3] is Use.ACTIVATIONS  # tanh's result, which its derivative reads
+    assert ranges[8] is Use.TRANSIENTS  # the gradient
+
+
+def test_an_updated_weight_takes_the_place_of_the_old_one():
+    graph = training_step(16, 16, 32)
+
+    def left(step):
+        """Transients when all operators have run."""
+        return memory_over_time(step, whole_plan(step, MESH))[-1][1][Use.TRANSIENTS]
+
+    assert left(graph) == 4  # the loss alone
+    assert left(replace(graph, aliases=())) == 4 + 16 * 32 * 4  # and the new weight next to the old one
+
+
+@pytest.mark.parametrize(("role", "use"), [(Role.STATE, Use.STATE), (Role.CONSTANT, Use.DATA)])
+def test_arguments_count_for_what_they_are(role, use):
+    graph = with_role(product(8, 16, 32), 1, role)
+    assert whole(graph).by_use[use] >= 16 * 32 * 4
+    assert whole(graph).by_use[Use.PARAMETERS] == 0
+
+
+def test_what_a_loop_stacks_is_live_as_long_as_it_runs():
+    used = whole(scan(rounds=3, width=8))
+    row = 8 * 8 * 4
+    assert used.held_bytes == row + 3 * row  # the carried matrix and the stacked weights
+    assert used.peak_bytes >= used.held_bytes + 3 * row
+
+
+def test_operators_that_nothing_needs_take_no_memory():
+    builder = GraphBuilder()
+    x = builder.argument(8, 8)
+    builder.matmul(x, x)
+    graph = builder.graph(builder.unary("tanh", x))
+    assert {life.tensor for life in live_ranges(graph)} == {x, 2}
+
+
+def test_the_text_names_the_peak_and_its_uses():
+    text = str(whole(product(8, 16, 32)))
+    assert text.startswith("0.003584 MB at operator ")
+    assert "parameters 0.002048" in text
