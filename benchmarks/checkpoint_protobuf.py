@@ -74,7 +74,7 @@ def read_by_protobuf(made: dict[str, Any], content: bytes) -> list[Entry]:
 
 def by_hand(entries: list[Entry]) -> bytes:
     file = io.BytesIO()
-    _ckpt_format.write(file, entries, with_crc=False)
+    _ckpt_format.write(file, entries)
     return file.getvalue()
 
 

@@ -2,7 +2,7 @@
 
 A network of small products in stages on the devices of one process. The list of instructions of its compiled step runs twice
 in turns: as it is, and with every program and transfer replaced by a function that hands back results made before. The
-second time is what our own code takes: looking values up, keeping results, forgetting what nobody reads any more.
+second time is what our own code takes: looking values up, keeping results, dropping values after their last use.
 
     python benchmarks/pipeline_overhead.py [--stages S] [--micro M] [--rounds N]
 

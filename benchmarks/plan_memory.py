@@ -267,7 +267,7 @@ CUTS = ("whole", "data parallel", "columns", "rows, batch", "searched", "rows, s
 
 
 def placement(shape: tuple[int, ...], cut: str, is_data: bool) -> Placement:
-    """Where an argument lies."""
+    """The placement of an argument."""
     dims: list[tuple[int, ...]] = [()] * len(shape)
     if is_data and cut in ("data parallel", "rows, batch", "rows, slow links"):
         dims[0] = (0, 1, 2)

@@ -6,8 +6,9 @@ import pytest
 import sporax as ms
 from sporax import Tensor, nn, ops
 from sporax._extends import cell_attr_register
-from sporax.common import JitConfig
+from sporax.common import JitConfig, api
 from sporax.common import dtype as mstype
+from sporax.nn.wrap import cell_wrapper, loss_scale
 from sporax.ops import composite as C
 from sporax.ops import functional as F
 from sporax.ops._primitive_cache import _get_cache_prim
@@ -82,3 +83,105 @@ def test_decorators_and_helpers_that_give_their_argument():
     assert cell_attr_register(attrs=["a"])(constructor) is constructor
     assert _get_cache_prim(ops.ReLU)()(Tensor([-1.0])).asnumpy().tolist() == [0]
     assert ParallelMode.AUTO_PARALLEL == "auto_parallel"
+
+
+@pytest.mark.usefixtures("mode")
+def test_no_gradient_flows_through_what_runs_without():
+    def loss(x):
+        with api._no_grad():
+            square = x * x
+        return (square * x).sum()
+
+    assert ms.grad(loss)(Tensor([3.0])).asnumpy().tolist() == [9.0]
+    assert ms.grad(api._no_grad()(lambda x: (x * x).sum()))(Tensor([3.0])).asnumpy().tolist() == [0.0]
+    assert ms.grad(lambda x: (x * x).sum())(Tensor([3.0])).asnumpy().tolist() == [6.0]
+
+
+def test_executors_forward_to_cells():
+    ms.set_context(mode=ms.GRAPH_MODE)
+    net, x = nn.ReLU(), Tensor([-1.0, 2.0])
+    assert api._cell_graph_executor.compile(net, x, phase="train") == ("train", True)
+    assert api._cell_graph_executor(net, x).asnumpy().tolist() == [0.0, 2.0]
+    with pytest.raises(AttributeError, match=r"'_cell_graph_executor\.fetch_info_for_quant_export' is not offered"):
+        api._cell_graph_executor.fetch_info_for_quant_export(None, None)
+    with pytest.raises(TypeError, match="'obj' must be a Cell, but got int"):
+        api._cell_graph_executor.compile(3)
+    assert api._pynative_executor.enable_grad()
+    assert api._pynative_executor.sync() is None
+
+
+def test_a_generator_repeats_its_state():
+    generator = ms.Generator().manual_seed(2**40 + 5)
+    state = generator.get_state()
+    assert generator.initial_seed() == 2**40 + 5
+    assert generator.seed() == generator.initial_seed() != 2**40 + 5
+    generator.set_state(state)
+    assert generator.initial_seed() == 2**40 + 5
+    assert ms.manual_seed(7) is ms.default_generator
+    assert ms.initial_seed() == 7
+
+
+def test_older_initializers_register_and_draw():
+    from sporax.common import initializer as recipes
+
+    np.random.seed(1)
+    first = recipes._init_random_normal(0.0, 2.0, (2, 3))
+    np.random.seed(1)
+    np.testing.assert_array_equal(recipes._init_random_normal(0.0, 2.0, (2, 3)), first)
+    assert first.dtype == np.float32
+    assert np.abs(recipes._init_random_uniform(-1.0, 1.0, (50,))).max() <= 1.0
+
+    @recipes._register("seven_for_tests")
+    class Seven(recipes.Constant):
+        def __init__(self):
+            super().__init__(7)
+
+    assert recipes.initializer("seven_for_tests", (2,)).asnumpy().tolist() == [7.0, 7.0]
+
+
+def test_flags_of_functions_are_kept():
+    @ops.add_flags(has_effect=True)
+    def function():
+        return 1
+
+    assert function._func_graph_flags == {"has_effect": True}
+    assert ops.core(function)._func_graph_flags == {"has_effect": True, "core": True}
+    assert C.add_flags(nn.ReLU(), fp16=True).get_flags()["fp16"] is True
+
+
+def test_shapes_for_operators_of_users():
+    from sporax.ops._utils import get_broadcast_shape
+
+    assert get_broadcast_shape([1, 3], [2, 1], "Mine") == [2, 3]
+    with pytest.raises(ValueError, match=r"For 'Mine', a.shape and b.shape need to broadcast, but dim -1 is 2 and 3"):
+        get_broadcast_shape([2], [3], "Mine", "a", "b")
+
+
+class Line(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.micro_size = 2
+        self.weight = ms.Parameter(Tensor([1.0]), name="weight")
+
+    def construct(self, x):
+        return (self.weight * x).sum()
+
+
+def test_a_step_over_micro_batches_averages_them():
+    net = Line()
+    step = cell_wrapper._TrainGradAccuStepCell(net, nn.SGD(net.trainable_params(), 1.0))
+    assert step(Tensor([2.0, 4.0])).asnumpy() == 6.0
+    assert net.weight.asnumpy().tolist() == [1.0 - 6.0 / 2]
+    with pytest.raises(ValueError, match="the parallel mode must be one of .* but got stand_alone"):
+        loss_scale._TrainGradAccuWithLossScaleCell(net, nn.SGD(net.trainable_params(), 1.0), Tensor(2.0))
+
+
+def test_accumulated_gradients_are_scaled_and_start_again():
+    total = ms.Parameter(Tensor([6.0]), name="total")
+    scaled = loss_scale.grad_scale(Tensor([2.0]), Tensor([1.0]), total)
+    assert (scaled.asnumpy().tolist(), total.asnumpy().tolist()) == ([3.0], [0.0])
+    assert loss_scale.shard_grad_scale(Tensor([2.0]), Tensor([1.0]), total).asnumpy().tolist() == [0.5]
+    total.set_data(Tensor([5.0]))
+    cell_wrapper._pipeline_clear_grad(total, Tensor([1.0]))
+    assert total.asnumpy().tolist() == [0.0]
+    assert loss_scale._grad_overflow(Tensor([float("inf")])).asnumpy().tolist() == [1.0]

@@ -49,7 +49,8 @@ def kill(draw: random.Random, folder: Path) -> None:
     time.sleep(draw.random() * _LONGEST_WRITE_SECONDS)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    entries = serialization._read(path, kind, False)
+    entries, check = serialization._parsed(path, kind, False)
+    check()
     (values,) = [entry.value for entry in entries]
     if values.shape != (size,) or len(set(values.tolist())) != 1:
         raise AssertionError(f"a torn file of {size} values")

@@ -28,15 +28,17 @@ _MODULES = {
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128
         byte short int_ long ubyte ushort uint ulong half float_ single double
         int_type uint_type float_type complex_type number_type
-        dtype_to_nptype dtype_to_pytype pytype_to_dtype DType
+        dtype_to_nptype dtype_to_pytype pytype_to_dtype get_py_obj_dtype DType QuantDtype
+        intc intp uintc uintp cfloat cdouble list_ tuple_ string number tensor_type type_none TensorType Type Int
     """,
     "sporax.common.tensor": "Tensor tensor",
     "sporax.common.parameter": "Parameter ParameterTuple",
     "sporax.common.sparse_tensor": "RowTensor",
     "sporax.common.symbol": "Symbol",
-    "sporax.common.seed": "set_seed get_seed manual_seed",
-    "sporax.common.generator": "get_rng_state set_rng_state",
+    "sporax.common.seed": "set_seed get_seed",
+    "sporax.common.generator": "Generator default_generator seed manual_seed initial_seed get_rng_state set_rng_state",
     "sporax.common.jit_config": "JitConfig",
+    "sporax.common.api": "ms_memory_recycle _no_grad",
     "sporax.common.jit": "jit jit_class ms_function recompilations lazy_inline no_inline",
     "sporax.common.recompute": "recompute",
     "sporax.common.transforms": "value_and_grad grad get_grad jvp vjp GradOperation",

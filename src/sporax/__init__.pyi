@@ -28,12 +28,21 @@ from sporax.amp._scalers import FixedLossScaleManager as FixedLossScaleManager
 from sporax.amp._scalers import LossScaleManager as LossScaleManager
 from sporax.amp._training import build_train_network as build_train_network
 from sporax.common import dtype as dtype
+from sporax.common.api import _no_grad as _no_grad
+from sporax.common.api import ms_memory_recycle as ms_memory_recycle
 from sporax.common.dtype import DType as DType
 from sporax.common.dtype import DType as _DType
+from sporax.common.dtype import QuantDtype as QuantDtype
+from sporax.common.dtype import TensorType as TensorType
 from sporax.common.dtype import dtype_to_nptype as dtype_to_nptype
 from sporax.common.dtype import dtype_to_pytype as dtype_to_pytype
+from sporax.common.dtype import get_py_obj_dtype as get_py_obj_dtype
 from sporax.common.dtype import pytype_to_dtype as pytype_to_dtype
+from sporax.common.generator import Generator as Generator
 from sporax.common.generator import get_rng_state as get_rng_state
+from sporax.common.generator import initial_seed as initial_seed
+from sporax.common.generator import manual_seed as manual_seed
+from sporax.common.generator import seed as seed
 from sporax.common.generator import set_rng_state as set_rng_state
 from sporax.common.jit import jit as jit
 from sporax.common.jit import jit_class as jit_class
@@ -45,7 +54,6 @@ from sporax.common.parameter import Parameter as Parameter
 from sporax.common.parameter import ParameterTuple as ParameterTuple
 from sporax.common.recompute import recompute as recompute
 from sporax.common.seed import get_seed as get_seed
-from sporax.common.seed import manual_seed as manual_seed
 from sporax.common.seed import set_seed as set_seed
 from sporax.common.sparse_tensor import RowTensor as RowTensor
 from sporax.common.symbol import Symbol as Symbol
@@ -155,16 +163,21 @@ from sporax.train.summary import SummaryRecord as SummaryRecord
 
 COMPATIBLE: int
 GRAPH_MODE: int
+Int: type[Any]
 LAX: int
 PYNATIVE_MODE: int
 STRICT: int
+Type: type[Any]
 __version__: str
 bfloat16: _DType
 bool_: _DType
 byte: _DType
+cdouble: _DType
+cfloat: _DType
 complex128: _DType
 complex64: _DType
 complex_type: tuple[Any, ...]
+default_generator: Any
 double: _DType
 float16: _DType
 float32: _DType
@@ -178,10 +191,18 @@ int64: _DType
 int8: _DType
 int_: _DType
 int_type: tuple[Any, ...]
+intc: _DType
+intp: _DType
+list_: Any
 long: _DType
+number: Any
 number_type: tuple[Any, ...]
 short: _DType
 single: _DType
+string: Any
+tensor_type: Any
+tuple_: Any
+type_none: Any
 ubyte: _DType
 uint: _DType
 uint16: _DType
@@ -189,6 +210,8 @@ uint32: _DType
 uint64: _DType
 uint8: _DType
 uint_type: tuple[Any, ...]
+uintc: _DType
+uintp: _DType
 ulong: _DType
 ushort: _DType
 

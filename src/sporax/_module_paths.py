@@ -20,9 +20,11 @@ from sporax.ir.missing import SUBMODULES, missing_name
 _PACKAGE = "sporax"
 
 _PATHS_OF = {
-    "sporax": "common.api common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
+    "sporax.common.api": "graph graph.api",
+    "sporax": "common.recompute common.mutable parallel.checkpoint_transform parallel.transform_safetensors",
     "sporax.context": "parallel.algo_parameter_config",
     "sporax.parallel": "parallel.parameter_broadcast",
+    "sporax.communication.management": "communication._comm_helper",
     "sporax.parallel.nn": "parallel.nn.parallel_cell_wrapper parallel.nn.parallel_grad_reducer",
     "sporax.ops": """
         ops.primitive ops.functional_overload ops.auto_generate ops.auto_generate.gen_ops_def ops.auto_generate.gen_ops_prim
@@ -44,9 +46,11 @@ _PATHS_OF = {
         nn.layer nn.layer.activation nn.layer.basic nn.layer.channel_shuffle nn.layer.combined nn.layer.container nn.layer.conv
         nn.layer.dense nn.layer.embedding nn.layer.image nn.layer.math nn.layer.normalization nn.layer.padding nn.layer.pooling
         nn.layer.rnn_cells nn.layer.rnns nn.layer.timedistributed nn.layer.transformer
-        nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.cell_wrapper nn.wrap.grad_reducer nn.wrap.loss_scale
+        nn.loss.loss nn.grad nn.grad.cell_grad nn.wrap.grad_reducer
         nn.optim.ada_grad nn.optim.lazyadam nn.optim.proximal_ada_grad nn.optim.sgd
     """,
+    "sporax.boost": "boost.base boost.boost boost.boost_cell_wrapper boost.grad_accumulation",
+    "sporax.nn.step_parts": "nn.wrap.cell_wrapper nn.wrap.loss_scale",
     "sporax.profiler": "profiler.common profiler.profiling profiler.profiler",
     "sporax.parallel._transformer": """
         nn.transformer nn.transformer.layers nn.transformer.loss nn.transformer.moe nn.transformer.op_parallel_config
@@ -78,6 +82,7 @@ _PATHS_OF = {
         train.callback._lambda_callback train.callback._loss_monitor train.callback._lr_scheduler_callback
         train.callback._on_request_exit train.callback._reduce_lr_on_plateau train.callback._time_monitor
     """,
+    "sporax.train.summary_enums": "train.summary.enums",
     "sporax.train.metrics": """
         train.metrics.accuracy  train.metrics.bleu_score train.metrics.confusion_matrix
         train.metrics.cosine_similarity train.metrics.dice train.metrics.error train.metrics.fbeta

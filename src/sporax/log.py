@@ -43,7 +43,7 @@ def get_level() -> str:
         SporaxValueError: ``GLOG_v`` is none of them.
     """
     level = os.environ.get("GLOG_v", "2")  # noqa: SIM112 (glog's name)
-    if level not in {str(each) for each in range(len(_LEVELS))}:
+    if level not in {str(number) for number in range(len(_LEVELS))}:
         raise SporaxValueError(
             f"For 'log', 'GLOG_v' must be 0 (debug), 1 (info), 2 (warning), 3 (error) or 4 (critical), but got '{level}'."
         )

@@ -83,7 +83,7 @@ def test_ascend_is_accepted_with_a_warning():
 
 def test_sizes_of_device_memory():
     assert context.get_context("max_device_memory") == 1024.0
-    with pytest.warns(UserWarning, match="nothing limits device memory by it yet"):
+    with pytest.warns(UserWarning, match="what XLA allocates is not limited by it"):
         context.set_context(max_device_memory="3.5GB")
     assert context.get_context("max_device_memory") == 3.5
 

@@ -8,7 +8,7 @@ from sporax.ir.placement_config import OffloadConfig
 
 @pytest.mark.parametrize(
     "settings",
-    [{"offload_path": "./x"}, {"offload_disk_size": "1GB"}, {"enable_aio": False}, {"enable_pinned_mem": False}],
+    [{"host_mem_block_size": "1GB"}, {"enable_pinned_mem": False}],
 )
 def test_settings_without_effect_warn_once(settings, monkeypatch):
     monkeypatch.setattr(_offload, "_warned", set())

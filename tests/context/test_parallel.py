@@ -28,6 +28,7 @@ DEFAULTS = {
     "pipeline_scheduler": "1f1b",
     "pipeline_result_broadcast": False,
     "auto_pipeline": False,
+    "recompute": "",
     "search_mode": "recursive_programming",
     "auto_parallel_search_mode": "recursive_programming",
     "sharding_propagation": False,

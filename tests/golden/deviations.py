@@ -10,6 +10,11 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 
 FACTS: dict[str, tuple[str, ...]] = {
+    "`DynamicRNN`, `DynamicGRUV2`: a setting that has one possible value is checked when the operator runs; numbers are numbers": (
+        "ops.DynamicRNN(keep_prob=1)",
+        "ops.DynamicRNN(time_major=False)",
+        "ops.DynamicRNN(num_proj=-1)",
+    ),
     "`numpy`: numbers, lists and mixed dtypes are accepted wherever Tensors are": (
         "mnp.asarray(np.ones(2))",
         "mnp.multiply(I, 2)",

@@ -36,6 +36,10 @@ def test_msrun_starts_eight_here_and_returns():
         (["--worker_num=0"], "worker_num must be greater than 0, but got 0"),
         (["--worker_num=4", "--local_worker_num=0"], "local_worker_num must be greater than 0, but got 0"),
         (["--worker_num=4", "--local_worker_num=8"], "at most worker_num, which is 4, but got 8"),
+        (
+            ["--worker_num=4", "--local_worker_num=2", "--max_restarts=1"],
+            "max_restarts must be 0 in a job on several nodes",
+        ),
         (["--worker_num=2", "--master_port=80"], "between 1024 and 65535, but got 80"),
         (["--worker_num=2", "--node_rank=-2"], "node_rank must be -1 or"),
         (["--worker_num=2", "--cluster_time_out=0"], "cluster_time_out must be greater than 0"),

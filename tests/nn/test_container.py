@@ -116,3 +116,14 @@ def test_children_of_lists_and_dicts_bring_the_name_of_these_along():
         with pytest.raises(SporaxValueError) as caught:
             net(Tensor(np.ones((2, 9), np.float32)), cell)
         assert str(caught.value).endswith(f"in Cell 'Net.{path}'")
+
+
+@pytest.mark.parametrize("put", [lambda cells, cell: cells.append(cell), lambda cells, cell: cells.extend([cell])])
+def test_cells_behind_a_sequence_are_named_as_in_mindspore(put):
+    cells = nn.CellList()
+    for _ in range(3):
+        put(cells, nn.SequentialCell(nn.Dense(2, 2, has_bias=False)))
+    assert [parameter.name for parameter in cells.get_parameters()] == ["0.0.weight", "0.1.0.weight", "0.2.0.weight"]
+    plain = nn.CellList([nn.Dense(2, 2, has_bias=False)])
+    put(plain, nn.Dense(2, 2, has_bias=False))
+    assert [parameter.name for parameter in plain.get_parameters()] == ["0.weight", "1.weight"]

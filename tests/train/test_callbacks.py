@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import types
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from rich.console import Console
 
 import sporax as ms
-from sporax import Parameter, Tensor, nn
+from sporax import Parameter, Tensor, nn, ops
 from sporax.dataset._sources.tfrecord import content_of, find_records
 from sporax.train import (
     BackupAndRestore,
@@ -39,6 +40,7 @@ from sporax.train import (
     TimeMonitor,
     load_checkpoint,
 )
+from sporax.train._background import writer
 from sporax.train.callback import _InternalCallbackParam
 
 
@@ -223,6 +225,37 @@ def test_format_counters_and_background(tmp_path: Path, make_data: Any, make_mod
     assert [found[name].asnumpy().item() for name in ("epoch_num", "step_num", "note")] == [2, 108, 7]
 
 
+class Release(Callback):
+    """Ends the writing of something at the beginning of a step."""
+
+    def __init__(self, gate: threading.Event, step: int) -> None:
+        self.gate, self.step = gate, step
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        if run_context.original_args().cur_step_num == self.step:
+            self.gate.set()
+            writer.wait()
+
+
+def test_saves_are_skipped_while_one_is_written(tmp_path: Path, make_data: Any, make_model: Any) -> None:
+    gate = threading.Event()
+    writer.start(gate.wait)
+    checkpoint = ModelCheckpoint("net", str(tmp_path), CheckpointConfig(1, async_save=True, when_busy="skip"))
+    make_model().train(1, make_data(8), callbacks=[Release(gate, 3), checkpoint])
+    assert names(tmp_path) == ["net-1_3.ckpt", "net-1_4.ckpt"]
+
+
+def test_a_save_waits_for_the_one_before(tmp_path: Path, make_data: Any, make_model: Any) -> None:
+    gate = threading.Event()
+    writer.start(gate.wait)
+    timer = threading.Timer(0.3, gate.set)
+    timer.start()
+    checkpoint = ModelCheckpoint("net", str(tmp_path), CheckpointConfig(1, async_save=True))
+    make_model().train(1, make_data(8), callbacks=checkpoint)
+    timer.join()
+    assert names(tmp_path) == [f"net-1_{step}.ckpt" for step in (1, 2, 3, 4)]
+
+
 def test_sink_mode_saves_once_per_epoch(tmp_path: Path, make_data: Any, make_model: Any) -> None:
     ms.set_context(mode=ms.GRAPH_MODE)
     train_with(CheckpointConfig(1), tmp_path, make_data, make_model, dataset_sink_mode=True)
@@ -298,6 +331,7 @@ def test_the_configuration_lets_the_stronger_setting_win() -> None:
         ({"append_info": [{"a": [1]}]}, TypeError),
         ({"exception_save": 3}, TypeError),
         ({"format": "x"}, ValueError),
+        ({"when_busy": "hope"}, ValueError),
         ({"enc_key": b"0" * 16}, NotImplementedError),
     ],
 )
@@ -563,6 +597,18 @@ def test_summary_record_writes_what_was_added() -> None:
             record.add_value("graph", "loss", Tensor(0.5))
     assert FakeWriter.last.written == [("scalar", "loss", 3)]
     assert not record.record(5)
+
+
+@pytest.mark.usefixtures("tensorboard")
+def test_summary_record_writes_what_operators_put_aside_in_training() -> None:
+    ops.ScalarSummary()("before", Tensor(1.0))
+    with SummaryRecord("somewhere") as record:
+        ops.ScalarSummary()("inside", Tensor(2.0))
+        record.record(1)
+        record.set_mode("eval")
+        ops.ScalarSummary()("evaluation", Tensor(3.0))
+        record.record(2)
+    assert FakeWriter.last.written == [("scalar", "inside", 1)]
 
 
 def events(directory: Path) -> list[Any]:

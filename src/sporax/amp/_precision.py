@@ -152,11 +152,11 @@ def _checked_list(what: str, classes: Any, allowed: tuple[type, ...]) -> tuple[t
         raise SporaxTypeError(
             f"For 'custom_mixed_precision', '{what}' must be a list, but got {type(classes).__name__}."
         )
-    for each in classes:
-        if not isinstance(each, type) or not issubclass(each, allowed):
+    for class_ in classes:
+        if not isinstance(class_, type) or not issubclass(class_, allowed):
             kinds = " or ".join(kind.__name__ for kind in allowed)
             raise SporaxTypeError(
-                f"For 'custom_mixed_precision', '{what}' must hold subclasses of {kinds}, got {each!r}."
+                f"For 'custom_mixed_precision', '{what}' must hold subclasses of {kinds}, got {class_!r}."
             )
     return tuple(classes)
 
@@ -201,7 +201,7 @@ class _Lowered:
         """Run the primitive on cast inputs."""
         result = self._primitive(*(_cast(arg, self._dtype) for arg in args))
         if isinstance(result, tuple):
-            return tuple(_cast(each, dtypes.float32) for each in result)
+            return tuple(_cast(output, dtypes.float32) for output in result)
         return _cast(result, dtypes.float32)
 
     def __getattr__(self, name: str) -> Any:

@@ -122,7 +122,7 @@ def trace(
                     if value is copies.get(key, UNBOUND):
                         record.in_place.add(key)
                 elif value is not begin.get(key, UNBOUND):
-                    record.parts[key] = UNBOUND  # nobody reads it
+                    record.parts[key] = UNBOUND  # it is never read
             if in_round:
                 _note_outcome(record, result, outputs, keep)
             else:
@@ -136,7 +136,7 @@ def trace(
     for part in (*record.parts.values(), record.result):
         if isinstance(part, Part):
             shapes = record.program.out_avals[part.first : part.first + len(part.arrays)]
-            part.arrays = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in shapes]
+            part.arrays = [jax.ShapeDtypeStruct(shape.shape, shape.dtype) for shape in shapes]
     return record
 
 
@@ -320,7 +320,7 @@ def _join_results(one: Trace, two: Trace, join: Callable[..., None]) -> bool:
 def zeros_like(part: Part | None) -> Part:
     """Zeros in the form of a value: what stands for it where there is none."""
     assert part is not None
-    return Part(part.value, [jnp.zeros(each.shape, each.dtype) for each in part.arrays], -1)
+    return Part(part.value, [jnp.zeros(array.shape, array.dtype) for array in part.arrays], -1)
 
 
 __all__ = ["ARRAY", "BREAK_OUT", "GO_ON", "RETURN", "Outcome", "Part", "Trace", "branch", "trace", "wrap"]

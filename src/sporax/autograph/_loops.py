@@ -159,7 +159,7 @@ def _grown(carried: _State, record: Trace, where: str) -> bool:
         carried.jumps = True
     if record.result is not None and carried.result is None:
         value = record.result.value
-        carried.result = Part(value, [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in record.result.arrays])
+        carried.result = Part(value, [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in record.result.arrays])
         grown = True
     for key, after in record.parts.items():
         if key in carried.parts and after is not UNBOUND:

@@ -169,7 +169,7 @@ class _Expressions(ast.NodeTransformer):
 
 def _cannot_move(node: ast.AST) -> bool:
     """Whether an expression means something else inside a lambda."""
-    return any(isinstance(each, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom) for each in ast.walk(node))
+    return any(isinstance(part, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom) for part in ast.walk(node))
 
 
 class _Statements:
@@ -246,9 +246,13 @@ class _Statements:
         self._loops_that_stay += stays
         for field in ("body", "orelse", "finalbody"):
             if getattr(node, field, None):
-                setattr(node, field, [new for each in getattr(node, field) for new in self._statement_within(each)])
+                setattr(
+                    node,
+                    field,
+                    [new for statement in getattr(node, field) for new in self._statement_within(statement)],
+                )
         for handler in getattr(node, "handlers", []):
-            handler.body = [new for each in handler.body for new in self._statement_within(each)]
+            handler.body = [new for statement in handler.body for new in self._statement_within(statement)]
         for field in ("iter", "test"):
             if hasattr(node, field):
                 setattr(node, field, self._expression(getattr(node, field)))
@@ -262,8 +266,8 @@ class _Statements:
             return self._loop(node)[0]
         if isinstance(node, ast.If) and _jumps([node]):
             node.test = self._expression(node.test)
-            node.body = [new for each in node.body for new in self._statement_within(each)]
-            node.orelse = [new for each in node.orelse for new in self._statement_within(each)]
+            node.body = [new for statement in node.body for new in self._statement_within(statement)]
+            node.orelse = [new for statement in node.orelse for new in self._statement_within(statement)]
             return [node]
         return self._statement(node)
 
@@ -385,7 +389,7 @@ class _Statements:
         """What the statement may change: names, those of them that are needed later, what is changed in place, attributes."""
         names = sorted(frozenset(written) - self._global)
         mutable = sorted((frozenset(changes_in_place(nodes)) & self._locals) - self._global)
-        attributes = sorted(each for each in attribute_writes(nodes) if each[0] in self._locals | {self._first})
+        attributes = sorted(write for write in attribute_writes(nodes) if write[0] in self._locals | {self._first})
         every = sorted({*names, *mutable})
         return [
             ast.Constant(tuple(every)),
@@ -421,7 +425,7 @@ def _explicit_super(node: ast.AST, first: str) -> None:
 
 def _parameters(arguments: ast.arguments) -> list[str]:
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    return [each.arg for each in every if each is not None]
+    return [argument.arg for argument in every if argument is not None]
 
 
 def _load(name: str) -> ast.Name:

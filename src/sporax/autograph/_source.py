@@ -43,7 +43,7 @@ def rewrite(code: types.CodeType, flow: Any) -> None:
     _rewriter.rewrite(node, frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
     ast.fix_missing_locations(tree)
     module = compile(tree, code.co_filename, "exec", dont_inherit=True, flags=code.co_flags & _FUTURES)
-    new = next((each for each in _nested(module) if _is_same(each, code)), None)
+    new = next((function for function in _nested(module) if _is_same(function, code)), None)
     if new is None or new.co_freevars != code.co_freevars:
         raise SporaxNotImplementedError(_refusal(code, "its source has changed since it was loaded"))
     new = _with_flow(new, flow)
@@ -65,7 +65,7 @@ def _definition(tree: ast.Module, code: types.CodeType) -> Any:
     """The syntax tree of the function that `code` was compiled from."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == code.co_name:
-            if code.co_firstlineno == min([node.lineno, *(each.lineno for each in node.decorator_list)]):
+            if code.co_firstlineno == min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]):
                 return node
         elif isinstance(node, ast.Lambda) and code.co_name == "<lambda>" and node.lineno == code.co_firstlineno:
             names = tuple(arg.arg for arg in (*node.args.posonlyargs, *node.args.args))
@@ -109,7 +109,7 @@ def _substituted(code: types.CodeType, old: types.CodeType, new: types.CodeType)
     if code is old:
         return new
     consts = tuple(
-        _substituted(each, old, new) if isinstance(each, types.CodeType) else each for each in code.co_consts
+        _substituted(const, old, new) if isinstance(const, types.CodeType) else const for const in code.co_consts
     )
     if all(before is after for before, after in zip(code.co_consts, consts, strict=True)):
         return code

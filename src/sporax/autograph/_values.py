@@ -127,7 +127,7 @@ def _copied(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_copied, value))
     if type(value) is dict:
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: _copied(item) for key, item in value.items()}
     return set(value) if type(value) is set else value
 
 
@@ -281,4 +281,4 @@ def _form(value: Value, arrays: Sequence[Any]) -> str:
 def pick(sources: Sequence[tuple[Any, Any]], side: int, arrays: Sequence[Any]) -> list[Any]:
     """The arrays of a joined value, from those of one side."""
     picked = [source[side] for source in sources]
-    return [arrays[each] if isinstance(each, int) else jnp.asarray(each) for each in picked]
+    return [arrays[index] if isinstance(index, int) else jnp.asarray(index) for index in picked]

@@ -327,13 +327,13 @@ def item(container: Any, index: Any) -> Any:
     if not isinstance(container, list | tuple) or not unknown(index):
         return container[index]
     elements = [wrap(to_array(each, None)) for each in container if isinstance(each, Tensor | bool | int | float)]
-    if len(elements) < len(container) or len({(each.shape, each.dtype) for each in elements}) != 1:
+    if len(elements) < len(container) or len({(element.shape, element.dtype) for element in elements}) != 1:
         raise SporaxTypeError(
             f"For '{type(container).__name__}', a Tensor whose value is not known while the step is being compiled can only "
             "be the index of tensors or numbers of one type and shape."
         )
     place = jnp.reshape(index.array, ())
-    return wrap(jnp.stack([each.array for each in elements])[jnp.where(place < 0, place + len(elements), place)])
+    return wrap(jnp.stack([element.array for element in elements])[jnp.where(place < 0, place + len(elements), place)])
 
 
 def number(kind: Any, *args: Any, **kwargs: Any) -> Any:
@@ -399,7 +399,7 @@ def print_(function: Any, *args: Any, **kwargs: Any) -> Any:
     described = [collect(arg) for arg in args]
 
     def show(*values: Any) -> None:
-        function(*(_filled(each, values) for each in described), **kwargs)
+        function(*(_filled(part, values) for part in described), **kwargs)
 
     jax.debug.callback(show, *arrays, ordered=False)
     return None

@@ -118,7 +118,7 @@ class Board:
 
     def present(self) -> dict[int, int]:
         """Ranks that have not left, without this one, with their process ids."""
-        return {rank: each for rank, each in self._others().items() if self.entries[rank, _WAITING] != _LEAVING}
+        return {rank: other for rank, other in self._others().items() if self.entries[rank, _WAITING] != _LEAVING}
 
     def at_work(self) -> list[int]:
         """Ranks that neither wait in an exchange nor have left."""

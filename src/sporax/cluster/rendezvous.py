@@ -283,7 +283,7 @@ class Cluster:
         busy = {c for c in self.ranks if self.members[c].role is Role.WORKER} - self.waiting
         told = busy if self.waiting and len({self.members[c].host for c in busy}) == 1 else set()
         relieved, self.awaited = self.awaited - told, told
-        ranks = tuple(sorted(self.ranks[each] for each in self.waiting))
+        ranks = tuple(sorted(self.ranks[name] for name in self.waiting))
         return [*(Await(each, ranks) for each in sorted(told)), *(Await(each, ()) for each in sorted(relieved))]
 
     def _leave(
@@ -297,7 +297,7 @@ class Cluster:
         self.awaited.discard(connection)
         if self.has_ended:
             return []
-        if member is None:  # a launcher speaks for its node; someone who never said who he was speaks for no one
+        if member is None:  # a launcher speaks for its node; a peer that has not named itself speaks for none
             return [] if node is None or failure is None else self._fail(f"the launcher on {node} {failure}")
         if failure is not None and self.phase is Phase.RUNNING:
             reason = f"{_numbered_name(member, rank)} {failure}"

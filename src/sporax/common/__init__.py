@@ -3,11 +3,20 @@
 from typing import TYPE_CHECKING
 
 from sporax.common import dtype, initializer, seed
-from sporax.common.generator import get_rng_state, set_rng_state
+from sporax.common.api import _no_grad as _no_grad
+from sporax.common.api import ms_memory_recycle
+from sporax.common.generator import (
+    Generator,
+    default_generator,
+    get_rng_state,
+    initial_seed,
+    manual_seed,
+    set_rng_state,
+)
 from sporax.common.jit import jit, jit_class, lazy_inline, recompilations
 from sporax.common.jit_config import JitConfig
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
-from sporax.common.seed import get_seed, manual_seed, set_seed
+from sporax.common.seed import get_seed, set_seed
 from sporax.common.sparse_tensor import RowTensor
 from sporax.common.tensor import Tensor
 from sporax.common.toplevel import mutable
@@ -20,11 +29,15 @@ __all__ = [
     "jit",
     "jit_class",
     "lazy_inline",
+    "ms_memory_recycle",
     "recompilations",
     "Parameter",
     "ParameterTuple",
     "no_init_parameters",
     "JitConfig",
+    "Generator",
+    "default_generator",
+    "initial_seed",
     "get_rng_state",
     "set_rng_state",
     "manual_seed",

@@ -190,7 +190,7 @@ def _marked(outputs: Sequence[jax.Array], cotangents: Sequence[Any]) -> list[Any
 
 def _gradient_mark(weights: Sequence[Parameter]) -> GradientMark:
     """Says to the plan that these Parameters' gradients are finished."""
-    return GradientMark(tuple(each.name for each in weights), tuple(each.comm_fusion for each in weights))
+    return GradientMark(tuple(weight.name for weight in weights), tuple(weight.comm_fusion for weight in weights))
 
 
 def pushforward(call: Call, directions: Sequence[jax.Array]) -> tuple[Any, Any, Any]:
@@ -228,11 +228,11 @@ def _pushed_in_reverse(
 
     def backward(starts: Sequence[jax.Array]) -> Any:
         remaining = iter(starts)
-        return pull([next(remaining) if _is_inexact(each) else _nothing(each) for each in outputs])
+        return pull([next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs])
 
     (found,) = jax.vjp(backward, starts)[1](tuple(tangents[number] for number in smooth))
     remaining = iter(found)
-    return outputs, [next(remaining) if _is_inexact(each) else _nothing(each) for each in outputs], aux
+    return outputs, [next(remaining) if _is_inexact(output) else _nothing(output) for output in outputs], aux
 
 
 def _nothing(array: jax.Array) -> Any:

@@ -6,12 +6,14 @@ A `DType` is a small value that compares, hashes and prints as MindSpore's do an
 
 from __future__ import annotations
 
+import enum
+from inspect import isfunction
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from sporax.ir.errors import SporaxTypeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError
 
 
 class DType:
@@ -85,6 +87,7 @@ complex128 = DType("Complex128", np.complex128)
 byte, short, int_, long = int8, int16, int64, int64
 ubyte, ushort, uint, ulong = uint8, uint16, uint32, uint64
 half, float_, single, double = float16, float32, float32, float64
+intc, intp, uintc, uintp, cfloat, cdouble = int32, int64, uint32, uint64, complex64, complex128
 
 int_type = (int8, int16, int32, int64)
 uint_type = (uint8, uint16, uint32, uint64)
@@ -92,6 +95,75 @@ float_type = (float16, float32, float64, bfloat16)
 complex_type = (complex64, complex128)
 number_type = (*int_type, *uint_type, *float_type, *complex_type)
 all_types = (bool_, *number_type)
+
+
+class OtherType:
+    """A type of MindSpore's that is none of tensor elements, such as `string`. Values of it say what an object is.
+
+    Args:
+        name: how it prints.
+        alias: how its `repr` ends.
+    """
+
+    __slots__ = ("alias", "name")
+
+    def __init__(self, name: str, alias: str) -> None:
+        self.name, self.alias = name, alias
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"mindspore.{self.alias}"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.name))
+
+
+class Tuple(OtherType):
+    """The type of tuples."""
+
+
+class List(OtherType):
+    """The type of lists."""
+
+
+class String(OtherType):
+    """The type of strings."""
+
+
+class TensorType(OtherType):
+    """The type of Tensors, of all or of those of one dtype: ``TensorType(float32)``."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, dtype: DType | None = None) -> None:
+        self.dtype = dtype
+        name = "" if dtype is None else f"[{dtype}]"
+        super().__init__(f"Tensor{name}", f"tensor{name.lower()}")
+
+    def element_type(self) -> DType | None:
+        """The dtype; None for all."""
+        return self.dtype
+
+
+tensor_type, string, tuple_, list_ = (
+    TensorType(),
+    String("String", "string_"),
+    Tuple("Tuple", "tuple_"),
+    List("List", "list_"),
+)
+type_none, type_type, _null = (
+    OtherType("None", "type_none"),
+    OtherType("TypeType", "type_type"),
+    OtherType("Null", "Null"),
+)
+number, function = OtherType("Number", "number"), OtherType("Func", "function")
+symbolic_key = OtherType("Object:SymbolicKey", "symbolic_key")
+env_type, type_refkey = OtherType("Object:EnvType", "env_type"), OtherType("Object:RefKey", "type_refkey")
 
 
 class _Kind(type):
@@ -106,6 +178,8 @@ class _Kind(type):
         super().__init__(name, (), {})
 
     def __instancecheck__(cls, instance: object) -> bool:
+        if isinstance(instance, OtherType):
+            return cls.__name__ == "Type"
         return isinstance(instance, DType) and instance in cls.members
 
 
@@ -166,3 +240,46 @@ def dtype_to_pytype(type_: DType) -> type:
     if kind in float_type:
         return float
     return complex if kind in complex_type else int
+
+
+def get_py_obj_dtype(obj: Any) -> DType | OtherType:
+    """The type of MindSpore's that describes an object: a Tensor, a number, a type, a function, a string, a tuple, None, …
+
+    Raises:
+        SporaxNotImplementedError: there is none.
+    """
+    if isinstance(getattr(obj, "dtype", None), DType) and hasattr(obj, "shape"):
+        return TensorType(obj.dtype)
+    if isinstance(obj, DType | OtherType):
+        return type_type
+    if hasattr(obj, "construct") or isfunction(obj) or hasattr(obj, "attribute_names"):
+        return function
+    kind = obj if isinstance(obj, type) else type(obj)
+    fixed: dict[type, OtherType] = {str: string, tuple: tuple_, list: list_, type(None): type_none}
+    if kind in fixed:
+        return fixed[kind]
+    try:
+        return pytype_to_dtype(kind)
+    except SporaxTypeError as error:
+        raise SporaxNotImplementedError(str(error)) from None
+
+
+def _issubclass_(type_: Any, dtype: DType | OtherType) -> bool:
+    """Whether `type_` is `dtype` or a kind of it: every dtype is one of `number`, every ``TensorType(…)`` of `tensor_type`."""
+    if dtype == number and isinstance(type_, DType):
+        return True
+    if dtype == tensor_type:
+        return isinstance(type_, TensorType)
+    return isinstance(type_, DType | OtherType) and bool(type_ == dtype)
+
+
+issubclass_ = _issubclass_
+
+
+class QuantDtype(enum.Enum):
+    """Integer types of 1 to 16 bits, for tools that quantize; Tensors cannot have them."""
+
+    INT1, INT2, INT3, INT4, INT5, INT6, INT7, INT8 = range(8)
+    INT9, INT10, INT11, INT12, INT13, INT14, INT15, INT16 = range(8, 16)
+    UINT1, UINT2, UINT3, UINT4, UINT5, UINT6, UINT7, UINT8 = range(100, 108)
+    UINT9, UINT10, UINT11, UINT12, UINT13, UINT14, UINT15, UINT16 = range(108, 116)

@@ -1,6 +1,6 @@
 """Hooks on gradients: functions that see, and may replace, the gradient at a place of a computation.
 
-Problem: JAX differentiates whole functions, so there is no moment at which a tensor's gradient lies there. Method: an identity
+Problem: JAX differentiates whole functions, so a tensor's gradient is never at hand by itself. Method: an identity
 operator with a gradient of its own (`jax.custom_vjp`), which calls the hook in the backward pass. A hook on a Parameter sees
 the gradient that the whole backward pass gives it (`sporax.common._pullback`).
 """

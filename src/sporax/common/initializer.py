@@ -574,3 +574,40 @@ def _assignment(arr: np.ndarray[Any, Any], num: Any) -> np.ndarray[Any, Any]:
     filled = arr.reshape(1) if arr.shape == () else arr
     filled[:] = num
     return filled.reshape(arr.shape)
+
+
+def _calculate_in_and_out(arr: Any) -> tuple[int, int]:
+    """Inputs and outputs that one element of this array connects."""
+    return _fans(tuple(arr.shape))
+
+
+def _numpy_seed() -> int:
+    """A number that depends on numpy's seed alone."""
+    return int(np.random.randint(low=1, high=1 << 63, dtype=np.int64))
+
+
+def _init_random_normal(mean: float, sigma: float, shape: Any) -> np.ndarray[Any, Any]:
+    """Normal numbers, float32, that depend on numpy's seed alone.
+
+    Raises:
+        SporaxValueError: `sigma` is negative.
+    """
+    if sigma < 0:
+        raise SporaxValueError(f"For 'initializer', 'sigma' must not be negative, but got {sigma}.")
+    return np.random.default_rng(_numpy_seed()).normal(mean, sigma, shape).astype(np.float32)
+
+
+def _init_random_uniform(a: float, b: float, shape: Any) -> np.ndarray[Any, Any]:
+    """Uniform numbers between `a` and `b`, float32, that depend on numpy's seed alone."""
+    return np.random.default_rng(_numpy_seed()).uniform(a, b, shape).astype(np.float32)
+
+
+def _register(*aliases: str) -> Callable[[type[Initializer]], type[Initializer]]:
+    """Decorator that gives a class of initializers names by which `initializer` finds it: its own in lower case, `aliases`."""
+
+    def register(cls: type[Initializer]) -> type[Initializer]:
+        for name in (cls.__name__.lower(), *aliases):
+            _NAMES.setdefault(name, cls)
+        return cls
+
+    return register

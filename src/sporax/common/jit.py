@@ -259,4 +259,4 @@ def recompilations(compiled: Any) -> list[str]:
         raise SporaxTypeError(
             f"For 'recompilations', the argument must be a compiled function or a Cell, but got {type(compiled).__name__}."
         )
-    return [str(each) for each in program.compilations]
+    return [str(compilation) for compilation in program.compilations]

@@ -22,6 +22,7 @@ from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.runtime import joint, parameter_server, server_connection, state
+from sporax.runtime.filed_variables import Place
 from sporax.runtime.host import copied
 
 _unnamed = itertools.count(1)
@@ -66,6 +67,8 @@ class Parameter(Tensor):
         "_requires_grad",
         "by_initializer",
         "cache_enable",
+        "filed",
+        "filed",
         "init_in_server",
         "is_init",
         "is_param_ps",
@@ -96,6 +99,7 @@ class Parameter(Tensor):
         self._parallel_optimizer = _flag("parallel_optimizer", parallel_optimizer)
         self._comm_fusion = 1
         self.on_host = False
+        self.filed: Place | None = None
         self.stored: Any = default_input._initializer if self.has_init else None
         """Where a lazy Parameter had its values from; see `train.checkpoint.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
@@ -115,6 +119,8 @@ class Parameter(Tensor):
         self.raw = copied(to_array(source, dtype))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "raw" and (place := joint.slot(self, "filed")) is not None:
+            return place.whole()
         if name == "joint" or (name == "raw" and self._initializer is None):
             return joint.change_form(self, name)
         return super().__getattr__(name)  # type: ignore[misc]  # defined for attribute access at run time

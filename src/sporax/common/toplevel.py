@@ -42,9 +42,9 @@ def mutable(input_data: Any, dynamic_len: bool = False) -> Any:
     if dynamic_len:
         raise SporaxNotImplementedError("For 'mutable', 'dynamic_len' must be False, but got True.")
     if isinstance(input_data, tuple | list):
-        return type(input_data)(mutable(each) for each in input_data)
+        return type(input_data)(mutable(item) for item in input_data)
     if isinstance(input_data, dict):
-        return {key: mutable(each) for key, each in input_data.items()}
+        return {key: mutable(item) for key, item in input_data.items()}
     if isinstance(input_data, Tensor):
         return input_data
     if isinstance(input_data, bool | int | float):

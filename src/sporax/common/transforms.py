@@ -95,7 +95,7 @@ def _find_grad(gradients: Any, wanted: int | str) -> Tensor | None:
         return None
     if len(gradients) == 2 and isinstance(gradients[0], int | str):
         return gradients[1] if gradients[0] == wanted else None
-    return next((found for each in gradients if (found := _find_grad(each, wanted)) is not None), None)
+    return next((found for gradient in gradients if (found := _find_grad(gradient, wanted)) is not None), None)
 
 
 class GradOperation:
@@ -254,9 +254,9 @@ def _positions(value: Any) -> Positions | None:
     if value is None:
         return None
     values = value if isinstance(value, tuple) else (value,)
-    if any(isinstance(each, bool) or not isinstance(each, int) for each in values):
+    if any(isinstance(position, bool) or not isinstance(position, int) for position in values):
         raise SporaxTypeError(f"For 'grad', 'grad_position' must be int, tuple of ints or None, but got {value!r}.")
-    if any(each < 0 for each in values) or len(set(values)) < len(values):
+    if any(position < 0 for position in values) or len(set(values)) < len(values):
         raise SporaxValueError(f"For 'grad', 'grad_position' must hold distinct numbers >= 0, but got {value}.")
     return values
 
@@ -266,7 +266,7 @@ def _weights(value: Any) -> tuple[tuple[Parameter, ...] | None, bool]:
         return None, False
     if isinstance(value, Parameter):
         return (value,), True
-    if not isinstance(value, tuple | list) or any(not isinstance(each, Parameter) for each in value):
+    if not isinstance(value, tuple | list) or any(not isinstance(weight, Parameter) for weight in value):
         raise SporaxTypeError(
             f"For 'grad', 'weights' must be a Parameter or a list or tuple of them, but got {value!r}."
         )

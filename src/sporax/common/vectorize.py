@@ -100,9 +100,9 @@ def _jacobian(
     what: str, transform: Callable[..., Any], fn: Callable[..., Any], grad_position: Any, has_aux: Any
 ) -> Callable[..., Any]:
     positions = grad_position if isinstance(grad_position, tuple) else (grad_position,)
-    if any(isinstance(each, bool) or not isinstance(each, int) for each in positions):
+    if any(isinstance(position, bool) or not isinstance(position, int) for position in positions):
         raise SporaxTypeError(f"For '{what}', 'grad_position' must be int or tuple of ints, but got {grad_position!r}.")
-    if not positions or any(each < 0 for each in positions) or len(set(positions)) < len(positions):
+    if not positions or any(position < 0 for position in positions) or len(set(positions)) < len(positions):
         raise SporaxValueError(
             f"For '{what}', 'grad_position' must hold distinct numbers >= 0, but got {grad_position}."
         )
@@ -112,7 +112,7 @@ def _jacobian(
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         call = Call(fn, args, kwargs, positions, has_aux=has_aux)
         if len(call.positions) < len(positions):
-            wrong = next(each for each in positions if each not in call.positions)
+            wrong = next(position for position in positions if position not in call.positions)
             raise SporaxTypeError(
                 f"For '{what}', the argument {wrong} must be a Tensor, but got {type(call.values[wrong]).__name__}."
             )
@@ -120,7 +120,7 @@ def _jacobian(
         slopes = transform(lambda *inputs: call.pure(inputs, []), argnums=numbers, has_aux=True)
         by_output, (updates, _, rest) = slopes(*call.inputs)
         state.commit(updates)
-        found = _shaped([_shaped([wrap(each) for each in by_input]) for by_input in by_output])
+        found = _shaped([_shaped([wrap(column) for column in by_input]) for by_input in by_output])
         return (found, _shaped(rest[1].fill(rest[0]))) if has_aux else found
 
     return compiled_in_graph_mode(what, jacobian, fn)
@@ -133,8 +133,8 @@ def _shaped(values: Any) -> Any:
 
 def _check_axes(what: str, axes: Any) -> None:
     if isinstance(axes, tuple):
-        for each in axes:
-            _check_axes(what, each)
+        for axis in axes:
+            _check_axes(what, axis)
     elif isinstance(axes, bool) or not (axes is None or isinstance(axes, int)):
         raise SporaxTypeError(
             f"For 'vmap', '{what}' must be an int, None or a tuple of these, but got {type(axes).__name__}."

@@ -160,7 +160,7 @@ def all_to_all_with_output_shape(
     if len({tensor.dtype for tensor in tensors}) != 1:
         raise SporaxTypeError(f"For '{name}', the tensors must have one dtype, but got {[t.dtype for t in tensors]}.")
     members = groups.find(group, name)
-    shapes = [tuple(each.shape) if isinstance(each, Tensor) else tuple(each) for each in output_shape_list]
+    shapes = [tuple(like.shape) if isinstance(like, Tensor) else tuple(like) for like in output_shape_list]
     if len(tensors) != members.size or len(shapes) != members.size:
         raise SporaxValueError(
             f"For '{name}', there must be one tensor and one shape for each of the {members.size} members, "

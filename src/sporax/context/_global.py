@@ -132,6 +132,12 @@ def graph_mode() -> bool:
     return bool(_settings.current["mode"] == GRAPH_MODE)
 
 
+def device_limit() -> int:
+    """Bytes that ``max_device_memory`` allows on one device; 0 where it was left at its default."""
+    value = _settings.current["max_device_memory"]
+    return 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
+
+
 def memory_offload() -> bool:
     """Whether values may be kept on the host."""
     return bool(_settings.current["memory_offload"] == "ON")
@@ -231,7 +237,7 @@ def _set_deterministic(values: dict[str, Any], value: Any) -> dict[str, Any]:
 def _set_max_memory(values: dict[str, Any], value: Any) -> dict[str, Any]:
     _warn_once(
         "'max_device_memory'",
-        "bounds what memory_offload='ON' leaves on the device; else nothing limits device memory by it yet.",
+        "bounds what plans, recompute='auto' and memory_offload='ON' leave on a device; what XLA allocates is not limited by it.",
     )
     return {**values, "max_device_memory": gigabytes(_SET, "max_device_memory", value)}
 

@@ -68,9 +68,7 @@ def gigabytes(function: str, key: str, value: Any) -> str:
     return str(value)
 
 
-_FILES = "is kept and has no effect: values are offloaded to host memory, never to files."
 _WITHOUT_EFFECT = {
-    **dict.fromkeys(("offload_path", "offload_disk_size", "enable_aio", "aio_block_size", "aio_queue_depth"), _FILES),
     "host_mem_block_size": "is kept and has no effect: the backend allocates host memory in blocks of its own size.",
     "enable_pinned_mem": "False is kept and has no effect: host memory is always pinned.",
 }

@@ -255,6 +255,7 @@ _SETTERS: dict[str, Setter] = {
     "parallel_mode": _plain("parallel_mode", one_of(*ParallelMode.MODE_LIST)),
     **{key: _plain(key, kind(bool)) for key in _FLAGS},
     **{key: _plain(key, kind(str)) for key in _PATHS},
+    "recompute": _plain("recompute", one_of("", "auto")),
     "full_batch": _set_full_batch,
     "dataset_strategy": _set_dataset_strategy,
     "search_mode": _plain("search_mode", one_of(*SEARCH_MODES)),

@@ -104,5 +104,5 @@ _settings: Settings[PsConfig] = Settings(
     "ps_context",
     PsConfig(),
     {key: stored(_SET, key, check) for key, check in _CHECKS.items()},
-    {each.name: read(each.name) for each in dataclasses.fields(PsConfig) if each.name not in _PASSWORDS},
+    {field.name: read(field.name) for field in dataclasses.fields(PsConfig) if field.name not in _PASSWORDS},
 )

@@ -95,13 +95,13 @@ _algo: Settings[SearchConfig] = Settings(
         "tensor_slice_align_size": stored(_SET_ALGO, "tensor_slice_align_size", number(1, 1024)),
         "algo_approxi_epsilon": stored(_SET_ALGO, "algo_approxi_epsilon", _real(1, above=True)),
     },
-    {each.name: read(each.name) for each in dataclasses.fields(SearchConfig)},
+    {field.name: read(field.name) for field in dataclasses.fields(SearchConfig)},
 )
 
 _COST_CHECKS: dict[str, Check] = {
     **{
-        each.name: _real() if isinstance(each.default, float) else kind(type(each.default))
-        for each in dataclasses.fields(CostModelConfig)
+        field.name: _real() if isinstance(field.default, float) else kind(type(field.default))
+        for field in dataclasses.fields(CostModelConfig)
     },
     **dict.fromkeys(["device_memory_capacity", "costmodel_alpha", "costmodel_beta"], _real(above=True)),
     "costmodel_gamma": _real(1),

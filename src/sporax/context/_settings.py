@@ -99,7 +99,7 @@ def read(field: str) -> Reader:
 
 def kind(*types: type) -> Check:
     """The value must be of one of these types; a bool is no int."""
-    wanted = " or ".join(each.__name__ for each in types)
+    wanted = " or ".join(type_.__name__ for type_ in types)
 
     def check(function: str, key: str, value: Any) -> Any:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):

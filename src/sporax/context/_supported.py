@@ -12,16 +12,19 @@ from dataclasses import replace
 
 import jax
 
-from sporax.context._global import get_context, graph_mode, memory_offload
+from sporax.context._global import device_limit, get_context, graph_mode, memory_offload
 from sporax.context._offload import offload_snapshot
 from sporax.context._parallel import PARALLEL_GUARD, parallel_mode, snapshot, world_size
 from sporax.context._ps import ps_snapshot
 from sporax.context._search import search_snapshot
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.placement_config import OffloadConfig
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.reuse_limit import VARIABLE, wants_loops
-from sporax.runtime import state
+from sporax.lowering.memory.rewrite import KEPT_IN_FILES
+from sporax.runtime import filed_variables, state
+from sporax.runtime.block_files import DiskSettings
 from sporax.runtime.session import SESSION
 
 
@@ -58,7 +61,11 @@ def plan_settings() -> PlanSettings | None:
     config = snapshot()
     if not config.in_global_view or config.device_num == 1:
         return None
-    return PlanSettings(config, *search_snapshot()).under(os.environ)
+    return _settings_of(config).under(os.environ)
+
+
+def _settings_of(config: ParallelConfig) -> PlanSettings:
+    return PlanSettings(config, *search_snapshot(), max_device_bytes=device_limit())
 
 
 def plan_settings_of_training() -> PlanSettings | None:
@@ -78,7 +85,7 @@ def plan_settings_of_training() -> PlanSettings | None:
             "`--devices 8` simulates eight."
         )
     parallel = replace(snapshot(), parallel_mode=ParallelMode.AUTO_PARALLEL, device_num=devices)
-    return PlanSettings(parallel, *search_snapshot()).under(os.environ)
+    return _settings_of(parallel).under(os.environ)
 
 
 def plans_only() -> bool:
@@ -133,6 +140,7 @@ class _StepGuard:
             "memory_offload": offload_tags(),
             "repeated blocks": (wants_loops(os.environ), os.environ.get(VARIABLE)),
             "search": search_snapshot() if searches else None,
+            "max_device_memory": device_limit(),
         }
 
     def describe(self) -> str:
@@ -156,29 +164,54 @@ def enter_step() -> None:
     state.depend_on(_STEP_GUARD)
     if wants_loops(os.environ):
         state.note_tag("blocks")
+    if snapshot().recompute == "auto":
+        state.note_tag("recompute auto")
+        state.note_tag(f"recompute within {_recompute_limit()}")
     for tag in offload_tags():
         state.note_tag(tag)
 
 
-def offload_tags() -> tuple[str, ...]:
-    """What the settings of memory offload ask of a step, as tags (`sporax.runtime.host_memory`, `lowering.memory.rewrite`).
+def _recompute_limit() -> int:
+    """Bytes of one device that the user allows for; 0 for all there are."""
+    cost = search_snapshot()[1]
+    said = int(cost.device_memory_capacity) if "device_memory_capacity" in cost.changed else 0
+    limits = [limit for limit in (device_limit(), said) if limit]
+    return min(limits, default=0)
 
-    Raises:
-        SporaxNotImplementedError: values should be on disk.
-    """
+
+def offload_tags() -> tuple[str, ...]:
+    """What the settings of memory offload ask of a step, as tags (`sporax.runtime.host_memory`, `lowering.memory.rewrite`)."""
     if not memory_offload():
         return ()
     config = offload_snapshot()
-    for name in ("offload_param", "offload_checkpoint"):
-        if getattr(config, name) == "disk":
-            raise SporaxNotImplementedError(
-                f"For 'set_offload_context', '{name}' can be 'cpu', but got 'disk': files are not offered yet."
-            )
-    if not config.auto_offload and config.offload_param != "cpu":
-        above = None
+    above: int | None
+    if config.auto_offload:
+        above = int(get_context("max_device_memory") * 2**30 * config.hbm_ratio)
     else:
-        above = int(get_context("max_device_memory") * 2**30 * config.hbm_ratio) if config.auto_offload else 0
-    size = config.offload_cpu_size.removesuffix("GB")
-    within = int(float(size) * 2**30 * config.cpu_ratio) if size else -1
-    tags = () if above is None else ("host", f"offload above {above} within {within}")
-    return (*tags, "offload kept") if config.offload_checkpoint == "cpu" else tags
+        above = 0 if config.offload_param else None
+    tags: list[str] = []
+    if "disk" in (config.offload_param, config.offload_checkpoint):
+        tags.append(filed_variables.files_tag(_disk_settings(config)))
+    if above is not None and config.offload_param == "disk":
+        tags.append(filed_variables.above_tag(above))
+    elif above is not None:
+        size = config.offload_cpu_size.removesuffix("GB")
+        within = int(float(size) * 2**30 * config.cpu_ratio) if size else -1
+        tags += ["host", f"offload above {above} within {within}"]
+    kept = {"": (), "cpu": ("offload kept",), "disk": (KEPT_IN_FILES,)}[config.offload_checkpoint]
+    return (*tags, *kept)
+
+
+def _disk_settings(config: OffloadConfig) -> DiskSettings:
+    return DiskSettings(
+        folder=config.offload_path,
+        limit_bytes=_num_bytes(config.offload_disk_size),
+        block_bytes=_num_bytes(config.aio_block_size),
+        queue_depth=config.aio_queue_depth,
+        asynchronous=config.enable_aio,
+    )
+
+
+def _num_bytes(size: str) -> int:
+    """Bytes of a size in GB; 0 where none was given."""
+    return int(float(size.removesuffix("GB")) * 2**30) if size else 0

@@ -9,6 +9,7 @@ from sporax.dataset import config, text, transforms, vision
 from sporax.dataset._batching import BatchInfo
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._dataset import zip_datasets as zip
+from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._sources.arrays import (
     Cifar10Dataset,
     Cifar100Dataset,
@@ -72,6 +73,22 @@ from sporax.dataset._sources.texts import (
     YelpReviewDataset,
 )
 from sporax.dataset._sources.translations import IWSLT2016Dataset, IWSLT2017Dataset, Multi30kDataset
+from sporax.dataset._steps import (
+    BatchDataset,
+    BucketBatchByLengthDataset,
+    ConcatDataset,
+    FilterDataset,
+    MapDataset,
+    PaddedBatchDataset,
+    ProjectDataset,
+    RenameDataset,
+    RepeatDataset,
+    ShuffleDataset,
+    SkipDataset,
+    SyncWaitDataset,
+    TakeDataset,
+    ZipDataset,
+)
 from sporax.dataset.samplers import (
     DistributedSampler,
     IterSampler,
@@ -167,6 +184,21 @@ __all__ = [
     "YahooAnswersDataset",
     "YelpReviewDataset",
     "YesNoDataset",
+    "MappableDataset",
+    "ZipDataset",
+    "TakeDataset",
+    "SyncWaitDataset",
+    "SkipDataset",
+    "ShuffleDataset",
+    "RepeatDataset",
+    "RenameDataset",
+    "ProjectDataset",
+    "PaddedBatchDataset",
+    "MapDataset",
+    "FilterDataset",
+    "ConcatDataset",
+    "BucketBatchByLengthDataset",
+    "BatchDataset",
     "config",
     "text",
     "transforms",

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset._checks import check_columns_exist, check_int, type_error
-from sporax.dataset._random import Pass, as_array
-from sporax.dataset._rows import Array, Block, Column, Row, block_of, collate, num_rows, row_of
+from sporax.dataset._random import Pass
+from sporax.dataset._rows import Array, Block, Column, Row, as_value, block_of, collate, num_rows, opened, row_of
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 PadInfo = Mapping[str, tuple[Sequence[int | None] | None, Any] | None]
@@ -57,7 +57,7 @@ class PerBatchMap:
     def __call__(self, block: Block, number: int, epoch: int) -> Block:
         """The batch as one row."""
         try:
-            results = self.function(*(list(block[name]) for name in self.inputs), BatchInfo(number, epoch))
+            results = self.function(*(list(map(opened, block[name])) for name in self.inputs), BatchInfo(number, epoch))
         except SporaxError:
             raise
         except Exception as error:
@@ -71,7 +71,7 @@ class PerBatchMap:
                 f"{list(self.outputs)}, but got {got}."
             )
         results = {
-            name: collate(name, [as_array(item) for item in result])[None]
+            name: collate(name, [as_value(item) for item in result])[None]
             for name, result in zip(self.outputs, results, strict=True)
         }
         return {name: results[name] if name in results else collate(name, block[name])[None] for name in self.columns}

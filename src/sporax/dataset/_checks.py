@@ -144,7 +144,24 @@ def check_shards(where: str, num_shards: object, shard_id: object) -> tuple[int,
     return (1, 0) if shard == 0 and count == context.devices_of_only_process() else (count, shard)
 
 
-_NOT_OFFERED = ("cache", "callbacks", "offload", "batch_sampler", "collate_fn", "decrypt")
+def check_batch_sampler(where: str, batch_sampler: object, collate_fn: object, others: Sequence[object]) -> None:
+    """Refuse a batch sampler together with other ways to choose rows, and `collate_fn` without one."""
+    if collate_fn is not None and not callable(collate_fn):
+        raise type_error(where, "collate_fn", "callable", collate_fn)
+    if batch_sampler is None:
+        if collate_fn is not None:
+            raise SporaxValueError(f"For '{where}', 'collate_fn' needs 'batch_sampler'.")
+        return
+    if not hasattr(batch_sampler, "__iter__"):
+        raise type_error(where, "batch_sampler", "an iterable of lists of row numbers", batch_sampler)
+    if any(value is not None for value in others):
+        raise SporaxValueError(
+            f"For '{where}', 'batch_sampler' must not be combined with 'num_samples', 'shuffle', 'num_shards', 'shard_id' "
+            "or 'sampler'."
+        )
+
+
+_NOT_OFFERED = ("cache", "callbacks", "offload", "decrypt")
 
 
 def check_options(where: str, options: dict[str, Any]) -> None:

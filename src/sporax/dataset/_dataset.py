@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset import _batching, _checks
-from sporax.dataset._flows import rows_of
+from sporax.dataset._batch_source import BatchSource
+from sporax.dataset._flows import in_order, rows_of
+from sporax.dataset._gates import Gate
 from sporax.dataset._iterators import DictIterator, TupleIterator
 from sporax.dataset._nodes import (
     Batch,
@@ -28,21 +30,22 @@ from sporax.dataset._nodes import (
     Select,
     Shuffle,
     Source,
+    SyncWait,
     Zip,
     first_row,
+    gates_of,
     replaced_columns,
 )
 from sporax.dataset._operations import as_operations
 from sporax.dataset._patches import for_all_ranks, selected
 from sporax.dataset._random import Pass, first_pass
-from sporax.dataset._rows import Row
+from sporax.dataset._rows import Row, opened, shown
 from sporax.dataset._sizes import common_shapes, split_counts
 from sporax.dataset._tables import ENDLESS
-from sporax.dataset.samplers import DistributedSampler, RandomSampler
 from sporax.ir.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 #: Methods of MindSpore's that serve its C++ runtime and MindRecord files.
-_NOT_OFFERED = frozenset({"device_que", "recv", "save", "send", "sync_update", "sync_wait", "to_json"})
+_NOT_OFFERED = frozenset({"device_que", "recv", "send"})
 
 
 class Dataset:
@@ -56,6 +59,7 @@ class Dataset:
         if not isinstance(node, Node):
             raise SporaxTypeError("For 'Dataset', start from a source, e.g. GeneratorDataset or MnistDataset.")
         self._node = node
+        self._children: tuple[Dataset, ...] = ()
         self._iterators_made = 0
 
     # -- steps -------------------------------------------------------------------------------------------------------
@@ -91,7 +95,7 @@ class Dataset:
         outputs = inputs if output_columns is None else _checks.check_names("map", "output_columns", output_columns)
         workers = _checks.check_workers("map", num_parallel_workers)
         processes = _checks.check_bool("map", "python_multiprocessing", python_multiprocessing)
-        return Dataset(Map(self._node, checked, inputs, outputs, workers, processes))
+        return self._then("MapDataset", Map(self._node, checked, inputs, outputs, workers, processes))
 
     def batch(
         self,
@@ -137,7 +141,8 @@ class Dataset:
             if per_batch_map is None
             else _batching.PerBatchMap(per_batch_map, inputs, outputs, columns)
         )
-        return Dataset(
+        return self._then(
+            "BatchDataset",
             Batch(
                 self._node,
                 _size_function(batch_size),
@@ -148,7 +153,7 @@ class Dataset:
                 python=per_batch_map is not None,
                 workers=_checks.check_workers("batch", num_parallel_workers),
                 processes=_checks.check_bool("batch", "python_multiprocessing", python_multiprocessing),
-            )
+            ),
         )
 
     def padded_batch(
@@ -178,7 +183,8 @@ class Dataset:
             collate = _batching.PaddedCollate(_batching.check_pad_info("padded_batch", pad_info, self._node.columns))
         workers = _checks.check_workers("padded_batch", num_parallel_workers)
         size_of = _size_function(batch_size)
-        return Dataset(Batch(self._node, size_of, fixed, drop_remainder, collate, self._node.columns, workers=workers))
+        node = Batch(self._node, size_of, fixed, drop_remainder, collate, self._node.columns, workers=workers)
+        return self._then("PaddedBatchDataset", node)
 
     def bucket_batch_by_length(
         self,
@@ -218,35 +224,38 @@ class Dataset:
             _checks.check_bool(where, "pad_to_bucket_boundary", pad_to_bucket_boundary),
             _checks.check_bool(where, "drop_remainder", drop_remainder),
         )
-        return Dataset(Rewritten(self._node, rewrite, self._node.columns))
+        return self._then("BucketBatchByLengthDataset", Rewritten(self._node, rewrite, self._node.columns))
 
     def shuffle(self, buffer_size: int) -> Dataset:
         """Shuffle through a buffer of `buffer_size` >= 2 rows, in another order each epoch."""
-        return Dataset(
-            Shuffle(self._node, _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX))
-        )
+        size = _checks.check_int("shuffle", "buffer_size", buffer_size, 2, _checks.INT32_MAX)
+        if self.is_sync():
+            raise SporaxRuntimeError("For 'shuffle', there must be no 'sync_wait' before it.")
+        return self._then("ShuffleDataset", Shuffle(self._node, size))
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The pipeline so far `count` times in one epoch; None or -1 for ever."""
         times = -1 if count is None else _checks.check_int("repeat", "count", count, -1, _checks.INT32_MAX)
         if times == 0:
             raise SporaxValueError("For 'repeat', the argument 'count' must be -1 or a positive int, but got 0.")
-        return Dataset(Repeat(self._node, ENDLESS if times == -1 else times))
+        return self._then("RepeatDataset", Repeat(self._node, ENDLESS if times == -1 else times))
 
     def skip(self, count: int) -> Dataset:
         """Leave out the first `count` rows."""
-        return Dataset(Limit(self._node, _checks.check_int("skip", "count", count, 0, _checks.INT32_MAX), ENDLESS))
+        number = _checks.check_int("skip", "count", count, 0, _checks.INT32_MAX)
+        return self._then("SkipDataset", Limit(self._node, number, ENDLESS))
 
     def take(self, count: int = -1) -> Dataset:
         """At most the first `count` rows; -1 for all."""
         number = _checks.check_int("take", "count", count, -1, _checks.INT32_MAX)
         if number == 0:
             raise SporaxValueError("For 'take', the argument 'count' must be -1 or a positive int, but got 0.")
-        return Dataset(Limit(self._node, 0, ENDLESS if number == -1 else number))
+        return self._then("TakeDataset", Limit(self._node, 0, ENDLESS if number == -1 else number))
 
     def project(self, columns: str | list[str]) -> Dataset:
         """Only these columns, in this order. One patch of several may stand for all of them: `sporax.dataset._patches`."""
-        return Dataset(selected(self._node, self._columns("project", columns, (), argument="columns")))
+        names = self._columns("project", columns, (), argument="columns")
+        return self._then("ProjectDataset", selected(self._node, names))
 
     def rename(self, input_columns: str | list[str], output_columns: str | list[str]) -> Dataset:
         """New names for some columns."""
@@ -258,20 +267,20 @@ class Dataset:
                 f"but got {len(old)} and {len(new)}."
             )
         names = replaced_columns("rename", self._node.columns, old, new)
-        return Dataset(Select(self._node, dict(zip(self._node.columns, names, strict=True))))
+        return self._then("RenameDataset", Select(self._node, dict(zip(self._node.columns, names, strict=True))))
 
     def zip(self, datasets: Dataset | tuple[Dataset, ...]) -> Dataset:
         """This dataset and others side by side, as long as the shortest; columns must differ."""
         return zip_datasets((self, *(datasets if isinstance(datasets, tuple) else (datasets,))))
 
-    def concat(self, datasets: Dataset | list[Dataset]) -> ConcatDataset:
+    def concat(self, datasets: Dataset | list[Dataset]) -> Dataset:
         """This dataset followed by others with the same columns."""
         others = [datasets] if isinstance(datasets, Dataset) else datasets
         if not isinstance(others, list) or not all(isinstance(item, Dataset) for item in others):
             raise _checks.type_error("concat", "datasets", "a Dataset or a list of them", datasets)
-        return ConcatDataset(Concat([self._node, *(item._node for item in others)]))
+        return self._then("ConcatDataset", Concat([self._node, *(item._node for item in others)]), *others)
 
-    def __add__(self, datasets: Dataset | list[Dataset]) -> ConcatDataset:
+    def __add__(self, datasets: Dataset | list[Dataset]) -> Dataset:
         return self.concat(datasets)
 
     def filter(
@@ -280,31 +289,84 @@ class Dataset:
         input_columns: str | list[str] | None = None,
         num_parallel_workers: int | None = None,
     ) -> Dataset:
-        """Only rows for which `predicate` of the columns is true. Rows are then read in order by one thread.
+        """Only rows for which `predicate` of the columns is true. Rows are then read in order.
 
         Args:
             predicate: one array per column -> truth value.
             input_columns: its columns; all by default.
-            num_parallel_workers: 1 or None; more is refused because the rows are read in order.
+            num_parallel_workers: threads that call `predicate`; the rows keep their order.
         """
         if not callable(predicate):
             raise _checks.type_error("filter", "predicate", "callable", predicate)
         names = self._columns("filter", input_columns, self._node.columns)
-        if (_checks.check_workers("filter", num_parallel_workers) or 1) > 1:
-            raise SporaxValueError("For 'filter', 'num_parallel_workers' must be 1 or None: rows are read in order.")
+        workers = _checks.check_workers("filter", num_parallel_workers) or 1
+        workers = 1 if self.is_sync() else workers
+
+        def judged(row: Row) -> tuple[Row, bool]:
+            try:
+                return row, bool(predicate(*(opened(row[name]) for name in names)))
+            except Exception as error:
+                raise SporaxRuntimeError(
+                    f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
+                ) from error
 
         def rewrite(rows: Iterator[Row], run: Pass) -> Iterator[Row]:
-            for row in rows:
-                try:
-                    keep = bool(predicate(*(row[name] for name in names)))
-                except Exception as error:
-                    raise SporaxRuntimeError(
-                        f"For 'filter', the predicate failed with {type(error).__name__}: {error}"
-                    ) from error
-                if keep:
-                    yield row
+            return (row for row, is_kept in in_order(rows, judged, workers) if is_kept)
 
-        return Dataset(Rewritten(self._node, rewrite, self._node.columns))
+        return self._then("FilterDataset", Rewritten(self._node, rewrite, self._node.columns))
+
+    def sync_wait(
+        self, condition_name: str, num_batch: int = 1, callback: Callable[[Any], Any] | None = None
+    ) -> Dataset:
+        """Rows wait here until `sync_update` releases them; operations behind then know what came of earlier batches.
+
+        Args:
+            condition_name: name of the condition.
+            num_batch: batches that pass without release at the beginning of each epoch, and with each release.
+            callback: called with the data of each release.
+
+        Raises:
+            SporaxRuntimeError: the name is that of an earlier condition.
+        """
+        where = "sync_wait"
+        name = _checks.check_str(where, "condition_name", condition_name)
+        number = _checks.check_int(where, "num_batch", num_batch, 1, _checks.INT32_MAX)
+        if callback is not None and not callable(callback):
+            raise _checks.type_error(where, "callback", "callable", callback)
+        if any(gate.name == name for gate, _ in gates_of(self._node)):
+            raise SporaxRuntimeError(f"For '{where}', every condition must have its own name, but got {name!r} again.")
+        return self._then("SyncWaitDataset", SyncWait(self._node, Gate(name, number, callback)))
+
+    def sync_update(self, condition_name: str, num_batch: int | None = None, data: Any = None) -> None:
+        """Release batches that wait at a condition, after calling its callback with `data`.
+
+        Args:
+            condition_name: name of the condition.
+            num_batch: how many; by default as many as `sync_wait` says.
+            data: handed to the callback.
+
+        Raises:
+            SporaxRuntimeError: there is no such condition, or `num_batch` is not a positive int. No row waits any more then.
+        """
+        if num_batch is not None and (not isinstance(num_batch, int) or num_batch <= 0):
+            self.disable_sync()
+            raise SporaxRuntimeError(f"For 'sync_update', 'num_batch' must be a positive int, but got {num_batch!r}.")
+        name = _checks.check_str("sync_update", "condition_name", condition_name)
+        gates = {gate.name: (gate, rows) for gate, rows in gates_of(self._node)}
+        if name not in gates:
+            self.disable_sync()
+            raise SporaxRuntimeError(f"For 'sync_update', the conditions are {sorted(gates)}, but got {name!r}.")
+        gate, rows = gates[name]
+        gate.release(rows * (gate.num_batch if num_batch is None else num_batch), data)
+
+    def disable_sync(self) -> None:
+        """Let the rows at all conditions pass."""
+        for gate, _ in gates_of(self._node):
+            gate.open()
+
+    def is_sync(self) -> bool:
+        """Whether rows wait at a condition."""
+        return any(True for _ in gates_of(self._node))
 
     def flat_map(self, func: Callable[..., Dataset]) -> Dataset:
         """The datasets that `func` makes of each row's columns (as arrays), one after the other.
@@ -322,7 +384,7 @@ class Dataset:
             parts.append(part._node)
         if not parts:
             raise SporaxRuntimeError("For 'flat_map', the dataset has no rows.")
-        return Dataset(Concat(parts))
+        return self._then("ConcatDataset", Concat(parts))
 
     def apply(self, apply_func: Callable[[Dataset], Dataset]) -> Dataset:
         """`apply_func(self)`, checked to be a Dataset."""
@@ -392,7 +454,7 @@ class Dataset:
         _checks.check_bool(where, "do_copy", do_copy)
         first = first_pass(self._iterators_made)
         self._iterators_made += 1
-        return self._node, first, columns, epochs, _checks.check_bool(where, "output_numpy", output_numpy)
+        return self._node, first, shown(columns), epochs, _checks.check_bool(where, "output_numpy", output_numpy)
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -417,6 +479,8 @@ class Dataset:
         for node in _chain(self._node):
             if isinstance(node, Batch):
                 return -1 if node.fixed_size is None else node.fixed_size
+            if isinstance(node, BatchSource):
+                return -1
         return 1
 
     def get_repeat_count(self) -> int:
@@ -441,17 +505,23 @@ class Dataset:
         return shapes
 
     def output_types(self) -> list[np.dtype[Any]]:
-        """numpy dtypes of the columns of the first row."""
+        """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone."""
         row = first_row(for_all_ranks(self._node))
-        return [row[name].dtype for name in self._node.columns]
+        dtypes = [row[name].dtype for name in self._node.columns]
+        return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]
 
     def num_classes(self) -> int | None:
-        """Number of classes, where the source knows it."""
-        return None
+        """Number of classes, where the source (the last of several) knows it."""
+        return self._children[-1].num_classes() if self._children else None
 
     def get_class_indexing(self) -> dict[str, Any]:
-        """Class name -> label, where the source knows it."""
-        return {}
+        """Class name -> label, where the source (the first of several) knows it."""
+        return self._children[0].get_class_indexing() if self._children else {}
+
+    @property
+    def children(self) -> list[Dataset]:
+        """The datasets that this one continues; none for a source."""
+        return list(self._children)
 
     def is_shuffled(self) -> bool:
         """Whether any step draws its order at random."""
@@ -483,6 +553,14 @@ class Dataset:
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
+    def _then(self, kind: str, node: Node, *others: Dataset) -> Dataset:
+        """A dataset of the class `kind` (see `steps`) that continues this one, and perhaps others."""
+        step = steps[kind]
+        result = step.__new__(step)
+        Dataset.__init__(result, node)
+        result._children = (self, *others)
+        return result
+
     def _columns(
         self, where: str, given: object, default: Sequence[str], argument: str = "input_columns"
     ) -> tuple[str, ...]:
@@ -500,36 +578,8 @@ class Dataset:
         if self.is_shuffled():
             warnings.warn("For 'split', the dataset is shuffled again each epoch, so its parts will share rows.")
         size = max(10000, self.get_dataset_size())
-        return Dataset(Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count))
-
-
-class ConcatDataset(Dataset):
-    """Datasets one after the other: what `concat` and ``+`` give."""
-
-    def use_sampler(self, sampler: DistributedSampler | RandomSampler) -> None:
-        """Share the rows of all out, row i to rank i mod `num_shards`, or shuffle them.
-
-        Args:
-            sampler: a DistributedSampler that does not shuffle, or a RandomSampler without replacement; for all rows.
-
-        Raises:
-            SporaxTypeError: another sampler.
-            SporaxValueError: one that shuffles shards, draws with replacement, or limits the rows.
-        """
-        if not isinstance(sampler, (DistributedSampler, RandomSampler)):
-            raise _checks.type_error("use_sampler", "sampler", "a DistributedSampler or RandomSampler", sampler)
-        drawn = sampler.replacement if isinstance(sampler, RandomSampler) else sampler.shuffle
-        if drawn or sampler.get_num_samples() is not None:
-            raise SporaxValueError(
-                "For 'use_sampler' after 'concat', the sampler must not limit the rows, a DistributedSampler not shuffle and a "
-                f"RandomSampler not replace, but got num_samples={sampler.get_num_samples()} and {drawn}."
-            )
-        if isinstance(sampler, DistributedSampler):
-            # With an offset nothing is read twice to make the shares equal.
-            sampler = DistributedSampler(
-                sampler.num_shards, sampler.shard_id, shuffle=False, offset=max(sampler.offset, 0)
-            )
-        self._node = Concat(self._node.parents, sampler)
+        part = Limit(Shuffle(self._node, size, fixed=True) if randomize else self._node, start, count)
+        return self._then("TakeDataset", part)
 
 
 def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
@@ -547,11 +597,16 @@ def zip_datasets(datasets: tuple[Dataset, ...]) -> Dataset:
     for item in datasets:
         if not isinstance(item, Dataset):
             raise _checks.type_error("zip", "datasets", "a tuple of datasets", item)
-    return Dataset(Zip([item._node for item in datasets]))
+    first, *others = datasets
+    return first._then("ZipDataset", Zip([item._node for item in datasets]), *others)
+
+
+steps: dict[str, type[Dataset]] = {}
+"""Name -> class of what each step makes; `_steps` has them."""
 
 
 def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Callable[[int, int], int]:
-    """(batch number, pass number) -> rows of that batch."""
+    """(batch number, epoch) -> rows of that batch."""
     if not callable(batch_size):
         return lambda number, epoch: batch_size
     ask = batch_size

@@ -17,8 +17,9 @@ import numpy as np
 from absl import flags
 
 from sporax.dataset import config
+from sporax.dataset._batch_source import BatchSource
 from sporax.dataset._flows import Stream, rows_of
-from sporax.dataset._nodes import Batch, Map, Node, Source
+from sporax.dataset._nodes import Batch, Map, Node, Source, gates_of
 from sporax.dataset._random import Pass
 from sporax.dataset._rows import Row, row_of
 from sporax.dataset._tables import ENDLESS, Repeated, Table
@@ -48,7 +49,7 @@ def choose_workers(node: Node) -> Workers:
     rows in order. Processes are used where an operation asks for several workers with `python_multiprocessing`.
     """
     steps = list(node.walk())
-    asked = [step for step in steps if isinstance(step, (Map, Batch, Source)) and step.workers is not None]
+    asked = [step for step in steps if isinstance(step, (Map, Batch, Source, BatchSource)) and step.workers is not None]
     threads = max((step.workers or 1 for step in asked), default=0)
     if not threads:
         threads = 1 if any(step.runs_python() for step in steps) else config.get_num_parallel_workers()
@@ -81,7 +82,7 @@ def open_reader(node: Node, first: Pass, num_epochs: int) -> EpochReader:
                 "can work out by itself, but got one of your own; pass its row numbers as a list, or use threads."
             )
         endless = one.size == ENDLESS
-        whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs)
+        whole = one if endless else Repeated(_EpochBuilder(node, first), one.size, num_epochs, one)
         return _TableReader(whole, one.size, workers)
     if workers.processes:
         raise SporaxValueError(
@@ -100,7 +101,7 @@ class _EpochBuilder:
     first: Pass
 
     def __call__(self, epoch: int) -> Table:
-        stream = self.node.build(self.first.at(epoch))
+        stream = self.node.build(self.first.at_epoch(epoch))
         assert isinstance(stream, Table)
         return stream
 
@@ -234,7 +235,9 @@ class _FlowReader:
     def next_row(self) -> Row | None:
         """See EpochReader."""
         if self._rows is None:
-            flow = _GrainFlow(self._node.build(self._first.at(self._epoch)), self._start)
+            for gate, batch_size in gates_of(self._node):
+                gate.start_epoch(batch_size, is_first=self._epoch == 0 or self._start > 0)
+            flow = _GrainFlow(self._node.build(self._first.at_epoch(self._epoch)), self._start)
             self._rows = iter(grain.experimental.ThreadPrefetchIterDataset(flow, prefetch_buffer_size=self._ahead))
         try:
             return _next(self._rows)
@@ -249,6 +252,8 @@ class _FlowReader:
 
     def close(self) -> None:
         """See EpochReader."""
+        for gate, _ in gates_of(self._node):
+            gate.open()  # so that the thread that reads ahead can end
         if self._rows is not None:
             self._rows.close()  # type: ignore[attr-defined]  # a generator where rows are open
             self._rows = None

@@ -19,6 +19,7 @@ from sporax.dataset._tables import Indices, Table, add_place
 from sporax.ir.errors import SporaxError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Flow:
@@ -46,14 +47,14 @@ def rows_of(stream: Stream) -> Iterator[Row]:
     return (row_of(stream.gather(np.array([index]))) for index in range(stream.size))
 
 
-def in_order(items: Iterator[T], function: Callable[[T], Row], threads: int) -> Iterator[Row]:
+def in_order(items: Iterator[T], function: Callable[[T], R], threads: int) -> Iterator[R]:
     """`function` of every item, worked out by several threads, given in the order of the items."""
     if threads <= 1:
         yield from map(function, items)
         return
     executor = futures.ThreadPoolExecutor(threads, thread_name_prefix="sporax-dataset")
     try:
-        waiting: collections.deque[futures.Future[Row]] = collections.deque()
+        waiting: collections.deque[futures.Future[R]] = collections.deque()
         for item in items:
             waiting.append(executor.submit(function, item))
             if len(waiting) > 2 * threads:

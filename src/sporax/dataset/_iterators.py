@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sporax.dataset._patches import for_all_ranks
 from sporax.dataset._random import Pass
-from sporax.dataset._rows import Array, Row
+from sporax.dataset._rows import Array, Row, opened
 from sporax.dataset._tables import ENDLESS
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
@@ -26,7 +26,7 @@ _STATE_KEYS = {"columns", "seed", "shared_seed", "epoch", "row"}
 class RowIterator(abc.ABC):
     """Rows of `num_epochs` epochs (-1: any number).
 
-    Besides iterating, it can be saved and restored, which MindSpore's cannot: `get_state()` is a small dict that JSON
+    It can also be saved and restored, which MindSpore's cannot: `get_state()` is a small dict that JSON
     can hold; `set_state()` continues with the row that would have come next, in this process or another one.
     """
 
@@ -35,7 +35,7 @@ class RowIterator(abc.ABC):
         self._first = first
         self._columns = tuple(columns)
         self._num_epochs = ENDLESS if num_epochs == -1 else num_epochs
-        self._convert = (lambda value: value) if output_numpy else _tensor_maker()
+        self._convert = opened if output_numpy else _tensor_maker()
         self._epoch = 0
         self._row = 0
         self._reader: EpochReader | None = None

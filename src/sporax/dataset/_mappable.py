@@ -5,6 +5,7 @@ from __future__ import annotations
 from sporax.dataset import _checks
 from sporax.dataset._dataset import Dataset
 from sporax.dataset._nodes import Source
+from sporax.dataset._random import first_pass
 from sporax.dataset.samplers import BuiltinSampler, FixedOrder, SequentialSampler
 from sporax.ir.errors import SporaxRuntimeError
 
@@ -35,6 +36,15 @@ class MappableDataset(Dataset):
             new_sampler.add_child(below)
         self._node = source.with_sampler(new_sampler)
 
+    def _row_number(self, index: int) -> int:
+        """The row of the source that stands at `index` in the first epoch."""
+        source = self._source("[]")
+        order = source.order(first_pass(0))
+        number = _checks.check_int("[]", "index", index)
+        if not 0 <= number < len(order):
+            raise SporaxRuntimeError(f"For '[]', the index must be in [0, {len(order)}), but got {number}.")
+        return int(order[number])
+
     def _source(self, where: str) -> Source:
         if not isinstance(self._node, Source):
             raise SporaxRuntimeError(f"For '{where}', the source must have random access, but this one is sequential.")
@@ -48,4 +58,6 @@ class MappableDataset(Dataset):
         # The sampler on top is the one that `use_sampler` replaces, e.g. to shuffle or shard the part.
         top = SequentialSampler()
         top.add_child(part)
-        return MappableDataset(self._node.with_sampler(top))
+        result = MappableDataset(self._node.with_sampler(top))
+        result._children = (self,)
+        return result

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset._flows import Flow, Stream, batched, buffer_order, mapped, rows_of, shuffled, zipped
-from sporax.dataset._operations import Operation, is_python
+from sporax.dataset._gates import Gate
+from sporax.dataset._operations import Operation, as_pixels, is_python, on_columns
 from sporax.dataset._random import Pass, RowKey
 from sporax.dataset._rows import Block, Row, row_of
 from sporax.dataset._tables import (
@@ -122,9 +123,17 @@ class Source(Node):
 
     def build(self, run: Pass) -> Stream:
         """See Node."""
+        return Reordered(self.store(), self.order(run))
+
+    def order(self, run: Pass) -> Indices:
+        """The rows of the store that a pass reads."""
         store = self.store()
         labels = None if self._labels is None else self._labels(store)
-        return Reordered(store, self.sampler.order(store.size, run, labels))
+        return self.sampler.order(store.size, run, labels)
+
+    def _count(self) -> int:
+        length = getattr(self.sampler, "__len__", None)
+        return super()._count() if length is None else int(length())
 
     def runs_python(self) -> bool:
         """See Node."""
@@ -202,18 +211,18 @@ class Map(Node):
         stream = self.parent.build(run)
         if isinstance(stream, Table):
             return Mapped(stream, function)
-        return Flow(lambda: mapped(stream.rows(), function, self.workers or 1))
+        return Flow(lambda: mapped(stream.rows(), function, threads_of(self)))
 
     def _apply(self, block: Block, rows: Indices, keys: Sequence[RowKey]) -> Block:
         columns = [block[name] for name in self.inputs]
         for operation, key in zip(self.operations, keys, strict=True):
-            columns = operation.on_block(columns, rows, key)
+            columns = on_columns(operation, columns, rows, key)
         if len(columns) != len(self.outputs):
             raise SporaxRuntimeError(
                 f"For 'map', the operations returned {len(columns)} columns, but 'output_columns' names "
                 f"{len(self.outputs)}: {list(self.outputs)}."
             )
-        results = dict(zip(self.outputs, columns, strict=True))
+        results = dict(zip(self.outputs, map(as_pixels, columns), strict=True))
         return {name: results[name] if name in results else block[name] for name in self.columns}
 
     def _count(self) -> int:
@@ -229,10 +238,10 @@ class Batch(Node):
 
     Args:
         parent: the step before.
-        size_of: (batch number, pass) -> rows of that batch.
+        size_of: (batch number, epoch) -> rows of that batch.
         fixed_size: the size where it is the same for all batches, else None.
         drop_remainder: leave out a last, shorter batch.
-        collate: (block, batch number, pass number) -> one row.
+        collate: (block, batch number, epoch) -> one row.
         columns: columns of that row.
         python: whether `collate` calls user code.
         workers: threads or processes requested, or None.
@@ -265,14 +274,14 @@ class Batch(Node):
         stream = self.parent.build(run)
 
         def collate(block: Block, number: int) -> Block:
-            return self._collate(block, number, run.index)
+            return self._collate(block, number, run.epoch)
 
         if isinstance(stream, Table) and self.fixed_size is not None:
             return Batched(stream, self.fixed_size, self._drop_remainder, collate)
         drop = self._drop_remainder
-        threads = self.workers or 1
+        threads = threads_of(self)
         return Flow(
-            lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.index), drop, collate, threads)
+            lambda: batched(rows_of(stream), lambda number: self._size_of(number, run.epoch), drop, collate, threads)
         )
 
     def _count(self) -> int:
@@ -443,6 +452,36 @@ class Rewritten(Node):
     def runs_python(self) -> bool:
         """See Node: such a step calls a user's function."""
         return True
+
+
+class SyncWait(Node):
+    """Rows that wait at a gate."""
+
+    def __init__(self, parent: Node, gate: Gate) -> None:
+        super().__init__(parent.columns, [parent])
+        self.gate = gate
+
+    def build(self, run: Pass) -> Stream:
+        """See Node."""
+        stream = self.parent.build(run)
+        return Flow(lambda: self.gate.passing(rows_of(stream)))
+
+    def _count(self) -> int:
+        return self.parent.num_rows()
+
+
+def threads_of(step: Map | Batch) -> int:
+    """Threads of a step in a flow: one where rows wait at a gate, since others would ask for rows that are not released."""
+    return 1 if any(gates_of(step)) else step.workers or 1
+
+
+def gates_of(node: Node) -> Iterator[tuple[Gate, int]]:
+    """The gates of a pipeline, each with the number of its rows that make a row of the pipeline."""
+    if isinstance(node, SyncWait):
+        yield node.gate, 1
+    size = (node.fixed_size or 1) if isinstance(node, Batch) else 1
+    for parent in node.parents:
+        yield from ((gate, rows * size) for gate, rows in gates_of(parent))
 
 
 def repeated(build: Callable[[int], Stream], count: int) -> Stream:

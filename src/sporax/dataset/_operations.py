@@ -8,13 +8,14 @@ Random transforms get a generator that depends on the row alone.
 from __future__ import annotations
 
 import abc
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from sporax.dataset._random import CallStream, RowKey, as_array
-from sporax.dataset._rows import Array, Column, stacked
+from sporax.dataset._random import CallStream, RowKey
+from sporax.dataset._rows import Array, Column, as_value, boxed, is_pillow, opened, stacked
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
@@ -45,6 +46,19 @@ class Transform(Operation):
 
     _calls: CallStream | None = None
 
+    gives_pillow: bool = False
+    """Whether images that it gives are Pillow's, whatever it took."""
+
+    keeps_pillow: bool = True
+    """Whether images that it makes of Pillow's are Pillow's again."""
+
+    takes_boxes: bool = False
+    """Whether it hands values on as they are; others get the pixels of Pillow images."""
+
+    def for_pillow(self) -> Transform:
+        """What is applied to Pillow images: another transform where MindSpore lets Pillow calculate."""
+        return self
+
     @property
     def name(self) -> str:
         """The name used in messages."""
@@ -56,8 +70,60 @@ class Transform(Operation):
             raise SporaxTypeError(f"For '{self.name}', at least one input is required, but got none.")
         if self._calls is None:
             self._calls = CallStream()
-        results = self.on_row(tuple(as_array(value) for value in inputs), self._calls.next())
+        values = tuple(boxed(value) if is_pillow(value) else as_value(value) for value in inputs)
+        results = tuple(map(opened, on_values(self, values, self._calls.next())))
         return results[0] if len(results) == 1 else results
+
+
+def on_values(operation: Operation, values: Values, rng: np.random.Generator) -> Values:
+    """`operation.on_row`, also for Pillow images."""
+    if not isinstance(operation, Transform) or operation.takes_boxes:
+        return operation.on_row(values, rng)
+    from_pillow = any(is_pillow(opened(value)) for value in values)
+    if not from_pillow and not operation.gives_pillow:
+        return operation.on_row(values, rng)
+    applied = operation.for_pillow() if from_pillow else operation
+    results = applied.on_row(tuple(map(pixels, values)), rng)
+    if operation.gives_pillow or operation.keeps_pillow:
+        return tuple(map(_as_pillow, results))
+    return results
+
+
+def on_columns(operation: Operation, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
+    """`operation.on_block`, also for Pillow images."""
+    if not isinstance(operation, Transform) or operation.takes_boxes:
+        return operation.on_block(columns, rows, key)
+    from_pillow = any(_holds_pillow(column) for column in columns)
+    if not from_pillow and not operation.gives_pillow:
+        return operation.on_block(columns, rows, key)
+    applied = operation.for_pillow() if from_pillow else operation
+    results = applied.on_block([as_pixels(column) for column in columns], rows, key)
+    if operation.gives_pillow or operation.keeps_pillow:
+        return [[_as_pillow(value) for value in column] for column in results]
+    return results
+
+
+def _holds_pillow(column: Column) -> bool:
+    return isinstance(column, list) and any(is_pillow(opened(value)) for value in column)
+
+
+def pixels(value: Array) -> Array:
+    """The array of a Pillow image; other values as they are."""
+    inner = opened(value)
+    return np.array(inner) if is_pillow(inner) else value
+
+
+def as_pixels(column: Column) -> Column:
+    """A column whose Pillow images are arrays."""
+    return [pixels(value) for value in column] if _holds_pillow(column) else column
+
+
+def _as_pillow(value: Array) -> Array:
+    """The Pillow image of bytes (H, W), (H, W, 1) or (H, W, 3 or 4); other values as they are."""
+    if value.dtype != np.uint8 or value.ndim not in (2, 3) or (value.ndim == 3 and value.shape[2] not in (1, 3, 4)):
+        return value
+    image = importlib.import_module("PIL.Image")
+    return boxed(image.fromarray(value[..., 0] if value.shape[2:] == (1,) else value))
 
 
 class OneToOne(Transform):
@@ -139,7 +205,7 @@ class PythonFunction(Operation):
     """A user's function: one argument per column; several results as a tuple.
 
     Raises:
-        SporaxRuntimeError: the function failed, or returned None or a dict.
+        SporaxRuntimeError: the function failed, or returned None or an array of Python objects.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -149,7 +215,7 @@ class PythonFunction(Operation):
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         try:
-            result = self.function(*values)
+            result = self.function(*map(opened, values))
         except SporaxError:
             raise
         except Exception as error:
@@ -167,13 +233,15 @@ class PythonFunction(Operation):
         return [list(column) for column in zip(*results, strict=True)]
 
     def _checked(self, item: Any) -> Array:
-        if item is None or isinstance(item, dict):
+        if item is None:
             raise SporaxRuntimeError(
-                f"For 'map', the function {self.name!r} must return arrays, numbers or strings, "
+                f"For 'map', the function {self.name!r} must return arrays, numbers, strings, dicts or images, "
                 f"but got {type(item).__name__}."
             )
-        value = as_array(item)
-        if value.dtype == object:
+        if is_pillow(item):
+            return boxed(item)
+        value = as_value(item)
+        if value.dtype == object and not isinstance(opened(value), dict):
             raise SporaxRuntimeError(f"For 'map', the function {self.name!r} returned an array of Python objects.")
         return value
 

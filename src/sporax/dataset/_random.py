@@ -26,17 +26,23 @@ class Pass:
         seed: of the iterator this pass belongs to.
         shared_seed: the same on all ranks; sharded sources shuffle with it.
         index: how many passes came before (epochs times repeats).
+        epoch: number of the iterator's epoch, which repeats within it do not change.
         patch: which part of images cut in patches it reads.
     """
 
     seed: int
     shared_seed: int
     index: int = 0
+    epoch: int = 0
     patch: int = 0
 
     def at(self, index: int) -> Pass:
-        """The pass number `index` of the same iterator."""
+        """The pass number `index` within the same epoch."""
         return dataclasses.replace(self, index=index)
+
+    def at_epoch(self, epoch: int) -> Pass:
+        """The first pass of epoch number `epoch` of the same iterator."""
+        return dataclasses.replace(self, index=epoch, epoch=epoch)
 
     def with_patch(self, patch: int) -> Pass:
         """The same pass for another patch."""
@@ -113,11 +119,3 @@ class CallStream:
             self._seed, self._calls = seed, 0
         self._calls += 1
         return _generator(_ROWS, seed, self._calls)
-
-
-def as_array(value: Any) -> np.ndarray[Any, Any]:
-    """A numpy array from what users hand over: arrays, Tensors, PIL images, Python scalars, lists, strings."""
-    if isinstance(value, np.ndarray):
-        return value
-    asnumpy = getattr(value, "asnumpy", None)
-    return np.asarray(asnumpy() if asnumpy is not None else value)

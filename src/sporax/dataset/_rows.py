@@ -7,6 +7,7 @@ blocks lets a cheap operation touch a whole batch in one numpy call instead of o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,11 +21,48 @@ Column = Array | list[Array]
 Block = dict[str, Column]
 
 
+_METADATA = "_meta-"
+FILE_NAME = f"{_METADATA}filename"
+
+
+def shown(columns: Sequence[str]) -> list[str]:
+    """The columns that iterators give: metadata only where it was renamed."""
+    return [name for name in columns if not name.startswith(_METADATA)]
+
+
+def boxed(value: Any) -> Array:
+    """A Python object (a dict, a Pillow image) as a value of a row: an array () that holds it."""
+    box = np.empty((), object)
+    box[()] = value
+    return box
+
+
+def as_value(value: Any) -> Array:
+    """A value of a row of what users hand over: arrays, Tensors, Pillow images, numbers, lists, strings; dicts in a box."""
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, dict):
+        return boxed({key: opened(as_value(item)) for key, item in value.items()})
+    asnumpy = getattr(value, "asnumpy", None)
+    return np.asarray(asnumpy() if asnumpy is not None else value)
+
+
+def is_pillow(value: Any) -> bool:
+    """Whether this is a Pillow image; there are none before the program imported Pillow."""
+    images = sys.modules.get("PIL.Image")
+    return images is not None and isinstance(value, images.Image)
+
+
+def opened(value: Array) -> Any:
+    """What a user's function gets of a value: the Python object of a box, else the array."""
+    return value.item() if value.dtype == object and not value.ndim else value
+
+
 def stacked(column: Column) -> Array | None:
     """The column as one array (num_rows, *row_shape), or None when its rows differ in shape or dtype."""
     if isinstance(column, np.ndarray):
         return column
-    if not column:
+    if not column or column[0].dtype == object:
         return None
     first = column[0]
     text = first.dtype.kind in "US"
@@ -46,6 +84,8 @@ def collate(name: str, column: Column) -> Array:
     if batch is not None:
         return batch
     first = column[0]
+    if all(isinstance(opened(item), dict) for item in column):
+        return boxed(_collated_dict(name, [opened(item) for item in column]))
     for i, item in enumerate(column):
         if item.shape != first.shape or item.dtype != first.dtype:
             raise SporaxRuntimeError(
@@ -54,6 +94,16 @@ def collate(name: str, column: Column) -> Array:
                 "'padded_batch' or 'bucket_batch_by_length'."
             )
     raise SporaxRuntimeError(f"For 'batch', column {name!r} has no rows.")
+
+
+def _collated_dict(name: str, items: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
+    """One dict of several with equal keys: each value collated."""
+    if any(item.keys() != items[0].keys() for item in items):
+        raise SporaxRuntimeError(
+            f"For 'batch', all dicts of column {name!r} must have the same keys, but got "
+            f"{[sorted(map(str, item)) for item in items]}."
+        )
+    return {key: opened(collate(f"{name}[{key!r}]", [as_value(item[key]) for item in items])) for key in items[0]}
 
 
 def take_rows(block: Block, picks: Sequence[int] | Array) -> Block:

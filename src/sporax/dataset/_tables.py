@@ -82,13 +82,14 @@ class Repeated(Table):
         build: pass number -> table of that pass.
         rows: rows of one pass (the same for all).
         count: number of passes, or ENDLESS.
+        first: pass number 0, if it was built already.
     """
 
-    def __init__(self, build: Callable[[int], Table], rows: int, count: int) -> None:
+    def __init__(self, build: Callable[[int], Table], rows: int, count: int, first: Table | None = None) -> None:
         self._build = build
         self._rows = rows
         self._count = count
-        self._built: dict[int, Table] = {}
+        self._built: dict[int, Table] = {} if first is None else {0: first}
         self._lock = threading.Lock()
         self._kept = 4 if not rows else max(4, 4096 // rows)
         self.size = 0 if not rows else ENDLESS if count == ENDLESS else rows * count

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from sporax.common.tensor import Tensor
-from sporax.dataset._rows import Array
+from sporax.dataset._rows import Array, as_value, opened
 
 
 def to_tensor(value: Array) -> Any:
-    """A Tensor of a column's value; strings, which no Tensor holds, stay numpy arrays."""
-    return value if value.dtype.kind in "USO" else Tensor(value)
+    """A Tensor of a column's value, a dict of Tensors of a dict; strings, which no Tensor holds, stay numpy arrays."""
+    if value.dtype == object:
+        inner = opened(value)
+        return {key: to_tensor(as_value(item)) for key, item in inner.items()} if isinstance(inner, dict) else value
+    return value if value.dtype.kind in "US" else Tensor(value)

@@ -22,6 +22,8 @@ __all__ = [
     "get_num_parallel_workers",
     "set_prefetch_size",
     "get_prefetch_size",
+    "set_callback_timeout",
+    "get_callback_timeout",
 ]
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
@@ -47,6 +49,7 @@ class _Settings:
     seed: int | None = field(default_factory=_inherited_seed)
     num_parallel_workers: int = min(8, os.cpu_count() or 1)
     prefetch_size: int = 16
+    callback_timeout_seconds: int = 60
 
 
 _settings = _Settings()
@@ -96,3 +99,13 @@ def set_prefetch_size(size: int) -> None:
 def get_prefetch_size() -> int:
     """How many rows an iterator prepares ahead of its user."""
     return _settings.prefetch_size
+
+
+def set_callback_timeout(timeout: int) -> None:
+    """Set for how many seconds rows wait for `sync_update` and for a `WaitedDSCallback`."""
+    _settings.callback_timeout_seconds = check_int("set_callback_timeout", "timeout", timeout, 1, INT32_MAX)
+
+
+def get_callback_timeout() -> int:
+    """For how many seconds rows wait for `sync_update` and for a `WaitedDSCallback`."""
+    return _settings.callback_timeout_seconds

@@ -9,9 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sporax.dataset._checks import check_int, check_probability, numpy_dtype, type_error
-from sporax.dataset._operations import Elementwise, OneToOne, Operation, Transform, Values, as_operations
-from sporax.dataset._random import RowKey, as_array
-from sporax.dataset._rows import Array, Column
+from sporax.dataset._operations import (
+    Elementwise,
+    OneToOne,
+    Operation,
+    Transform,
+    Values,
+    as_operations,
+    on_columns,
+    on_values,
+)
+from sporax.dataset._random import RowKey
+from sporax.dataset._rows import Array, Column, as_value
 from sporax.dataset._tables import Indices
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
@@ -46,6 +55,8 @@ class TypeCast(Elementwise):
         data_type: a `mindspore` dtype, a numpy dtype, or its name.
     """
 
+    keeps_pillow = False
+
     def __init__(self, data_type: Any) -> None:
         self.dtype = numpy_dtype("TypeCast", "data_type", data_type)
 
@@ -59,7 +70,7 @@ class TypeCast(Elementwise):
 
 
 class OneHot(OneToOne):
-    """Labels () or (n,) or (n, 1) to rows of zeros with a one: (…, num_classes).
+    """Labels () or (n,) or (n, 1) to rows of zeros with a one: (n, num_classes), without dimensions of size 1.
 
     Args:
         num_classes: number of classes.
@@ -76,22 +87,24 @@ class OneHot(OneToOne):
     def _one(self, value: Array) -> Array:
         if value.dtype.kind not in "iu":
             raise SporaxRuntimeError(f"For 'OneHot', labels must be integers, but got {value.dtype}.")
+        if not value.size:
+            raise SporaxRuntimeError(f"For 'OneHot', there must be a label, but got the shape {value.shape}.")
         if value.ndim > 1 and value.shape != (len(value), 1):
             raise SporaxRuntimeError(
                 f"For 'OneHot', labels must have the shape (), (n,) or (n, 1), but got {value.shape}."
             )
         labels = value.reshape(value.shape[:1])
-        if value.size and not (labels.min() >= 0 and labels.max() < self.num_classes):
+        if not (labels.min() >= 0 and labels.max() < self.num_classes):
             bad = labels.max() if labels.max() >= self.num_classes else labels.min()
             raise SporaxRuntimeError(f"For 'OneHot', labels must be in [0, {self.num_classes}), but got {bad}.")
-        hot = np.arange(self.num_classes) == labels[..., None]
+        hot = (np.arange(self.num_classes) == labels[..., None]).squeeze()
         if not self.smoothing_rate:
             return hot.astype(value.dtype)
         spread = self.smoothing_rate / self.num_classes
         return np.where(hot, 1 - self.smoothing_rate + spread, spread)
 
     def _many(self, values: Array) -> Array | None:
-        return self._one(values) if values.ndim == 1 else None
+        return self._one(values) if values.ndim == 1 and len(values) > 1 and self.num_classes > 1 else None
 
 
 class Fill(Elementwise):
@@ -232,8 +245,8 @@ class Concatenate(Transform):
     def __init__(self, axis: int = 0, prepend: Any = None, append: Any = None) -> None:
         if check_int("Concatenate", "axis", axis) not in (0, -1):
             raise SporaxValueError(f"For 'Concatenate', the argument 'axis' must be 0 or -1, but got {axis}.")
-        self.prepend = None if prepend is None else as_array(prepend)
-        self.append = None if append is None else as_array(append)
+        self.prepend = None if prepend is None else as_value(prepend)
+        self.append = None if append is None else as_value(append)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
@@ -277,20 +290,22 @@ class Compose(Transform):
         transforms: transforms or functions, applied one after the other.
     """
 
+    takes_boxes = True
+
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("Compose", transforms)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         for operation in self.operations:
-            values = operation.on_row(values, rng)
+            values = on_values(operation, values, rng)
         return values
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
         values = list(columns)
         for number, operation in enumerate(self.operations):
-            values = operation.on_block(values, rows, key.sub(number))
+            values = on_columns(operation, values, rows, key.sub(number))
         return values
 
 
@@ -302,6 +317,8 @@ class RandomApply(Transform):
         prob: probability of applying them.
     """
 
+    takes_boxes = True
+
     def __init__(self, transforms: list[Any], prob: float = 0.5) -> None:
         self.operations = _operation_list("RandomApply", transforms)
         self.prob = check_probability("RandomApply", "prob", prob)
@@ -310,7 +327,7 @@ class RandomApply(Transform):
         """See Operation."""
         if rng.random() < self.prob:
             for operation in self.operations:
-                values = operation.on_row(values, rng)
+                values = on_values(operation, values, rng)
         return values
 
 
@@ -321,12 +338,14 @@ class RandomChoice(Transform):
         transforms: transforms or functions.
     """
 
+    takes_boxes = True
+
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("RandomChoice", transforms)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
-        return self.operations[int(rng.integers(len(self.operations)))].on_row(values, rng)
+        return on_values(self.operations[int(rng.integers(len(self.operations)))], values, rng)
 
 
 class RandomOrder(Transform):
@@ -336,13 +355,15 @@ class RandomOrder(Transform):
         transforms: transforms or functions.
     """
 
+    takes_boxes = True
+
     def __init__(self, transforms: list[Any]) -> None:
         self.operations = _operation_list("RandomOrder", transforms)
 
     def on_row(self, values: Values, rng: np.random.Generator) -> Values:
         """See Operation."""
         for place in rng.permutation(len(self.operations)):
-            values = self.operations[place].on_row(values, rng)
+            values = on_values(self.operations[place], values, rng)
         return values
 
 

@@ -51,7 +51,7 @@ def _locked_file(target: Path) -> tuple[Path, BinaryIO]:
     while True:
         temporary = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         file = open(temporary, "xb")  # noqa: SIM115 (closed by the caller)
-        with contextlib.suppress(OSError):  # a file system without locks: then nobody takes it for a leftover
+        with contextlib.suppress(OSError):  # a file system without locks: then it is never taken for a leftover
             fcntl.flock(file, fcntl.LOCK_EX)
         if temporary.exists():
             return temporary, file

@@ -126,6 +126,8 @@ class ParallelConfig:
     pipeline_result_broadcast: bool = False
     auto_pipeline: bool = False
     pipeline_schedule: PipelineSchedule | None = None
+    # Memory.
+    recompute: str = ""
     # Communication.
     comm_fusion: CommFusion = field(default_factory=CommFusion)
     all_reduce_fusion_config: tuple[int, ...] = ()

@@ -133,7 +133,7 @@ class PipelineSchedule:
 
     def waits_for(self, task: Task) -> tuple[Task, ...]:
         """The tasks whose results a task needs; of backward tasks, either form that the schedule has."""
-        return tuple(each for each in self._needs(task) if each in self._tasks)
+        return tuple(need for need in self._needs(task) if need in self._tasks)
 
     @cached_property
     def _tasks(self) -> frozenset[Task]:
@@ -307,7 +307,7 @@ def _unit_times(schedule: PipelineSchedule) -> dict[Task, float]:
 def _stuck(schedule: PipelineSchedule, heads: Sequence[Task], finished: Mapping[Task, float]) -> SporaxValueError:
     """Name two tasks of a circle: a task at the head of its stage, and the one it waits for."""
     head = heads[0]
-    source = next(each for each in schedule.waits_for(head) if each not in finished)
+    source = next(task for task in schedule.waits_for(head) if task not in finished)
     return SporaxValueError(
         f"For 'PipelineSchedule' '{schedule.name}', the tasks must be in an order that can be executed, but {head} waits for "
         f"{source}, which can never start: the stages wait for each other."

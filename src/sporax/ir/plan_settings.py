@@ -34,6 +34,7 @@ class PlanSettings:
         search: of the search, for automatic parallelism.
         cost: of the cost model.
         hardware: name or file of the devices' profile, or `SYMBOLIC`; "" for the one that fits the devices at hand.
+        max_device_bytes: the user's limit of one device's memory; 0 for none.
         num_stacked: how many leading dimensions of what is fed count steps, and are no part of a batch.
     """
 
@@ -41,6 +42,7 @@ class PlanSettings:
     search: SearchConfig = field(default_factory=SearchConfig)
     cost: CostModelConfig = field(default_factory=CostModelConfig)
     hardware: str = ""
+    max_device_bytes: int = 0
     num_stacked: int = 0
 
     @property

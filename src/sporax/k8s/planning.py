@@ -299,7 +299,7 @@ def _wanted_gang(draft: Draft) -> Gang | None:
 
 
 def _guard_servers(draft: Draft) -> None:
-    """Let nobody evict a server while copies of another's slots are being made."""
+    """Forbid the eviction of a server while copies of another's slots are being made."""
     if not draft.status.size(Role.SERVER):
         return
     allowed = draft.membership is None or draft.membership.is_replicated

@@ -80,7 +80,7 @@ def job_of_script(script: str, options: ScriptOptions) -> list[Manifest]:
     metadata: Manifest = {"name": name} | ({"namespace": options.namespace} if options.namespace else {})
     counts = {Role.SCHEDULER: 1, Role.SERVER: options.servers, Role.WORKER: options.workers}
     if options.workers == 1 and not options.servers:
-        del counts[Role.SCHEDULER]  # one worker on its own needs nobody to find others
+        del counts[Role.SCHEDULER]  # one worker alone has no others to find
     roles = {role.value: _replica_spec(path, name, count, options) for role, count in counts.items() if count}
     job = {
         "apiVersion": names.API_VERSION,

@@ -88,7 +88,7 @@ def _supervise(
 
 
 def _nothing() -> None:
-    """The second time nobody waits to hear that ranks have started."""
+    """The second time the launcher does not wait until ranks have started."""
 
 
 def _in_background(job: Job, listener: socket.socket | None, secrets: JobSecrets, max_restarts: int) -> int:

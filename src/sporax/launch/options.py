@@ -125,7 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser, defaults: Defaults) -> None:
     add("--local_devices", type=int, help="devices each process simulates on the CPU (default: the real ones)")
     add("--worker_num", type=int, default=defaults.worker_num, help=f"ranks of the whole job{one_process}")
     add("--local_worker_num", type=int, help="ranks on this node (default: all, for msrun at most 8)")
-    add("--server_num", type=int, default=0, help="parameter servers to start besides, see docs/parameter_server.md")
+    add("--server_num", type=int, default=0, help="number of parameter servers to start, see docs/parameter_server.md")
     add("--staleness", type=int, help="of the parameter server: 0 synchronous, k bounded, -1 unbounded (default: 0)")
     add("--durability", default="", choices=("", *DURABILITIES), help="what an acknowledged update survives")
     add(

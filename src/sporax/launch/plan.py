@@ -188,7 +188,7 @@ class Show:
     def show(self, planned: Any) -> None:
         """Print a plan and write its files."""
         self.count += 1
-        json_file, html_file = (_numbered(each, self.count) for each in self.files)
+        json_file, html_file = (_numbered(file, self.count) for file in self.files)
         _show(planned, json_file, html_file, f"Step {self.count}" if self.steps > 1 else "")
 
     def tell(self, kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
@@ -260,7 +260,7 @@ def _tell(kind: type[BaseException], error: BaseException, frames: TracebackType
     places = [
         each for each in traceback.extract_tb(frames) if not each.filename.startswith((ours, sys.base_prefix, "<"))
     ]
-    mine = [each for each in places if "site-packages" not in each.filename]
+    mine = [place for place in places if "site-packages" not in place.filename]
     where = f"{os.path.relpath(mine[-1].filename)}, line {mine[-1].lineno}: " if mine else ""
     print(f"sporax plan: {where}{error}", file=sys.stderr)
 

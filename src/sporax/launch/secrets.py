@@ -1,4 +1,4 @@
-"""What the processes of a launched job share and nobody else sees: a private directory, and the token in it."""
+"""Secrets of the processes of a launched job: a private directory, and the token in it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Field:
 
     @property
     def is_blob(self) -> bool:
-        """Whether it lies with the bytes and arrays."""
+        """Whether it is stored with the bytes and arrays."""
         return self.kind == "bytes" or self.shape is not None
 
 

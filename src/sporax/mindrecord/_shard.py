@@ -134,7 +134,8 @@ class ShardWriter:
         if not append:
             index_path(path).unlink(missing_ok=True)
         self._file = path.open("r+b" if append else "wb")
-        self._index = sqlite3.connect(index_path(path))
+        # Garbage may be collected, and the connection closed, in any thread.
+        self._index = sqlite3.connect(index_path(path), check_same_thread=False)
         if not append:
             for statement in _tables(header, path.name):
                 self._index.execute(statement)

@@ -76,7 +76,7 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None) ->
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise SporaxValueError(f"For 'linspace', 'steps' must be an int >= 0, but got {steps!r}.")
-    first, last = (each.item() if isinstance(each, Tensor) else each for each in (start, end))
+    first, last = (bound.item() if isinstance(bound, Tensor) else bound for bound in (start, end))
     numbers = ops.linspace(first, last, steps)
     return numbers if dtype is None else numbers.astype(dtype)
 

@@ -101,7 +101,7 @@ def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, generator: None = 
         SporaxTypeError: there is no shape, or there are two.
     """
     _one_stream("normal", generator)
-    tensors = [each for each in (mean, std) if isinstance(each, Tensor)]
+    tensors = [tensor for tensor in (mean, std) if isinstance(tensor, Tensor)]
     if (size is None) != bool(tensors):
         given = "both" if tensors else "neither"
         raise SporaxTypeError(f"For 'normal', give either tensors for 'mean' and 'std' or a 'size', but got {given}.")

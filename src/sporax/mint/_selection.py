@@ -85,7 +85,7 @@ def unique(
         return wrap_numpy(values)
     if return_inverse:
         others[0] = others[0].reshape(input.shape if where is None else -1)
-    return (wrap_numpy(values), *(wrap_numpy(each.astype(np.int64)) for each in others))
+    return (wrap_numpy(values), *(wrap_numpy(other.astype(np.int64)) for other in others))
 
 
 def add(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:

@@ -52,6 +52,7 @@ from sporax.nn.combined import Conv2dBnAct, DenseBnAct, TimeDistributed
 from sporax.nn.container import CellDict, CellList, SequentialCell
 from sporax.nn.convolution import Conv1d, Conv2d, Conv3d
 from sporax.nn.deconvolution import Conv1dTranspose, Conv2dTranspose, Conv3dTranspose
+from sporax.nn.derivatives import Jvp, Vjp
 from sporax.nn.dropout import Dropout1d, Dropout2d, Dropout3d
 from sporax.nn.dynamic_lr import (
     cosine_decay_lr,
@@ -109,6 +110,7 @@ from sporax.nn.loss import (
     MSELoss,
     SoftmaxCrossEntropyWithLogits,
 )
+from sporax.nn.loss import LossBase as _Loss
 from sporax.nn.loss_scale import (
     DynamicLossScaleUpdateCell,
     FixedLossScaleUpdateCell,

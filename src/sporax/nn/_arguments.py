@@ -56,7 +56,7 @@ def cast_like(layer: Any, x: Tensor, *parameters: Any) -> list[Any]:
     """Parameters in the dtype of `x` when the layer runs in another precision (`Cell.to_float`), else as they are."""
     if layer._cast_to is None or x.dtype not in dtypes.float_type:
         return list(parameters)
-    return [None if each is None else each.astype(x.dtype) for each in parameters]
+    return [None if parameter is None else parameter.astype(x.dtype) for parameter in parameters]
 
 
 def configured(*primitives: Primitive) -> bool:

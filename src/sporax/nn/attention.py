@@ -123,10 +123,10 @@ class MultiheadAttention(Cell):
                 f"but got shapes {query.shape}, {key.shape}, {value.shape}."
             )
         if not batched:
-            query, key, value = (ops.expand_dims(each, 1) for each in (query, key, value))
+            query, key, value = (ops.expand_dims(tensor, 1) for tensor in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else ops.expand_dims(key_padding_mask, 0)
         elif self.batch_first:
-            query, key, value = (ops.transpose(each, (1, 0, 2)) for each in (query, key, value))
+            query, key, value = (ops.transpose(tensor, (1, 0, 2)) for tensor in (query, key, value))
         result, weights = self._attend(query, key, value, self._mask(query, key, key_padding_mask, attn_mask))
         if average_attn_weights:
             weights = ops.reduce_mean(weights, 1)
@@ -143,7 +143,7 @@ class MultiheadAttention(Cell):
             key = ops.concat((key, ops.tile(self.bias_k.astype(key.dtype), (1, batch, 1))))
             value = ops.concat((value, ops.tile(self.bias_v.astype(value.dtype), (1, batch, 1))))
         if self.add_zero_attn:
-            key, value = (ops.concat((each, ops.zeros((1, batch, size), each.dtype))) for each in (key, value))
+            key, value = (ops.concat((tensor, ops.zeros((1, batch, size), tensor.dtype))) for tensor in (key, value))
 
         def by_head(each: Tensor) -> Tensor:
             heads = each.reshape((each.shape[0], batch, self.num_heads, size // self.num_heads))

@@ -259,7 +259,7 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
 
     def fingerprint(self) -> Mapping[str, Hashable]:
         """What a compiled program takes as fixed: plain attributes, the dtype inputs are cast to, number of hooks."""
-        hooks = {kind: tuple(each) for kind, each in (self._hooks or {}).items()}
+        hooks = {kind: tuple(hook) for kind, hook in (self._hooks or {}).items()}
         flags = {f"{name}.requires_grad": p.requires_grad for name, p in self._params.items() if p is not None}
         marks = {f"mark {name}": str(value) for name, value in self._marks.items()}
         return {**self._plain, **flags, **marks, "hooks": str(hooks), "to_float": (self._cast_to, self._cast_out)}

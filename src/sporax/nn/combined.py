@@ -152,7 +152,7 @@ class TimeDistributed(Cell):
             )
         time = self.time_axis % inputs.ndim
         if self.reshape_with_axis is None:
-            return ops.stack([self.layer(each) for each in ops.unbind(inputs, time)], time)
+            return ops.stack([self.layer(part) for part in ops.unbind(inputs, time)], time)
         other = self.reshape_with_axis % inputs.ndim
         merged = other - (time < other)
         beside = ops.movedim(inputs, time, merged + 1)

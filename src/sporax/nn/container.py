@@ -106,14 +106,33 @@ class _Sequence(_Container):
 
     def append(self, cell: Cell) -> Self:
         """Add a child at the end."""
-        setattr(self, str(len(self)), self._checked(cell))
-        return self
+        return self.extend([cell])
 
     def extend(self, cells: Iterable[Cell]) -> Self:
         """Add children at the end."""
+        prefix = self._prefix_behind()
         for cell in cells:
-            self.append(cell)
+            name = str(len(self))
+            setattr(self, name, self._checked(cell))
+            if self._auto_prefix:
+                cell.update_parameters_name(f"{prefix}{name}.")
         return self
+
+    def _prefix_behind(self) -> str:
+        """What names of a child at the end start with: read off the names of the first two children with Parameters.
+
+        MindSpore takes the last component that looks like the first child's key, so that the children that are put behind
+        ``CellList([SequentialCell(...)])`` are named ``0.1.weight``. Checkpoints have these names.
+        """
+        firsts = [(key, next(cell.get_parameters(), None)) for key, cell in self._cells.items() if cell is not None]
+        named = [(key, parameter.name.split(".")) for key, parameter in firsts if parameter is not None][:2]
+        prefix = ""
+        for place, part in enumerate(named[0][1] if named else ()):
+            if part == named[0][0]:
+                prefix = "".join(f"{name}." for name in named[0][1][:place])
+                if len(named) > 1 and named[1][1][place : place + 1] == [named[1][0]]:
+                    break
+        return prefix
 
     def __iadd__(self, cells: Iterable[Cell]) -> Self:
         return self.extend(cells)

@@ -58,7 +58,9 @@ class DistributedGradReducer(Cell):
         name = "DistributedGradReducer"
         config = context.snapshot()
         members = groups.find(group, name)
-        if not isinstance(parameters, list | tuple) or not all(isinstance(each, Parameter) for each in parameters):
+        if not isinstance(parameters, list | tuple) or not all(
+            isinstance(parameter, Parameter) for parameter in parameters
+        ):
             raise SporaxTypeError(f"For '{name}', 'parameters' must be a list or tuple of Parameters.")
         if degree is not None and (isinstance(degree, bool) or not isinstance(degree, int) or degree <= 0):
             raise SporaxValueError(f"For '{name}', 'degree' must be a positive int, but got {degree!r}.")
@@ -68,12 +70,14 @@ class DistributedGradReducer(Cell):
         self.degree = degree or groups.find(None).size
         self.group = group
         positions = [
-            index for index, each in enumerate(parameters) if not each.layerwise_parallel and not each.is_param_ps
+            index
+            for index, parameter in enumerate(parameters)
+            if not parameter.layerwise_parallel and not parameter.is_param_ps
         ]
         self.num_gradients = len(parameters)
         reduced = [parameters[index] for index in positions]
         ids = dict(zip(positions, fusion_ids(reduced, positions, fusion_type, config), strict=True))
-        dtypes = [fusion.travelling_dtype(each.dtype.np_dtype) for each in parameters]
+        dtypes = [fusion.travelling_dtype(parameter.dtype.np_dtype) for parameter in parameters]
         own = fusion.buckets([ids.get(index, 0) for index in range(len(parameters))], dtypes)
         self.reduction = fusion.Reduction(
             members,

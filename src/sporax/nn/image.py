@@ -41,7 +41,7 @@ class ResizeBilinear(Cell):
             )
         if size is None:
             factor = argument.positive_int("ResizeBilinear", "scale_factor", scale_factor)
-            size = tuple((each - 1) * factor + 1 if align_corners else each * factor for each in x.shape[2:])
+            size = tuple((length - 1) * factor + 1 if align_corners else length * factor for length in x.shape[2:])
         return ops.ResizeBilinear(tuple(size), align_corners, self.half_pixel_centers)(x)
 
 

@@ -118,7 +118,9 @@ class JaxCell(Cell):
 
         def run(weights: list[jax.Array], inputs: list[jax.Array]) -> tuple[Any, dict[str, jax.Array]]:
             remaining, values = iter(inputs), iter(weights)
-            args, kwargs = jax.tree.unflatten(tree, [next(remaining) if each is None else each[1] for each in static])
+            args, kwargs = jax.tree.unflatten(
+                tree, [next(remaining) if constant is None else constant[1] for constant in static]
+            )
             leaves = [next(values) if isinstance(leaf, Parameter) else leaf for leaf in self._leaves]
             result = self._function(jax.tree.unflatten(self._tree, leaves), *args, **kwargs)
             if not self.has_updates:

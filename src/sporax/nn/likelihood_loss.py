@@ -159,7 +159,7 @@ def _focal(logits: Array, labels: Array, weight: Array | None, gamma: float) -> 
     weights = jnp.broadcast_to(weights, log_probs.shape)
     if labels.shape[1] == 1:
         chosen = marks.astype(jnp.int32)
-        log_probs, weights = (jnp.take_along_axis(each, chosen, 1)[:, 0] for each in (log_probs, weights))
+        log_probs, weights = (jnp.take_along_axis(table, chosen, 1)[:, 0] for table in (log_probs, weights))
         return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights, 1)
     return jnp.mean(-((1 - jnp.exp(log_probs)) ** gamma) * log_probs * weights * marks, -1)
 

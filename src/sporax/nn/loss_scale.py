@@ -22,8 +22,8 @@ from sporax.ops._core.operator import Array, operator
 @operator(function="")
 def every_finite(inputs: Array) -> Array:
     """Whether no element of any of the tensors (a tuple) is infinite or not a number. Bool scalar."""
-    floating = [each for each in inputs if jnp.issubdtype(each.dtype, jnp.inexact)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(each)) for each in floating] or [jnp.asarray(True)]))
+    floating = [array for array in inputs if jnp.issubdtype(array.dtype, jnp.inexact)]
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(array)) for array in floating] or [jnp.asarray(True)]))
 
 
 class FixedLossScaleUpdateCell(Cell):

@@ -129,7 +129,7 @@ class MSSSIM(_Similarity):
             raise SporaxTypeError(
                 f"For 'MSSSIM', 'power_factors' must be a tuple or list of numbers, but got {power_factors!r}."
             )
-        self.power_factors = tuple(float(each) for each in power_factors)
+        self.power_factors = tuple(float(factor) for factor in power_factors)
         self.multi_convs_list = CellList([_window(filter_size, filter_sigma) for _ in self.power_factors])
 
     def construct(self, img1: Tensor, img2: Tensor) -> Tensor:

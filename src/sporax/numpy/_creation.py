@@ -69,13 +69,13 @@ def _from_numbers(where: str, obj: Any, dtype: Any) -> Tensor:
 
 
 def _holds_tensor(obj: Any) -> bool:
-    return isinstance(obj, list | tuple) and any(isinstance(each, Tensor) or _holds_tensor(each) for each in obj)
+    return isinstance(obj, list | tuple) and any(isinstance(item, Tensor) or _holds_tensor(item) for item in obj)
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Tensor:
     """Numbers from `start` (0 when it is the only argument) up to and without `stop`."""
     numbers = [each for each in (start, stop, step) if each is not None]
-    if any(isinstance(each, bool) or not isinstance(each, int | float) for each in numbers):
+    if any(isinstance(number, bool) or not isinstance(number, int | float) for number in numbers):
         raise SporaxTypeError(f"For 'numpy.arange', start, stop and step must be numbers, but got {tuple(numbers)}.")
     values = np.arange(start) if stop is None else np.arange(start, stop, 1 if step is None else step)
     return _from_numbers("arange", values.tolist(), dtype) if values.size else Tensor(_empty(values, dtype))
@@ -111,9 +111,9 @@ def empty(shape: Shape, dtype: Any = float32) -> Tensor:
 
 def _shape(where: str, shape: Any) -> tuple[int, ...]:
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
-    if any(isinstance(each, bool) or not isinstance(each, int | np.integer) for each in sizes):
+    if any(isinstance(size, bool) or not isinstance(size, int | np.integer) for size in sizes):
         raise SporaxTypeError(f"For 'numpy.{where}', 'shape' must be int or tuple of ints, but got {shape!r}.")
-    if any(each < 0 for each in sizes):
+    if any(size < 0 for size in sizes):
         raise SporaxValueError(f"For 'numpy.{where}', every size in 'shape' must be >= 0, but got {shape}.")
     return tuple(map(int, sizes))
 
@@ -159,7 +159,7 @@ def linspace(
 ) -> Any:
     """`num` numbers with equal distances; with `retstep` the distance as well."""
     values = jnp.linspace(_plain(start), _plain(stop), num, endpoint, True, axis=axis)
-    found, step = (wrap(each.astype(_float(dtype))) for each in values)
+    found, step = (wrap(value.astype(_float(dtype))) for value in values)
     return (found, step) if retstep else found
 
 
@@ -214,7 +214,7 @@ def triu_indices_from(arr: Tensor, k: int = 0) -> tuple[Tensor, ...]:
 
 
 def _positions(found: tuple[Any, ...]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(each.astype(np.int32)) for each in found)
+    return tuple(Tensor(array.astype(np.int32)) for array in found)
 
 
 def _window(function: Callable[[int], Any]) -> Callable[[int], Tensor]:
@@ -251,7 +251,7 @@ class _Grid:
     def __getitem__(self, ranges: Any) -> Any:
         found = self._grid[ranges]
         return (
-            [Tensor(narrowed(each)) for each in found] if isinstance(found, list | tuple) else Tensor(narrowed(found))
+            [Tensor(narrowed(array)) for array in found] if isinstance(found, list | tuple) else Tensor(narrowed(found))
         )
 
 

@@ -194,12 +194,12 @@ def _unique(x: Any, return_inverse: bool = False) -> Any:
 
 
 def _histogram2d(*args: Any) -> Any:
-    return tuple(np.asarray(each, np.float32) for each in np.histogram2d(*args))
+    return tuple(np.asarray(array, np.float32) for array in np.histogram2d(*args))
 
 
 def _histogramdd(*args: Any) -> Any:
     counts, edges = np.histogramdd(*args)
-    return counts.astype(np.float32), tuple(np.asarray(each, np.float32) for each in edges)
+    return counts.astype(np.float32), tuple(np.asarray(edge, np.float32) for edge in edges)
 
 
 FUNCTIONS |= {
@@ -233,7 +233,7 @@ def piecewise(x: Tensor, condlist: Any, funclist: Any, *args: Any, **kw: Any) ->
     def on_array(function: Any) -> Any:
         return (lambda values: function(wrap(values), *args, **kw).array) if callable(function) else function
 
-    conditions = [each.array if isinstance(each, Tensor) else each for each in condlist]
+    conditions = [condition.array if isinstance(condition, Tensor) else condition for condition in condlist]
     return wrap(jnp.piecewise(x.array, conditions, list(map(on_array, funclist))))
 
 
@@ -257,8 +257,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     """The dtype that an operation on these Tensors, numbers and dtypes would have."""
     if not arrays_and_dtypes:
         raise SporaxTypeError("For 'numpy.result_type', at least one Tensor or dtype must be given, but got none.")
-    given = [each.np_dtype if isinstance(each, DType) else each for each in arrays_and_dtypes]
-    return from_numpy(jnp.result_type(*(each.array if isinstance(each, Tensor) else each for each in given)))
+    given = [dtype.np_dtype if isinstance(dtype, DType) else dtype for dtype in arrays_and_dtypes]
+    return from_numpy(jnp.result_type(*(item.array if isinstance(item, Tensor) else item for item in given)))
 
 
 def promote_types(type1: Any, type2: Any) -> DType:

@@ -59,8 +59,11 @@ def mould(name: str, parameters: str, function: Function) -> Operator:
     signature = _signature(parameters)
     known = inspect.signature(function).parameters
     casts = "dtype" in signature.parameters and "dtype" not in known
-    positional = [each.name for each in signature.parameters.values() if each.default is each.empty]
-    several = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_POSITIONAL), None)
+    positional = [parameter.name for parameter in signature.parameters.values() if parameter.default is parameter.empty]
+    several = next(
+        (parameter.name for parameter in signature.parameters.values() if parameter.kind is parameter.VAR_POSITIONAL),
+        None,
+    )
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
@@ -75,7 +78,7 @@ def mould(name: str, parameters: str, function: Function) -> Operator:
             or (each in known and each not in _NEUTRAL and value is not None)
         }
         places = [each for each in named if each in known and known[each].kind is inspect.Parameter.POSITIONAL_ONLY]
-        result = function(*values, *(named.pop(each) for each in places), **named)
+        result = function(*values, *(named.pop(place) for place in places), **named)
         result = result if name in _WIDE else narrow(result, (args, kwargs))
         return result if dtype is None else jax.tree.map(lambda array: array.astype(dtype), result)
 
@@ -86,7 +89,7 @@ class _NumpyOperator(Operator):
     """An operator that takes lists of numbers for Tensors where numbers are welcome."""
 
     def _sort(self, where: int | str, arg: Any, arrays: list[Any]) -> Any:
-        plain = isinstance(arg, list | tuple) and not any(isinstance(each, Tensor) for each in arg)
+        plain = isinstance(arg, list | tuple) and not any(isinstance(item, Tensor) for item in arg)
         if plain and where in self.operands:
             arg = Tensor(narrowed(np.asarray(arg)))
         return super()._sort(where, arg, arrays)

@@ -22,10 +22,14 @@ from sporax.ops import aliases, tensor_methods, tensor_operators  # isort: skip
 # Made of the registers that the modules above have filled.
 from sporax.ops import composite, functional, operations  # isort: skip
 
+from sporax.ops.composite import add_flags, core  # isort: skip
+
 globals().update(FUNCTIONS)
 globals().update(PRIMITIVES)
 
 _OTHERS = (
+    "add_flags",
+    "core",
     "GradOperation",
     "get_grad",
     "grad",

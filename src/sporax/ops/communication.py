@@ -355,7 +355,7 @@ def irecv(tensor: Tensor, src: int = 0, group: str | None = None, tag: int = 0) 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[CommHandle]:
     """Several sends and receives at once; one handle for all of them."""
-    handles = [CommHandle.of_request(each) for each in check_operations("batch_isend_irecv", p2p_op_list)]
+    handles = [CommHandle.of_request(operation) for operation in check_operations("batch_isend_irecv", p2p_op_list)]
     return handles[:1]
 
 

@@ -13,7 +13,7 @@ __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
 
 __all__ = [
     "GradOperation",
-    *("ones_like", "zeros_like"),
+    *("add_flags", "core", "ones_like", "zeros_like"),
     *("HyperMap", "Map", "MultitypeFuncGraph"),
     *("clip_by_global_norm", "clip_by_value", "gamma", "laplace", "multinomial", "normal", "poisson", "uniform"),
 ]
@@ -27,6 +27,26 @@ def ones_like(x: Any) -> Any:
 def zeros_like(x: Any) -> Any:
     """Zeros in the shape and dtype of a Tensor, or of every Tensor in tuples, lists and dicts."""
     return jax.tree.map(FUNCTIONS["zeros_like"], x, is_leaf=is_tensor)
+
+
+def add_flags(fn: Any = None, **flags: Any) -> Any:
+    """Keep settings of MindSpore's compiler with a function or Cell, in its ``_func_graph_flags``.
+
+    Args:
+        fn: function or Cell; without it, a decorator is returned.
+        flags: what is kept. Nothing here reads them.
+    """
+    if fn is None:
+        return lambda function: add_flags(function, **flags)
+    if hasattr(fn, "add_flags"):
+        fn.add_flags(**flags)
+    object.__setattr__(fn, "_func_graph_flags", {**getattr(fn, "_func_graph_flags", {}), **flags})
+    return fn
+
+
+def core(fn: Any = None, **flags: Any) -> Any:
+    """`add_flags` with the flag ``core``."""
+    return add_flags(fn, core=True, **flags)
 
 
 _OPERATORS = {**FUNCTIONS, **PRIMITIVES}

@@ -80,7 +80,7 @@ def _choose(self: Tensor, choices: Any, mode: str = "clip") -> Tensor:
         mode: must be ``"clip"``: numbers out of range stand for the first or the last tensor.
     """
     check.one_of("choose", mode, ("clip",), "mode")
-    return _chosen(self, tuple(each if isinstance(each, Tensor) else Tensor(each) for each in choices))
+    return _chosen(self, tuple(choice if isinstance(choice, Tensor) else Tensor(choice) for choice in choices))
 
 
 @operator(function="")

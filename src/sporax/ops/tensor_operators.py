@@ -113,7 +113,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     """What numpy does with a Tensor: a numpy scalar on the left is a number, everything else works on numpy's copy."""
     if method == "__call__" and not kwargs and ufunc in _UFUNCS and isinstance(inputs[0], np.generic):
         return _UFUNCS[ufunc](inputs[0].item(), inputs[1])
-    arrays = [np.asarray(each) if isinstance(each, Tensor) else each for each in inputs]
+    arrays = [np.asarray(operand) if isinstance(operand, Tensor) else operand for operand in inputs]
     return getattr(ufunc, method)(*arrays, **kwargs)
 
 

@@ -117,7 +117,7 @@ def _holders(array: jax.Array) -> dict[tuple[int, ...], list[int]]:
     ranks = {device: rank for rank, device in enumerate(jax.devices())}
     starts: dict[tuple[int, ...], list[int]] = {}
     for device, index in array.sharding.devices_indices_map(array.shape).items():
-        starts.setdefault(tuple(each.start or 0 for each in index), []).append(ranks[device])
+        starts.setdefault(tuple(span.start or 0 for span in index), []).append(ranks[device])
     places = [{start: place for place, start in enumerate(sorted(set(column)))} for column in zip(*starts, strict=True)]
     return {
         tuple(place[start] for place, start in zip(places, key, strict=True)): sorted(held)

@@ -77,3 +77,12 @@ def _get_parameter_broadcast() -> bool:
 def _get_enable_parallel_optimizer() -> bool:
     """Whether optimizer state is sharded over data-parallel ranks."""
     return bool(get_auto_parallel_context("enable_parallel_optimizer"))
+
+
+def _is_parallel_mode() -> bool:
+    """Whether there is any parallel mode."""
+    return _get_parallel_mode() != ParallelMode.STAND_ALONE
+
+
+def _reset_op_id() -> None:
+    """MindSpore numbers operators as programs are compiled; here each plan numbers its own from 0, so nothing is kept."""

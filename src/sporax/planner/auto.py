@@ -108,7 +108,7 @@ def search_options(
         units=single if settings.symbolic and len(single) <= _FEW_AXES else (),
         fully_use_devices=config.fully_use_devices,
         fixed=fixed,
-        memory_bytes=_capacity(settings, profile),
+        memory_bytes=capacity(settings, profile),
         follow=config.elementwise_op_strategy_follow,
         align=config.tensor_slice_align_size if config.tensor_slice_align_enable else 1,
         epsilon=config.algo_approxi_epsilon if config.enable_algo_approxi else 0.0,
@@ -121,10 +121,11 @@ def _mode(settings: PlanSettings) -> str:
     return "repeated_blocks" if mode == "dynamic_programming" and settings.cost.dp_algo_single_loop else mode
 
 
-def _capacity(settings: PlanSettings, profile: HardwareProfile) -> int:
+def capacity(settings: PlanSettings, profile: HardwareProfile) -> int:
     """Memory of one device: what the user said, or the profile's; the published cost model has its own default."""
     unsaid = "device_memory_capacity" not in settings.cost.changed
-    return profile.memory_bytes if unsaid and not settings.symbolic else int(settings.cost.device_memory_capacity)
+    there = profile.memory_bytes if unsaid and not settings.symbolic else int(settings.cost.device_memory_capacity)
+    return min(there, settings.max_device_bytes or there)
 
 
 _FUSION = "gradients travel together as 'comm_fusion' says"

@@ -16,9 +16,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.layout import Layout
 from sporax.ir.parallel_config import ParallelConfig
 from sporax.ir.placement import Placement, axes_index, prime_mesh
+from sporax.ir.plan_settings import PlanSettings
 from sporax.planner.operators.strategies import layout_placement
 from sporax.runtime import distributed, joint
 
@@ -166,3 +168,12 @@ def _layout(shape: tuple[int, ...], position: int, config: ParallelConfig, mesh:
             f"but got {entry}."
         )
     return layout
+
+
+def profile_of(settings: PlanSettings) -> HardwareProfile:
+    """The hardware that the settings name, or that fits the devices at hand.
+
+    Raises:
+        SporaxValueError: no such profile.
+    """
+    return load_profile(settings.profile or fitting_hardware(jax.default_backend()))

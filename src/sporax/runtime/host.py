@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+_ALIGNMENT_BYTES = 64  # of buffers that XLA's CPU back end takes over
+
 
 def to_device(array: np.ndarray[Any, Any]) -> jax.Array:
     """The `jax.Array` with the values of a numpy array that no one else will write to."""
@@ -25,3 +27,17 @@ def copied(array: Any) -> Any:
         return jnp.array(array, copy=True)
     values = np.array(array)
     return jax.device_put(values, array.sharding) if array.committed else to_device(values)
+
+
+def taken_over(array: np.ndarray[Any, Any]) -> jax.Array:
+    """A `jax.Array` with the values of a numpy array that may change later, such as a view of a file: one copy of memory.
+
+    On CPUs JAX takes memory over as it is when it is aligned as XLA asks for, and copies what is not.
+    """
+    if jax.default_backend() != "cpu" or not array.size:
+        return to_device(array)
+    memory = np.empty(array.nbytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES
+    values = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    np.copyto(values, array)
+    return to_device(values)

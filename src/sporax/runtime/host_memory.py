@@ -8,7 +8,7 @@ transfers that are not needed, since the host itself works on it, are taken out 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sporax.ir.errors import SporaxRuntimeError
@@ -17,39 +17,62 @@ from sporax.lowering.memory.host import stored_on_host, to_device, to_host
 _OFFLOAD = re.compile(r"offload above (\d+) within (-?\d+)")
 
 
-def bring_to_host(variables: Sequence[Any], tags: Collection[str]) -> None:
-    """Store the variables of a step where it expects them."""
+def bring_to_host(variables: Sequence[Any], tags: Collection[str], peak_bytes: Callable[[], int | None]) -> None:
+    """Store the variables of a step where it expects them.
+
+    Args:
+        variables: of the step.
+        tags: what the settings ask for.
+        peak_bytes: predicts what the step needs with everything on the device; None where that is not known.
+    """
     if "host" not in tags:
         return
     for tag in tags:
         match = _OFFLOAD.fullmatch(tag)
         if match is not None:
-            _send_away(variables, *map(int, match.groups()))
+            above, within = map(int, match.groups())
+            _send_away(variables, above, within, peak_bytes)
     for variable in variables:
         if _on_host(variable):
             variable.raw = stored_on_host(variable.raw)
 
 
-def _send_away(variables: Sequence[Any], above: int, within: int) -> None:
-    """Mark the largest variables for the host, until the others take no more than `above` bytes.
+def _send_away(variables: Sequence[Any], above: int, within: int, peak_bytes: Callable[[], int | None]) -> None:
+    """Mark variables for the host, until the step needs no more than `above` bytes on the device.
 
     Raises:
         SporaxRuntimeError: they take more than `within` bytes there (-1: no limit).
     """
-    arrays = [variable for variable in variables if variable.raw.ndim]
-    on_device = sum(variable.raw.nbytes for variable in arrays if not _on_host(variable))
-    for variable in sorted(arrays, key=lambda each: -each.raw.nbytes):
-        if on_device <= above:
-            break
-        if hasattr(variable, "requires_grad") and not _on_host(variable):  # a Parameter; counters of masks stay
-            variable.on_host = True
-            on_device -= variable.raw.nbytes
-    there = sum(variable.raw.nbytes for variable in arrays if _on_host(variable))
+    for variable in chosen_variables([each for each in variables if not _on_host(each)], above, peak_bytes):
+        variable.on_host = True
+    there = sum(variable.raw.nbytes for variable in variables if _on_host(variable))
     if 0 <= within < there:
         raise SporaxRuntimeError(
             f"For 'set_offload_context', 'offload_cpu_size' times 'cpu_ratio' is {within} bytes, but {there} bytes of "
             "Parameters and state must be in host memory."
         )
+
+
+def chosen_variables(variables: Sequence[Any], above: int, peak_bytes: Callable[[], int | None]) -> list[Any]:
+    """The variables to send away: the largest, until the rest of the step needs no more than `above` bytes.
+
+    Args:
+        variables: that are on the device. Those that are no Parameters, such as counters of masks, stay.
+        above: bytes; 0 sends all.
+        peak_bytes: as for `bring_to_host`; without a prediction variables alone are counted.
+    """
+    parameters = [each for each in variables if hasattr(each, "requires_grad") and each.raw.ndim]
+    if not above:
+        return parameters
+    peak = peak_bytes()
+    needed = sum(each.raw.nbytes for each in variables) if peak is None else peak
+    sent = []
+    for variable in sorted(parameters, key=lambda each: -each.raw.nbytes):
+        if needed <= above:
+            break
+        sent.append(variable)
+        needed -= variable.raw.nbytes
+    return sent
 
 
 def fetched(variables: Sequence[Any], values: Sequence[Any], asked: bool) -> list[Any]:

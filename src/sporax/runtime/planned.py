@@ -20,7 +20,6 @@ from jax.sharding import NamedSharding
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
-from sporax.ir.hardware import HardwareProfile, load_profile
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
 from sporax.ir.placement import Placement, num_parts
@@ -32,8 +31,10 @@ from sporax.lowering.local_norms import local_norms
 from sporax.lowering.manual_split.blocks import Blocked, in_blocks
 from sporax.lowering.memory.host import on_host_of, with_host_arguments
 from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.plan_facts import plan_facts
 from sporax.lowering.memory.recompute import Recomputed
-from sporax.lowering.memory.rewrite import compiler_options, merged_options, rewrite_for_plan
+from sporax.lowering.memory.recompute_choice import Choice
+from sporax.lowering.memory.rewrite import AUTO, compiler_options, flat_for_plan, merged_options, passed
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
@@ -49,15 +50,16 @@ from sporax.runtime import blocked_variables, collectives, groups, joint, strate
 from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
     data_placement,
-    fitting_hardware,
     mesh_of,
     place_data,
     placement_of,
+    profile_of,
     sharding_of,
 )
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.recompute_choice import chosen_for_plan
 from sporax.runtime.session import SESSION
 
 
@@ -310,28 +312,31 @@ def _planned_step(
         first, _ = in_blocks(whole)
         return first.graph, make_plan(first.graph, arguments, axes, settings)[0]
 
+    def graph_of(program: ClosedJaxpr) -> tuple[OperatorGraph, Plan]:
+        whole = _sharded(ingested(program), arguments, settings)
+        return whole.step.graph, whole.plan
+
     again: tuple[Recomputed, ...] = ()
+    said: tuple[str, ...] = ()
     if tags:
-        jaxpr, again = rewrite_for_plan(jaxpr, tags, first_plan, roles)
+        whole = flat_for_plan(jaxpr)
+        facts = plan_facts(whole, first_plan, roles)
+        choice = chosen_for_plan(whole, tags, facts, graph_of, settings) if AUTO in tags else Choice()
+        jaxpr, again = passed(whole, tags, facts, choice.chosen)
+        said = choice.notes
     step = ingested(jaxpr)
     if settings.parallel.pipeline_stages > 1:
         _refuse_host(step, arguments)
         return _pipelined_step(step, arguments, num_updated, settings, tags)
-    mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
-    inputs = step.graph.inputs[len(step.constants) :]
-    given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
-    tables = check_splits(step.graph, mesh.num_devices, given)
-    step, blocked = in_blocks(step)
-    if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
-        step = regather_weights(step)
-    plan, search = make_plan(step.graph, arguments, mesh, settings)
+    sharded = _sharded(step, arguments, settings)
+    step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
     first = len(step.constants)
-    notes = (*plan.notes, *_said_of(tables, step.graph), *recomputation_notes(again))
+    notes = (*plan.notes, *_said_of(sharded.tables, step.graph), *said, *recomputation_notes(again))
     plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
     options = merged_options(fusion_options(plan), compiler_options(tags))
-    kept = {number - first: how for number, how in blocked.items()}
+    kept = {number - first: how for number, how in sharded.blocked.items()}
     shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
     away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
     shardings = tuple(on_host_of(each) if number in away else each for number, each in enumerate(shardings))
@@ -343,6 +348,40 @@ def _planned_step(
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
+
+
+@dataclass(frozen=True, slots=True)
+class _Sharded:
+    """A step as it is planned.
+
+    Attributes:
+        step: with tables in blocks and weights that are gathered again.
+        plan: of it.
+        mesh: the devices.
+        search: how the plan was found.
+        tables: uneven rows of tables, by number of the tensor.
+        blocked: the inputs that are kept in blocks, by position.
+    """
+
+    step: Ingested
+    plan: Plan
+    mesh: DeviceMatrix
+    search: SearchResult | None
+    tables: Mapping[int, UnevenRows]
+    blocked: Mapping[int, Blocked]
+
+
+def _sharded(step: Ingested, arguments: Sequence[Argument], settings: PlanSettings) -> _Sharded:
+    """Plan a step of one pipeline stage."""
+    mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
+    inputs = step.graph.inputs[len(step.constants) :]
+    given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
+    tables = check_splits(step.graph, mesh.num_devices, given)
+    step, blocked = in_blocks(step)
+    if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
+        step = regather_weights(step)
+    plan, search = make_plan(step.graph, arguments, mesh, settings)
+    return _Sharded(step, plan, mesh, search, tables, blocked)
 
 
 def _said_of_host(
@@ -443,15 +482,6 @@ def _of_first_process(plan: Plan) -> Plan:
     (size,) = collectives.run(collectives.Broadcast(group), jnp.asarray([len(text)]))
     (text,) = collectives.run(collectives.Broadcast(group), jnp.asarray(np.resize(text, int(size[0]))))
     return Plan.from_json(np.asarray(text).tobytes().decode())
-
-
-def profile_of(settings: PlanSettings) -> HardwareProfile:
-    """The hardware that the settings name, or that fits the devices at hand.
-
-    Raises:
-        SporaxValueError: no such profile.
-    """
-    return load_profile(settings.profile or fitting_hardware(jax.default_backend()))
 
 
 def _learns(graph: OperatorGraph) -> bool:

@@ -20,13 +20,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr
 
-from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
-from sporax.lowering.memory.rewrite import compiler_options, rewritten
+from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.rewrite import AUTO, compiler_options, rewritten
 from sporax.planner.report.progress import doing, shown
-from sporax.runtime import checks, compilation_cache, distributed, dry_run, global_view, joint, placed, state
+from sporax.runtime import (
+    checks,
+    compilation_cache,
+    distributed,
+    dry_run,
+    filed_variables,
+    global_view,
+    joint,
+    placed,
+    state,
+)
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
 
 if TYPE_CHECKING:
@@ -94,6 +106,7 @@ class _Variant:
     version: int = -1
     communicates: bool = False
     tags: frozenset[str] = frozenset()
+    filed: bool = False
     checks: bool = False
     jitted: Any = None
     executable: Any = None
@@ -241,8 +254,12 @@ class Program:
         if variant.communicates:
             return self._run_jointly(variant, arrays)
         new_values, outputs = variant.run(*_values(variant, arrays))
-        for variable, value in zip(variant.written, new_values, strict=True):
-            variable.raw = value
+        if variant.filed:
+            for variable, value in zip(variant.written, new_values, strict=True):
+                filed_variables.take_back(variable, value)
+        else:
+            for variable, value in zip(variant.written, new_values, strict=True):
+                variable.raw = value
         if variant.checks:
             checks.raise_noted((new_values, outputs))
         return _assemble(variant, outputs)
@@ -307,7 +324,7 @@ class Program:
             settings = variant.asked
             variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
-            bring_to_host((*variant.written, *variant.read), variant.tags)
+            _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
                 placed.agree((*variant.written, *variant.read))
             variant.jitted = _jitted(self.function, variant, self.name)
@@ -379,6 +396,9 @@ def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
 
 def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array], list[jax.Array]]:
     """What the compiled program takes, in local form."""
+    if variant.filed:
+        written, read = (list(map(filed_variables.handed_over, each)) for each in (variant.written, variant.read))
+        return written, read, arrays
     return list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays
 
 
@@ -455,10 +475,64 @@ def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
     options: Mapping[str, Any] = {}
     passes = variant.tags - {placed.TAG}
     if passes:
-        program, options = rewritten(program, passes), compiler_options(passes)
+        filed = filed_variables.filed_arrays((*variant.written, *variant.read)) if variant.filed else {}
+        files = filed_variables.files_of(passes)
+        new_file = None if files is None else files.new
+        program = rewritten(program, passes, _chooser(variant, passes), filed, new_file)
+        options = compiler_options(passes)
     if variant.communicates:
         return joint.compile_jointly(program, joint.all_devices(), donate=(0,), options=options)
     return jax.jit(program, donate_argnums=0, compiler_options=dict(options))
+
+
+def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any]) -> None:
+    """Bring the variables of a step to where its settings want them: host memory, or files.
+
+    Raises:
+        SporaxNotImplementedError: the step exchanges data with other ranks and should use files.
+    """
+    variables = (*variant.written, *variant.read)
+    with_files = any(tag.startswith("files ") for tag in variant.tags)
+    if with_files and variant.communicates:
+        raise SporaxNotImplementedError(
+            f"For '{variant.name}', 'disk' is offered in 'set_offload_context' for steps of one device, but the step exchanges "
+            "data with other ranks. Use 'cpu' there."
+        )
+
+    def peak_bytes() -> int | None:
+        if variant.communicates:
+            return None
+        from sporax.runtime.recompute_choice import peak_of_one_device  # brings the planner along: only such steps wait
+
+        shapes = [
+            [jax.ShapeDtypeStruct(each.raw.shape, each.raw.dtype) for each in part]
+            for part in (variant.written, variant.read)
+        ]
+        program = _pure(function, variant, variant.name, planned=False)
+        return peak_of_one_device(program, variant.written, variant.read, shapes, arrays, variant.tags)
+
+    bring_to_host(variables, variant.tags, peak_bytes)
+    filed_variables.bring_to_files(variables, variant.tags, peak_bytes)
+    variant.filed = with_files and any(filed_variables.place_of(each) is not None for each in variables)
+
+
+def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:
+    """What chooses what is computed again; None where nothing is to be chosen.
+
+    Raises:
+        SporaxNotImplementedError: the step exchanges data with other ranks.
+    """
+    if AUTO not in passes:
+        return None
+    if variant.communicates:
+        raise SporaxNotImplementedError(
+            f"For '{variant.name}', recompute='auto' is offered in steps of one device and in the parallel modes "
+            "'semi_auto_parallel' and 'auto_parallel', but the step exchanges data with other ranks. Mark Cells with "
+            "'recompute()' there."
+        )
+    from sporax.runtime.recompute_choice import chooser_for_one_device  # brings the planner along: only such steps wait
+
+    return chooser_for_one_device(variant.written, variant.read, passes)
 
 
 def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: bool) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sporax.common import dtype as dtypes
+from sporax.train._crc import CheckedWriter, combined_crc
 from sporax.train._entries import MAX_DIMS, CorruptCheckpointError, Entry, array_from, check_shape
 
 SLICE_BYTES = 512 << 20
@@ -50,25 +51,31 @@ class StoredTensor:
     parts: tuple[memoryview, ...]
 
 
-def write(file: BinaryIO, entries: Iterable[Entry], *, with_crc: bool) -> None:
-    """Write `entries` in their order.
+def write(file: BinaryIO, entries: Iterable[Entry], checksums: dict[str, int] | None = None) -> None:
+    """Write `entries` in their order, and a checksum of everything.
 
     Args:
         file: open for writing.
         entries: name and value (array or string) each.
-        with_crc: append a checksum of everything.
+        checksums: gets the CRC-32 of each one's content by name, before the next one is taken from `entries`.
     """
     checksum = 0
-    for entry in entries:
-        for piece in _pieces(entry):
-            file.write(piece)
-            if with_crc:
-                checksum = zlib.crc32(piece, checksum)
-    if with_crc:
-        file.write(_CRC_TAG + checksum.to_bytes(_CRC_BYTES, "big"))
+    with CheckedWriter(file) as writer:
+        for entry in entries:
+            content = 0
+            for head, part in _pieces(entry):
+                file.write(head)
+                checksum = zlib.crc32(head, checksum)
+                of_part = writer.write(part)
+                checksum = combined_crc(checksum, of_part, len(part))
+                content = combined_crc(content, of_part, len(part))
+            if checksums is not None:
+                checksums[entry.name] = content
+    file.write(_CRC_TAG + checksum.to_bytes(_CRC_BYTES, "big"))
 
 
-def _pieces(entry: Entry) -> Iterator[bytes | memoryview]:
+def _pieces(entry: Entry) -> Iterator[tuple[bytes, memoryview]]:
+    """What is before each part of the content, and the part."""
     if isinstance(entry.value, str):
         dims, kind, content = (0,), _TEXT_TYPE, memoryview(entry.value.encode("utf-32-le"))
     else:
@@ -81,8 +88,7 @@ def _pieces(entry: Entry) -> Iterator[bytes | memoryview]:
         head += _field(2, kind.encode()) + _key(3, _BYTES) + _varint(len(part))
         tag = _field(1, entry.name.encode())
         tensor = _key(2, _BYTES) + _varint(len(head) + len(part)) + head
-        yield _key(1, _BYTES) + _varint(len(tag) + len(tensor) + len(part)) + tag + tensor
-        yield part
+        yield _key(1, _BYTES) + _varint(len(tag) + len(tensor) + len(part)) + tag + tensor, part
 
 
 def _key(number: int, kind: int) -> bytes:
@@ -102,7 +108,7 @@ def _varint(value: int) -> bytes:
     return bytes(groups)
 
 
-def read(content: memoryview) -> Iterator[Entry]:
+def read(content: memoryview) -> list[Entry]:
     """Entries of a checkpoint, in their order; arrays are views of `content`.
 
     Args:
@@ -111,13 +117,29 @@ def read(content: memoryview) -> Iterator[Entry]:
     Raises:
         CorruptCheckpointError: the bytes are no such message, are cut off, or do not have the checksum they carry.
     """
+    entries = parsed(content)
+    check_sum(content)
+    return entries
+
+
+def parsed(content: memoryview) -> list[Entry]:
+    """As `read`, without a look at the values."""
     if not content:
         raise CorruptCheckpointError("it is empty")
-    body, mismatch = _without_checksum(content)
     try:
-        yield from _entries(body)
+        return list(_entries(_body(content)))
     except CorruptCheckpointError as error:
+        mismatch = _mismatch(content)
         raise CorruptCheckpointError(f"{error}; {mismatch}" if mismatch else str(error)) from None
+
+
+def check_sum(content: memoryview) -> None:
+    """Compare the checksum, where the file has one.
+
+    Raises:
+        CorruptCheckpointError: the content has another one.
+    """
+    mismatch = _mismatch(content)
     if mismatch:
         raise CorruptCheckpointError(mismatch)
 
@@ -134,12 +156,9 @@ def tensors(content: memoryview, *, verify: bool) -> Iterator[StoredTensor]:
     """
     if not content:
         raise CorruptCheckpointError("it is empty")
-    body = content[: len(content) - len(_CRC_TAG) - _CRC_BYTES] if has_checksum(content) else content
     if verify:
-        body, mismatch = _without_checksum(content)
-        if mismatch:
-            raise CorruptCheckpointError(mismatch)
-    for name, dims, kind, parts in _groups(body):
+        check_sum(content)
+    for name, dims, kind, parts in _groups(_body(content)):
         dtype = None if kind == _TEXT_TYPE else _dtype(name, kind)
         size = sum(map(len, parts))
         shape = () if dtype is not None and dims == (0,) and size == dtype.itemsize else check_shape(name, dims)
@@ -199,16 +218,19 @@ def _values(content: memoryview) -> Iterator[tuple[str, tuple[int, ...], str, me
         raise CorruptCheckpointError(f"{error} ({place})") from None
 
 
-def _without_checksum(content: memoryview) -> tuple[memoryview, str]:
-    """The message, and what is wrong with its checksum; "" where it has none, or a right one."""
+def _body(content: memoryview) -> memoryview:
+    """The message, without the checksum behind it."""
+    return content[: len(content) - len(_CRC_TAG) - _CRC_BYTES] if has_checksum(content) else content
+
+
+def _mismatch(content: memoryview) -> str:
+    """What is wrong with a file's checksum; "" where it has none, or a right one."""
+    if not has_checksum(content):
+        return ""
     start = len(content) - len(_CRC_TAG) - _CRC_BYTES
-    if start < 0 or content[start : start + len(_CRC_TAG)] != _CRC_TAG:
-        return content, ""
     written = int.from_bytes(content[start + len(_CRC_TAG) :], "big")
     found = zlib.crc32(content[:start])
-    if written == found:
-        return content[:start], ""
-    return content[:start], f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}"
+    return "" if written == found else f"the file says its CRC-32 is {written:#010x}, but the content has {found:#010x}"
 
 
 def has_checksum(content: memoryview) -> bool:

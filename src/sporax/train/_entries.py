@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
-from sporax.common.tensor import Tensor, wrap
+from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
+from sporax.runtime.host import taken_over
 from sporax.train import _ranks
 
 MAX_DIMS = 32
@@ -218,5 +219,24 @@ def to_parameter(entry: Entry) -> Parameter | str:
     """What `load_checkpoint` gives for an entry: a Parameter of that name, or the string."""
     if isinstance(entry.value, str):
         return entry.value
-    # `asarray` may share the file's memory; the Parameter then makes the one copy.
-    return Parameter(wrap(jnp.asarray(entry.value)), name=entry.name)
+    values = _Loaded(entry.value)
+    parameter = Parameter(Tensor(dtype=values.dtype, shape=values.shape, init=values), name=entry.name)
+    parameter.init_data()
+    parameter.by_initializer = False
+    return parameter
+
+
+class _Loaded:
+    """Values of a file on their way into a Parameter; stands where a lazy Tensor has its initializer."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self._array = array
+        self.shape, self.dtype = array.shape, dtypes.from_numpy(array.dtype)
+
+    def bound(self, shape: tuple[int, ...], dtype: dtypes.DType) -> _Loaded:
+        """Itself: shape and dtype are those of the file."""
+        return self
+
+    def make(self) -> jax.Array:
+        """The values, copied once."""
+        return taken_over(self._array)

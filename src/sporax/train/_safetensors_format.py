@@ -7,14 +7,17 @@ errors do not name the tensor; the tests hold both against each other.
 from __future__ import annotations
 
 import json
+import math
 import reprlib
 import zlib
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import ml_dtypes
 import numpy as np
 
 from sporax.ir.errors import SporaxTypeError
+from sporax.train._crc import CheckedWriter, combined_crc
 from sporax.train._entries import CorruptCheckpointError, Entry, array_from, check_names, check_shape
 
 NAMES: dict[np.dtype[Any], str] = {
@@ -39,6 +42,7 @@ NAMES: dict[np.dtype[Any], str] = {
 _DTYPES = {name: dtype for dtype, name in NAMES.items()}
 _ALIGNMENT = 8
 _MAX_HEADER_BYTES = 100_000_000
+_LARGEST_CRC = 2**32 - 1  # has the most digits
 
 
 class StoredArray(NamedTuple):
@@ -48,36 +52,91 @@ class StoredArray(NamedTuple):
     offset: int
 
 
-def write(file: BinaryIO, entries: list[Entry], *, with_crc: bool, metadata: dict[str, str]) -> None:
-    """Write `entries`, wide types first, so that each array begins at a multiple of its element's size.
+class Described(Protocol):
+    """Name, shape and dtype of an array that is going to be written."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None: ...
+
+
+_Spec = TypeVar("_Spec", bound=Described)
+
+
+class _Description(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def write(file: BinaryIO, entries: list[Entry], *, metadata: dict[str, str]) -> None:
+    """Write `entries` with a checksum of names and values in the header.
 
     Args:
         file: open for writing.
         entries: arrays; the format has no strings.
-        with_crc: put a checksum of names and values into the header.
         metadata: further entries of the header's ``__metadata__``.
 
     Raises:
         SporaxTypeError: a string, or a dtype the format does not have.
     """
-    ordered = sorted(entries, key=lambda entry: (-_array(entry).itemsize, entry.name))
-    header: dict[str, Any] = {"__metadata__": {"format": "ms", **metadata}}
+    arrays = {entry.name: _array(entry) for entry in entries}
+    specs = [_Description(name, array.shape, array.dtype) for name, array in arrays.items()]
+    write_stream(file, specs, lambda spec: arrays[spec.name], lambda checksums: metadata)
+
+
+def write_stream(
+    file: BinaryIO,
+    specs: Sequence[_Spec],
+    values: Callable[[_Spec], np.ndarray[Any, Any]],
+    metadata: Callable[[Mapping[str, int]], Mapping[str, str]],
+) -> None:
+    """Write arrays as they are made, wide types first, so that each begins at a multiple of its element's size.
+
+    The header is written twice: the checksums in it are known when the values have been written.
+
+    Args:
+        file: open for writing, at its beginning.
+        specs: what it will hold.
+        values: gives the values of each; called in the file's order.
+        metadata: further entries of ``__metadata__``, from the CRC-32 of each array's bytes.
+    """
+    ordered = sorted(specs, key=lambda spec: (-spec.dtype.itemsize if spec.dtype else 0, spec.name))
+    longest = dict.fromkeys((spec.name for spec in specs), _LARGEST_CRC)
+    head = _head(ordered, metadata(longest), _LARGEST_CRC)
+    file.write(head)
+    checksums: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    with CheckedWriter(file) as writer:
+        for spec in ordered:
+            content = _bytes(values(spec))
+            checksums[spec.name], sizes[spec.name] = writer.write(content), len(content)
+    checksum = 0
+    for name in sorted(checksums):
+        checksum = combined_crc(zlib.crc32(name.encode(), checksum), checksums[name], sizes[name])
+    end = file.tell()
+    file.seek(0)
+    file.write(_head(ordered, metadata(checksums), checksum, len(head)))
+    file.seek(end)
+
+
+def _head(specs: Sequence[Described], metadata: Mapping[str, str], checksum: int, size: int = 0) -> bytes:
+    """The header, padded to a size or to the next multiple of the alignment."""
+    header: dict[str, Any] = {"__metadata__": {"format": "ms", **metadata, "crc_num": str(checksum)}}
     place = 0
-    for entry in ordered:
-        array = _array(entry)
-        header[entry.name] = {
-            "dtype": NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [place, place + array.nbytes],
-        }
-        place += array.nbytes
-    if with_crc:
-        header["__metadata__"]["crc_num"] = str(checksum(ordered))
+    for spec in specs:
+        assert spec.dtype is not None, spec.name
+        end = place + spec.dtype.itemsize * math.prod(spec.shape)
+        header[spec.name] = {"dtype": NAMES[spec.dtype], "shape": list(spec.shape), "data_offsets": [place, end]}
+        place = end
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _ALIGNMENT)
-    file.write(len(text).to_bytes(8, "little") + text)
-    for entry in ordered:
-        file.write(_bytes(_array(entry)))
+    length = size - 8 if size else len(text) + -len(text) % _ALIGNMENT
+    return length.to_bytes(8, "little") + text.ljust(length)
 
 
 def check(entries: list[Entry]) -> None:
@@ -104,7 +163,7 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     return flat.view(np.uint8).data if flat.size else memoryview(b"")
 
 
-def checksum(entries: list[Entry]) -> int:
+def _checksum(entries: list[Entry]) -> int:
     """CRC-32 over names and values, by name: what MindSpore writes as ``crc_num``."""
     found = 0
     for entry in sorted(entries, key=lambda entry: entry.name):
@@ -116,8 +175,16 @@ def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     """Entries by name, and the metadata; arrays are views of `content`.
 
     Raises:
-        CorruptCheckpointError: the header is broken, or does not fit the file; names the parameter where there is one.
+        CorruptCheckpointError: the header is broken, or does not fit the file, and names the parameter where there is one; the
+            values do not have the checksum of the header.
     """
+    entries, metadata = parsed(content)
+    check_sum(entries, metadata)
+    return entries, metadata
+
+
+def parsed(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
+    """As `read`, without a look at the values."""
     header, start = _header(content)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
@@ -128,9 +195,17 @@ def read(content: memoryview) -> tuple[list[Entry], dict[str, str]]:
     places = {name: _place(name, told) for name, told in header.items()}
     entries = [_entry(name, header[name], places[name], content[start:]) for name in sorted(header)]
     _check_places(places, len(content) - start)
-    if "crc_num" in metadata and (found := checksum(entries)) != _number(metadata["crc_num"]):
-        raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
     return entries, metadata
+
+
+def check_sum(entries: list[Entry], metadata: Mapping[str, str]) -> None:
+    """Compare the checksum, where the file has one.
+
+    Raises:
+        CorruptCheckpointError: the values have another one.
+    """
+    if "crc_num" in metadata and (found := _checksum(entries)) != _number(metadata["crc_num"]):
+        raise CorruptCheckpointError(f"the file says its CRC-32 is {metadata['crc_num']}, but the content has {found}")
 
 
 def tensors(content: memoryview) -> tuple[dict[str, StoredArray], dict[str, str]]:

@@ -133,7 +133,7 @@ def _write(path: Path, net: Cell, inputs: tuple[Tensor, ...]) -> None:
     }
     weights = io.BytesIO()
     entries = [Entry(name, np.asarray(parameter.array)) for name, parameter in parameters.items()]
-    _safetensors_format.write(weights, entries, with_crc=True, metadata={})
+    _safetensors_format.write(weights, entries, metadata={})
     with atomic_write(path) as file, zipfile.ZipFile(file, "w") as archive:
         contents = {_MANIFEST: json.dumps(manifest).encode(), _PROGRAM: program, _PARAMETERS: weights.getvalue()}
         for name, content in contents.items():

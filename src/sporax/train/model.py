@@ -297,7 +297,7 @@ class Model:
         if epoch % frequency if isinstance(frequency, int) else epoch not in frequency:
             return
         kept = {name: self._facts[name] for name in ("mode", "cur_step_num", "batch_num", "net_outputs")}
-        listeners = [each for each in manager.callbacks if each.hears_evaluation_in_fit]
+        listeners = [callback for callback in manager.callbacks if callback.hears_evaluation_in_fit]
         losses = Loss()
         self._facts.update(
             mode="eval",

@@ -6,12 +6,13 @@ other way round. Every file is written under a temporary name first, so one that
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import mmap
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from io import BytesIO
@@ -196,9 +197,9 @@ def _write(path: Path, kind: str, entries: list[Entry]) -> None:
     _check_directory(path)
     with atomic_write(path) as file:
         if kind == "ckpt":
-            _ckpt_format.write(file, entries, with_crc=True)
+            _ckpt_format.write(file, entries)
         else:
-            _safetensors_format.write(file, entries, with_crc=True, metadata={})
+            _safetensors_format.write(file, entries, metadata={})
 
 
 def _target(name: Any, format: Any) -> tuple[Path, str]:
@@ -273,7 +274,8 @@ def load_checkpoint(
         dec_key, dec_mode: encryption is not offered.
         specify_prefix: take only names that start so.
         choice_func: says by name what to take, where neither of the two is given.
-        crc_check: warn if the file has no checksum. One that is there is always compared.
+        crc_check: warn if the file has no checksum. One that is there is always compared, but for files of which this
+            process reads its blocks only: those in slices, and whole ones in a planned job of several processes.
         format: ``"ckpt"`` or ``"safetensors"``; a name that ends in ``.safetensors`` says so by itself.
 
     Returns:
@@ -289,23 +291,36 @@ def load_checkpoint(
     check_bool("load_checkpoint", "crc_check", crc_check)
     keep = _filter(_prefixes("specify_prefix", specify_prefix), _prefixes("filter_prefix", filter_prefix), choice_func)
     path, kind = _source(ckpt_file_name, format)
-    source = _slice_source(path)
+    source = _slice_source(path, crc_check)
     if source is not None:
         return _from_slices(source, path, keep, net, strict_load, crc_check)
-    found = {entry.name: entry for entry in _read(path, kind, crc_check) if keep(entry.name)}
-    if not found:
+    entries, check = _parsed(path, kind, crc_check)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="check_sum") as executor:
+        checked = executor.submit(check)  # reads the file while its values are copied
+        parameters = {entry.name: to_parameter(entry) for entry in entries if keep(entry.name)}
+        checked.result()
+    if not parameters:
         raise _nothing_left(path)
-    parameters = {name: to_parameter(entry) for name, entry in found.items()}
     if net is not None:
         load_param_into_net(net, parameters, strict_load, remove_redundancy)
     return parameters
 
 
-def _slice_source(path: Any) -> SliceSource | None:
-    """The files of all ranks, where this one is in slices."""
-    from sporax.train.checkpoint.slice_files import is_in_slices, open_rank_files
+def _slice_source(path: Any, crc_check: bool) -> SliceSource | None:
+    """What blocks of Parameters are read from; None where this process needs the whole file.
 
-    return open_rank_files("load_checkpoint", path) if isinstance(path, Path) and is_in_slices(path) else None
+    In a job of several processes whose steps are planned, a process needs of a whole file what its devices will hold. To
+    compare the checksum it must read everything.
+    """
+    from sporax.train.checkpoint.slice_files import is_in_slices, open_rank_files, whole_file
+
+    if not isinstance(path, Path):
+        return None
+    if is_in_slices(path):
+        return open_rank_files("load_checkpoint", path)
+    if crc_check or jax.process_count() == 1 or not context.snapshot().in_global_view:
+        return None
+    return whole_file("load_checkpoint", path)
 
 
 def _from_slices(
@@ -392,20 +407,35 @@ def _source(name: Any, format: Any) -> tuple[Any, str]:
     return Path(os.path.realpath(name)), format
 
 
-def _read(path: Any, kind: str, wants_crc: bool) -> list[Entry]:
+def _parsed(path: Any, kind: str, wants_crc: bool) -> tuple[list[Entry], Callable[[], None]]:
+    """What a file holds, as views of it, and what compares its checksum with the values."""
     content = _content(path)
-    try:
+    with _naming(path):
         if kind == "ckpt":
             _refuse_encrypted_file(path, content)
-            entries, has_crc = list(_ckpt_format.read(content)), _ckpt_format.has_checksum(content)
+            entries, has_crc = _ckpt_format.parsed(content), _ckpt_format.has_checksum(content)
+            compare = partial(_ckpt_format.check_sum, content)
         else:
-            entries, metadata = _safetensors_format.read(content)
+            entries, metadata = _safetensors_format.parsed(content)
             has_crc = "crc_num" in metadata
-    except CorruptCheckpointError as error:
-        raise SporaxValueError(f"For 'load_checkpoint', the file '{_title(path)}' cannot be read: {error}.") from None
+            compare = partial(_safetensors_format.check_sum, entries, metadata)
     if wants_crc and not has_crc:
         warnings.warn(f"For 'load_checkpoint', '{_title(path)}' carries no checksum to compare.", stacklevel=3)
-    return entries
+
+    def check() -> None:
+        with _naming(path):
+            compare()
+
+    return entries, check
+
+
+@contextlib.contextmanager
+def _naming(path: Any) -> Iterator[None]:
+    """Errors about a file's content name the file."""
+    try:
+        yield
+    except CorruptCheckpointError as error:
+        raise SporaxValueError(f"For 'load_checkpoint', the file '{_title(path)}' cannot be read: {error}.") from None
 
 
 def _content(path: Any) -> memoryview:

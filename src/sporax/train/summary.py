@@ -16,6 +16,7 @@ from sporax import context
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxImportError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.ir.missing import missing_names
+from sporax.runtime import summaries
 from sporax.train._checks import check_integer, check_text
 
 __path__: list[str] = []  # a package in MindSpore, see `sporax._module_paths`
@@ -69,6 +70,8 @@ class SummaryRecord:
         self._writer = _writer_class()(log_dir, filename_suffix=file_suffix, write_to_disk=not context.plans_only())
         self._values: dict[tuple[str, str], np.ndarray[Any, Any]] = {}
         self._closed = False
+        self._mode = "train"
+        summaries.take()  # what was put aside before belongs to another run
 
     def __enter__(self) -> Self:
         return self
@@ -84,12 +87,13 @@ class SummaryRecord:
         return str(self._writer.file_writer.event_writer._ev_writer._file_name)
 
     def set_mode(self, mode: str) -> None:
-        """Accepted for compatibility: values come from `add_value` only, in training and evaluation alike.
+        """Say what the program does: `record` writes what summary operators have put aside in training only.
 
         Raises:
             SporaxValueError: neither ``"train"`` nor ``"eval"``.
         """
         check_text("SummaryRecord.set_mode", "mode", mode, ("train", "eval"))
+        self._mode = mode
 
     def add_value(self, plugin: str, name: str, value: Any) -> None:
         """Keep a value for the next `record`; the last one of a name counts.
@@ -122,7 +126,7 @@ class SummaryRecord:
         self._values[plugin, name] = value.float().asnumpy()
 
     def record(self, step: int, train_network: Any = None, plugin_filter: Callable[[str], bool] | None = None) -> bool:
-        """Write what was added since the last time.
+        """Write what was added since the last time, and, in training, what summary operators have put aside.
 
         Args:
             step: number to show it at.
@@ -142,6 +146,8 @@ class SummaryRecord:
             )
         if self._closed:
             return False
+        if self._mode == "train":
+            self._values.update(summaries.take())
         values, self._values = self._values, {}
         for (plugin, name), value in values.items():
             if plugin_filter is None or plugin_filter(plugin):

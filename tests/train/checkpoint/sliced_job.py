@@ -47,7 +47,7 @@ while ms.async_ckpt_thread_status():
     pass
 ops.AllReduce()(Tensor(np.ones(1, np.float32))).asnumpy()  # no rank reads before all have written
 
-for name in ("slices.ckpt", "slices.safetensors", "once.ckpt"):
+for name in ("slices.ckpt", "slices.safetensors", "once.ckpt", "whole.ckpt"):
     read = load_checkpoint(str(folder / name.split(".")[0] / f"rank_{rank}" / name))
     source = stored_values(read["w"]).source
     for compiled in (False, True):

@@ -114,7 +114,13 @@ class Losses(Callback):
 
 
 def train(
-    callbacks: list[Callback], epochs: int = 3, strategy: Any = None, *, resume: bool = False, sink: bool = False
+    callbacks: list[Callback],
+    epochs: int = 3,
+    strategy: Any = None,
+    *,
+    resume: bool = False,
+    sink: bool = False,
+    batch: int = 8,
 ) -> tuple[dict[int, float], list[Any]]:
     """Dropout, shuffling and momentum: all that a resumed run must have kept."""
     ms.set_context(mode=ms.GRAPH_MODE)
@@ -124,7 +130,7 @@ def train(
     ms.set_seed(3)
     rng = np.random.default_rng(0)
     data = (rng.normal(size=(40, 8)).astype(np.float32), rng.normal(size=(40, 4)).astype(np.float32))
-    dataset = NumpySlicesDataset(data, ["x", "y"], shuffle=True).batch(8)
+    dataset = NumpySlicesDataset(data, ["x", "y"], shuffle=True).batch(batch)
     net = nn.SequentialCell(nn.Dense(8, 16), nn.Dropout(p=0.3), nn.Dense(16, 4))
     if strategy is not None:
         net[0].matmul.shard(strategy)
@@ -198,6 +204,13 @@ def test_a_run_is_resumed_under_another_strategy(tmp_path: Path) -> None:
     again, _ = train([ResumableCheckpoint(str(tmp_path), 2)], strategy=((4, 2), (1, 2)))
     assert min(again) == 7
     np.testing.assert_allclose([again[step] for step in again], [expected[step] for step in again], rtol=1e-5)
+
+
+def test_a_run_whose_epochs_have_another_length_is_refused(tmp_path: Path) -> None:
+    train([ResumableCheckpoint(str(tmp_path), 2, async_save=False), StopAfter(4)])
+    match = r"an epoch must have 5 steps, as when step 4 was saved by 1 rank\(s\), but the data set has 8 for each"
+    with pytest.raises(ValueError, match=match):
+        train([ResumableCheckpoint(str(tmp_path), 2)], batch=5)
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

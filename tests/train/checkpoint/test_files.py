@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sharded_recipes import W1, W2
 
 from sporax import Tensor
 from sporax.train import _ckpt_format, load_checkpoint, save_checkpoint
-from sporax.train.checkpoint.files import TensorSpec, combined_crc, open_checkpoint, write_stream
+from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
 
 FORMATS = ["ckpt", "safetensors"]
 BLOCK = (slice(3, 7), slice(8, 16))
-
-
-@settings(max_examples=30, deadline=None)
-@given(first=st.binary(max_size=50), second=st.binary(max_size=2000))
-def test_checksums_of_pieces_make_that_of_the_whole(first: bytes, second: bytes) -> None:
-    assert combined_crc(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -36,8 +27,9 @@ def test_a_block_is_read_and_its_bytes_are_counted(tmp_path: Path, format: str) 
     assert file.read("v", ()) == 3
 
 
-def test_a_tensor_in_several_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_ckpt_format, "SLICE_BYTES", 100)  # no multiple of a row
+@pytest.mark.parametrize("value_bytes", [12, 100, 128, 300])  # rows have 128
+def test_a_tensor_in_several_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value_bytes: int) -> None:
+    monkeypatch.setattr(_ckpt_format, "SLICE_BYTES", value_bytes)
     save_checkpoint({"w": Tensor(W1)}, str(tmp_path / "a.ckpt"))
     file = open_checkpoint("test", tmp_path / "a.ckpt", verify=True)
     np.testing.assert_array_equal(file.read("w", BLOCK), W1[BLOCK])

@@ -1,8 +1,7 @@
-"""Ranks that are killed at drawn moments, in steps and within saves: the job that starts again is one that never stopped."""
+"""Jobs that are killed at drawn moments, in steps, saves and conversions: what starts again ends as what never stopped."""
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
@@ -10,13 +9,20 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from sharded_recipes import STRATEGIES
+
+from sporax.train import load_checkpoint
+from sporax.train.checkpoint.directory import latest_checkpoint, open_directory
 
 JOB = Path(__file__).with_name("killed_job.py")
 KINDS = [("zero", 1), ("zero", 2), ("zero", 4), ("pipeline", 2), ("pipeline", 4), ("data", 2)]
+CONVERSION = Path(__file__).with_name("killed_conversion.py")
 STEPS = 12
-NUM_CASES = 60
+NUM_CASES, NUM_CONVERSIONS = 60, 12
 _OF_THIS_PROCESS = ("XLA_FLAGS", "JAX_PLATFORMS", "MS_", "RANK_")
 
 
@@ -38,8 +44,21 @@ def run(kind: str, ranks: int, folder: Path, victim: int, moment: int, *flags: o
 
 
 @cache
-def uninterrupted(kind: str, ranks: int, folder: Path) -> dict[int, float]:
-    return run(kind, ranks, folder / f"{kind}-{ranks}", 0, 0)
+def uninterrupted(kind: str, ranks: int, folder: Path) -> tuple[dict[int, float], dict[str, Any]]:
+    place = folder / f"{kind}-{ranks}"
+    return run(kind, ranks, place, 0, 0), final_state(kind, place)
+
+
+def final_state(kind: str, folder: Path) -> dict[str, Any]:
+    """Weights, optimizer state and random numbers of the last checkpoint, whose checksums are compared."""
+    if kind == "data":
+        parameters = load_checkpoint(str(folder / "rank_0" / "net-3_4.ckpt"))
+        return {name: parameter.asnumpy() for name, parameter in parameters.items()}
+    newest = latest_checkpoint(folder)
+    assert newest is not None
+    assert newest.name == f"step_{STEPS}"
+    source = open_directory(newest)
+    return {name: source.read(name) for name in source.names()} | {"random": np.asarray(source.facts[0]["random"])}
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +72,50 @@ def test_a_killed_job_ends_as_one_that_was_never_killed(folder: Path, case: int)
     draw = random.Random(case)
     kind, ranks = KINDS[case % len(KINDS)]
     victim, moment = draw.randrange(ranks), draw.randint(1, STEPS * 2)
-    expected = uninterrupted(kind, ranks, folder)
+    expected, state = uninterrupted(kind, ranks, folder)
     assert set(expected) == set(range(1, STEPS + 1))
-    killed = run(kind, ranks, folder / f"case-{case}", victim, moment, "--max_restarts", 1)
+    place = folder / f"case-{case}"
+    killed = run(kind, ranks, place, victim, moment, "--max_restarts", 1)
     assert killed == expected, f"rank {victim} of {kind} on {ranks} ranks, killed at its event {moment}"
-    with open(folder / "kills.json", "a") as file:
-        file.write(json.dumps([kind, ranks, victim, moment]) + "\n")
+    ended = final_state(kind, place)
+    assert set(ended) == set(state)
+    for name, value in state.items():
+        np.testing.assert_array_equal(ended[name], value, err_msg=name)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (2, 1), (1, 4)])
 def test_a_killed_job_goes_on_with_another_number_of_ranks(folder: Path, before: int, after: int) -> None:
-    expected = uninterrupted("zero", after, folder)
+    expected, state = uninterrupted("zero", after, folder)
     place = folder / f"elastic-{before}-{after}"
     first = run("zero", before, place, before - 1, 9)
     second = run("zero", after, place, 0, 0)
     assert min(second) > 1
     assert first | second == pytest.approx(expected, rel=1e-6)
+    for name, value in final_state("zero", place).items():
+        np.testing.assert_allclose(value, state[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def convert(source: Path, target: Path, moment: int) -> int:
+    """Exit code of a conversion that kills itself at its so-many-th flush or renaming; 0 is never."""
+    command = [sys.executable, CONVERSION, moment, source, target, STRATEGIES / "a.ckpt", STRATEGIES / "b.ckpt"]
+    return subprocess.run([str(word) for word in command], timeout=200, check=False).returncode
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", range(NUM_CONVERSIONS))
+def test_a_killed_conversion_leaves_whole_files_and_is_done_again(tmp_path: Path, save_ranks: Any, case: int) -> None:
+    format = ("ckpt", "safetensors")[case % 2]
+    source = save_ranks("src", str(STRATEGIES / "a.ckpt"), format)
+    assert convert(source, tmp_path / "whole", 0) == 0
+    expected = contents(tmp_path / "whole")
+    target, moment = tmp_path / "killed", random.Random(case).randint(1, 3 * len(expected))
+    assert convert(source, target, moment) == -9
+    left = {name: content for name, content in contents(target).items() if not name.endswith(".tmp")}
+    assert left.items() < expected.items(), f"killed at event {moment}"
+    assert convert(source, target, 0) == 0
+    assert contents(target) == expected

@@ -1,4 +1,4 @@
-"""Two processes save slices, and read those of each other under another strategy; bytes are counted."""
+"""Two processes save slices and whole files, and read those of each other under another strategy; bytes are counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_slices_of_two_ranks(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=250, env=environ)
     assert result.returncode == 0, result.stdout + result.stderr
     counts = re.findall(r"read (\d) (\S+) (\S+) (\d+)", result.stdout)
-    assert len(counts) == 2 * 3 * 2
+    assert len(counts) == 2 * 4 * 2
     for rank, name, compiled, count in counts:
         assert int(count) <= W_BYTES // 2 + B_BYTES, (rank, name, compiled)  # half of the columns, and the bias
     whole = load_checkpoint(str(tmp_path / "whole" / "rank_1" / "whole.ckpt"))

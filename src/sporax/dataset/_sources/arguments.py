@@ -9,7 +9,6 @@ from sporax.dataset import _checks
 from sporax.dataset._sources.file_sampling import Shuffle
 from sporax.dataset._sources.format import Argument, Check
 from sporax.dataset._sources.text_files import find_files
-from sporax.ir.errors import SporaxNotImplementedError
 
 
 def folder(doc: str) -> Argument:
@@ -93,12 +92,9 @@ def _class_numbers(where: str, name: str, value: object) -> dict[str, int]:
     }
 
 
-def _no_metadata(where: str, name: str, value: object) -> None:
-    if _checks.check_bool(where, name, value):
-        raise SporaxNotImplementedError(f"For '{where}', '{name}' is not offered, but got True.")
-
-
-EXTRA_METADATA = Argument("extra_metadata", bool, "must be False.", False, _no_metadata)
+EXTRA_METADATA = flag(
+    "extra_metadata", False, "add the column `_meta-filename` () str, which iterators give once it was renamed."
+)
 EXTENSIONS = optional(
     "extensions",
     list[str],

@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from sporax.dataset._rows import Array
+from sporax.dataset._rows import FILE_NAME, Array
 from sporax.dataset._sources import arguments
-from sporax.dataset._sources.columns import Stored, images
+from sporax.dataset._sources.columns import Stored, Texts, images
 from sporax.dataset._sources.format import Format, FormatDataset
 from sporax.dataset._sources.reading import existing, files_in, lines, parse_lines, read_json, read_text, reading
 from sporax.ir.errors import SporaxValueError
 
 # ------------------------------------------------------------------------------------------------------------------ COCO
+
+#: The column of `extra_metadata`: names of the images' files, without folder and ending.
+_FILE_NAME = (FILE_NAME,)
 
 _COCO_COLUMNS = {
     "Detection": ("bbox", "category_id", "iscrowd"),
@@ -27,12 +30,14 @@ _COCO_COLUMNS = {
 }
 
 
-def _coco_names(where: str, folder: Path, path: Path, task: str, *options: object) -> tuple[str, ...]:
-    return ("image", *_COCO_COLUMNS[task])
+def _coco_names(
+    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
+) -> tuple[str, ...]:
+    return ("image", *_COCO_COLUMNS[task], *_FILE_NAME * extra_metadata)
 
 
 def _coco_columns(
-    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: None
+    where: str, folder: Path, path: Path, task: str, decoded: bool, extra_metadata: bool
 ) -> Mapping[str, Stored]:
     content = read_json(where, path)
     with reading(where, path, "'images'"):
@@ -49,6 +54,8 @@ def _coco_columns(
             with reading(where, path, f"the annotations of image {image}"):
                 values.append(_COCO_VALUES[name](things[image]))
         columns[name] = values
+    if extra_metadata:
+        columns[FILE_NAME] = Texts([Path(names[image]).stem for image in annotated])
     return columns
 
 
@@ -130,24 +137,39 @@ def _voc_values(
     usage: str,
     given: dict[str, int] | None,
     decoded: bool,
-    extra_metadata: None,
-) -> tuple[Path, bool, Path, dict[str, int] | None, bool]:
-    """(folder, whether boxes are read, the list of images, classes, decode)."""
+    extra_metadata: bool,
+) -> tuple[Path, bool, Path, dict[str, int] | None, bool, bool]:
+    """(folder, whether boxes are read, the list of images, classes, decode, whether file names are read)."""
     boxes = task == "Detection"
     if not boxes and given is not None:
         raise SporaxValueError(f"For '{where}', 'class_indexing' needs the task 'Detection', but got {task!r}.")
     listed = folder / "ImageSets" / ("Main" if boxes else "Segmentation") / f"{usage}.txt"
     if not listed.is_file():
         raise SporaxValueError(f"For '{where}', 'usage' must name a list, but {str(listed)!r} does not exist.")
-    return folder, boxes, listed, given, decoded
+    return folder, boxes, listed, given, decoded, extra_metadata
 
 
-def _voc_columns(where: str, folder: Path, boxes: bool, *options: object) -> tuple[str, ...]:
-    return ("image", "bbox", "label", "difficult", "truncate") if boxes else ("image", "target")
+def _voc_columns(
+    where: str,
+    folder: Path,
+    boxes: bool,
+    listed: Path,
+    given: dict[str, int] | None,
+    decoded: bool,
+    extra_metadata: bool,
+) -> tuple[str, ...]:
+    columns = ("image", "bbox", "label", "difficult", "truncate") if boxes else ("image", "target")
+    return (*columns, *_FILE_NAME * extra_metadata)
 
 
 def _voc(
-    where: str, folder: Path, boxes: bool, listed: Path, given: dict[str, int] | None, decoded: bool
+    where: str,
+    folder: Path,
+    boxes: bool,
+    listed: Path,
+    given: dict[str, int] | None,
+    decoded: bool,
+    extra_metadata: bool,
 ) -> Mapping[str, Stored]:
     if not boxes:
         return _voc_masks(where, folder, listed, decoded)
@@ -163,6 +185,7 @@ def _voc_masks(where: str, folder: Path, listed: Path, decoded: bool) -> Mapping
     return {
         "image": images(where, [folder / "JPEGImages" / f"{name}.jpg" for name in names], decoded),
         "target": images(where, [folder / "SegmentationClass" / f"{name}.png" for name in names], decoded),
+        FILE_NAME: Texts(names),
     }
 
 
@@ -217,6 +240,7 @@ def _voc_boxes(where: str, folder: Path, listed: Path, classes: dict[str, int], 
         "label": labels,
         "difficult": [mark[:, :1] for mark in marks],
         "truncate": [mark[:, 1:] for mark in marks],
+        FILE_NAME: Texts(names),
     }
 
 
@@ -249,7 +273,7 @@ class VOCDataset(
 
     def get_class_indexing(self) -> dict[str, int]:
         """Class -> label; nothing for "Segmentation"."""
-        folder, boxes, listed, given, _ = self._values
+        folder, boxes, listed, given, *_ = self._values
         return _voc_classes("VOCDataset", folder, listed, given) if boxes else {}
 
 

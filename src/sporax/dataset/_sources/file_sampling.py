@@ -1,7 +1,7 @@
 """How rows of text files are shuffled and shared among ranks.
 
-MindSpore gives rows out through a shuffle buffer and interleaves files by the number of workers; here `shuffle=True` is a full
-permutation, and without shuffling the files come one after the other.
+MindSpore gives rows out through a shuffle buffer; here `shuffle=True` is a full permutation. Without it the order is MindSpore's:
+its workers get the files in turn, and rows are taken from the workers in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sporax.dataset import config
 from sporax.dataset._random import Pass
 from sporax.dataset.samplers import BuiltinSampler, Order
 
@@ -41,12 +42,19 @@ class FileSampler(BuiltinSampler):
         shards: (number of ranks, this rank), or None.
         num_samples: at most this many rows.
         own_files: the files are one rank's share already.
+        workers: among how many the files are dealt out; `config.get_num_parallel_workers()` if None.
     """
 
     def __init__(
-        self, shuffle: Shuffle, shards: tuple[int, int] | None, num_samples: int | None, own_files: bool = False
+        self,
+        shuffle: Shuffle,
+        shards: tuple[int, int] | None,
+        num_samples: int | None,
+        own_files: bool = False,
+        workers: int | None = None,
     ) -> None:
         super().__init__(num_samples)
+        self._workers = config.get_num_parallel_workers() if workers is None else workers
         self.shuffle = shuffle
         self.shards = shards
         self.own_files = own_files
@@ -69,6 +77,23 @@ class FileSampler(BuiltinSampler):
             count, rank = self.shards
             share = -(-num_rows // count)
             order = order[(rank * share + np.arange(share)) % num_rows]
-        return (
-            run.shuffler(shared=self.shards is not None).permutation(order) if self.shuffle is Shuffle.GLOBAL else order
-        )
+        if self.shuffle is Shuffle.GLOBAL:
+            return run.shuffler(shared=self.shards is not None).permutation(order)
+        return order if labels is None else _taken_in_turn(order, labels[order], self._workers)
+
+
+def _taken_in_turn(order: Order, files: NDArray[Any], workers: int) -> Order:
+    """The rows as `workers` give them in turn, each with every `workers`-th run of rows of one file.
+
+    Args:
+        order: row numbers, file after file.
+        files: the file of each.
+        workers: how many take part.
+    """
+    run = np.concatenate([[0], np.cumsum(np.diff(files) != 0)])
+    worker = run % workers
+    turn = np.empty(len(order), np.int64)
+    for number in range(min(workers, int(run[-1]) + 1 if len(order) else 0)):
+        own = worker == number
+        turn[own] = np.arange(np.count_nonzero(own))
+    return order[np.lexsort((worker, turn))]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from sporax.dataset import _checks
+from sporax.dataset._batch_source import BatchSource
 from sporax.dataset._mappable import MappableDataset
 from sporax.dataset._nodes import FlowSource, Node, Source
-from sporax.dataset._random import Pass, as_array
-from sporax.dataset._rows import Block, Column, Row, block_of
+from sporax.dataset._random import Pass
+from sporax.dataset._rows import Block, Column, Row, as_value, block_of, opened, row_of
 from sporax.dataset._sources.columns import Stored, StoredColumn
 from sporax.dataset._sources.schema import Schema, as_schema
 from sporax.dataset._tables import Indices, Table
@@ -85,6 +86,15 @@ class NumpySlicesDataset(MappableDataset):
         workers = _checks.check_workers(where, num_parallel_workers)
         super().__init__(Source(tuple(columns), lambda: ArrayTable(columns), chosen, workers=workers))
 
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """The values of row number `index` of the first epoch (the sampler says which row that is).
+
+        Raises:
+            SporaxRuntimeError: there is no such row.
+        """
+        row = row_of(self._source("[]").store().gather(np.array([self._row_number(index)])))
+        return tuple(opened(row[name]) for name in self._node.columns)
+
 
 def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
     where = "NumpySlicesDataset"
@@ -113,7 +123,7 @@ def _named_columns(data: Any, column_names: object) -> dict[str, Column]:
 def _as_column(part: Any) -> Column:
     if isinstance(part, np.ndarray) and part.ndim and part.dtype != object:
         return part
-    items = [as_array(item) for item in part]
+    items = [as_value(item) for item in part]
     if any(item.dtype == object for item in items):
         raise SporaxTypeError("For 'NumpySlicesDataset', 'data' must hold numbers or strings, but got Python objects.")
     if len({item.shape for item in items}) == 1:
@@ -133,13 +143,16 @@ class GeneratorDataset(MappableDataset):
         column_types: dtypes the columns must have; a row that differs is an error.
         schema: says names and dtypes instead (see `Schema`).
         num_samples: at most this many rows.
-        num_parallel_workers: threads (processes with `python_multiprocessing`) that read a random-access source.
+        num_parallel_workers: threads (processes with `python_multiprocessing`) that read a random-access source. A source
+            that is read in its own order is read by one thread, as in MindSpore.
         shuffle: see above.
         sampler: a sampler or row numbers, instead of `shuffle`, `num_samples` and sharding.
         num_shards: number of ranks that share the rows.
         shard_id: this rank.
         python_multiprocessing: read with processes where several workers are requested; see `map`. Unlike in MindSpore
             this is off by default, because processes need a guard in the script.
+        batch_sampler: gives lists of row numbers, one list per batch; instead of `sampler`, `shuffle` and so on.
+        collate_fn: (one list of values per column) -> the columns of a batch; for `batch_sampler`.
         options: `max_rowsize` warns; MindSpore's other arguments are not offered.
 
     Raises:
@@ -161,10 +174,13 @@ class GeneratorDataset(MappableDataset):
         num_shards: int | None = None,
         shard_id: int | None = None,
         python_multiprocessing: bool = False,
+        batch_sampler: Any = None,
+        collate_fn: Callable[..., Any] | None = None,
         **options: Any,
     ) -> None:
         where = "GeneratorDataset"
         _checks.check_options(where, options)
+        self.source = source
         described = as_schema(where, schema)
         if described is not None:
             if column_names is not None or column_types is not None:
@@ -179,32 +195,46 @@ class GeneratorDataset(MappableDataset):
         workers = _checks.check_workers(where, num_parallel_workers) or 1
         processes = _checks.check_bool(where, "python_multiprocessing", python_multiprocessing) and workers > 1
         form = _RowForm(names, _checked_types(column_types, names))
+        given = (num_samples, sampler, shuffle, num_shards, shard_id)
+        _checks.check_batch_sampler(where, batch_sampler, collate_fn, given)
         if hasattr(source, "__getitem__"):
             if not hasattr(source, "__len__"):
                 raise SporaxRuntimeError(f"For '{where}', a source with __getitem__ must have __len__ as well.")
+            table = _ObjectTable(source, form, parallel=workers > 1)
             chosen = select_sampler(where, num_samples, sampler, shuffle, num_shards, shard_id)
             if isinstance(chosen, PKSampler):
                 raise SporaxValueError(f"For '{where}', PKSampler is not supported: the source has no class labels.")
-            table = _ObjectTable(source, form, parallel=workers > 1)
+            if batch_sampler is not None:
+                super().__init__(BatchSource(names, table, batch_sampler, collate_fn, workers, processes))
+                return
             super().__init__(Source(names, lambda: table, chosen, python=True, workers=workers, processes=processes))
             return
-        _refuse_random_access(sampler, num_shards, shard_id, workers)
+        _refuse_random_access(sampler=sampler, num_shards=num_shards, shard_id=shard_id, batch_sampler=batch_sampler)
         if shuffle is not None:
             _checks.check_bool(where, "shuffle", shuffle)
         super().__init__(_sequential_source(source, form, _checks.check_num_samples(where, num_samples)))
 
+    def __getitem__(self, index: int) -> Any:
+        """What the source gives for row number `index` of the first epoch (the sampler says which row that is).
 
-def _refuse_random_access(sampler: object, num_shards: object, shard_id: object, workers: int) -> None:
-    for name, value in (("sampler", sampler), ("num_shards", num_shards), ("shard_id", shard_id)):
+        Raises:
+            SporaxRuntimeError: the source is sequential, fails, or there is no such row.
+        """
+        number = self._row_number(index)
+        try:
+            return self.source[number]
+        except Exception as error:
+            raise SporaxRuntimeError(
+                f"For 'GeneratorDataset', the source failed at row {number} with {type(error).__name__}: {error}"
+            ) from error
+
+
+def _refuse_random_access(**arguments: object) -> None:
+    for name, value in arguments.items():
         if value is not None:
             raise SporaxValueError(
                 f"For 'GeneratorDataset', '{name}' needs a source with __getitem__ and __len__, but this one is sequential."
             )
-    if workers > 1:
-        raise SporaxValueError(
-            "For 'GeneratorDataset', 'num_parallel_workers' > 1 needs a source with __getitem__ and __len__: a "
-            f"sequential one is read by one thread, but got {workers}."
-        )
 
 
 class _RowForm:
@@ -226,11 +256,11 @@ class _RowForm:
                 f"For 'GeneratorDataset', a row must have one value per column {list(self.names)}, "
                 f"but the source gave {len(values)}."
             )
-        row = {name: as_array(value) for name, value in zip(self.names, values, strict=True)}
+        row = {name: as_value(value) for name, value in zip(self.names, values, strict=True)}
         for i, (name, value) in enumerate(row.items()):
-            if value.dtype == object:
+            if value.dtype == object and not isinstance(opened(value), dict):
                 raise SporaxRuntimeError(
-                    f"For 'GeneratorDataset', column {name!r} must hold numbers, strings or bytes, "
+                    f"For 'GeneratorDataset', column {name!r} must hold numbers, strings, bytes or dicts, "
                     f"but the source gave {type(values[i]).__name__}."
                 )
             if self._types is not None and not _same_dtype(value.dtype, self._types[i]):
@@ -247,7 +277,7 @@ def _same_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def _is_value(item: Any) -> bool:
-    return isinstance(item, (int, float, complex, str, bytes, np.ndarray, np.generic)) or hasattr(item, "asnumpy")
+    return isinstance(item, (int, float, complex, str, bytes, dict, np.ndarray, np.generic)) or hasattr(item, "asnumpy")
 
 
 class _ObjectTable(Table):

@@ -55,8 +55,8 @@ class FileDataset(SpecifiedDataset, Dataset):
             shuffle = Shuffle.GLOBAL
         shards = _checks.check_shards(where, sampling["num_shards"], sampling["shard_id"])
         num_samples = _checks.check_num_samples(where, sampling["num_samples"])
-        sampler = FileSampler(shuffle, shards, num_samples, own_files)
         workers = _checks.check_workers(where, sampling["num_parallel_workers"])
+        sampler = FileSampler(shuffle, shards, num_samples, own_files, workers)
         table = functools.partial(opened, where, tuple(columns), read)
         Dataset.__init__(self, Source(columns, table, sampler, labels=_file_numbers, workers=workers))
 

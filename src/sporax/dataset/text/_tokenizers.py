@@ -12,6 +12,7 @@ import numpy as np
 from sporax.dataset._checks import check_bool, check_int, check_str, type_error
 from sporax.dataset._operations import OneToOne, Transform, Values
 from sporax.dataset._rows import Array
+from sporax.dataset.text._properties import without_properties
 from sporax.dataset.text._vocab import Vocab
 from sporax.ir.errors import SporaxError, SporaxRuntimeError, SporaxValueError
 
@@ -138,10 +139,10 @@ def compiled(where: str, name: str, pattern: object) -> re.Pattern[str]:
     """A regular expression.
 
     Raises:
-        SporaxValueError: not a valid one.
+        SporaxValueError: not a valid one, or with a property that is not known.
     """
     try:
-        return re.compile(check_str(where, name, pattern))
+        return re.compile(without_properties(where, name, check_str(where, name, pattern)))
     except re.error as error:
         raise SporaxValueError(
             f"For '{where}', '{name}' must be a regular expression, but {pattern!r} is not: {error}"

@@ -130,15 +130,21 @@ class Vocab:
 
     def tokens_to_ids(self, tokens: str | list[str]) -> int | list[int]:
         """The number of a word, or of several; -1 for a word that is not there."""
-        if isinstance(tokens, str):
-            return self._ids.get(tokens, -1)
-        return [self._ids.get(check_str("tokens_to_ids", "tokens", token), -1) for token in tokens]
+        items = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
+        if isinstance(items, str):
+            return self._ids.get(items, -1)
+        if not isinstance(items, list):
+            raise type_error("tokens_to_ids", "tokens", "a str, or a list or array of them", tokens)
+        return [self._ids.get(check_str("tokens_to_ids", "tokens", token), -1) for token in items]
 
     def ids_to_tokens(self, ids: int | list[int]) -> str | list[str]:
         """The word of a number, or of several; "" for a number that is not there."""
-        if isinstance(ids, (int, np.integer)):
-            return self._words.get(check_int("ids_to_tokens", "ids", ids, 0), "")
-        return [self._words.get(check_int("ids_to_tokens", "ids", number, 0), "") for number in ids]
+        items = ids.tolist() if isinstance(ids, np.ndarray) else ids
+        if isinstance(items, (int, np.integer)):
+            return self._words.get(check_int("ids_to_tokens", "ids", items, 0, INT32_MAX), "")
+        if not isinstance(items, list):
+            raise type_error("ids_to_tokens", "ids", "an int, or a list or array of them", ids)
+        return [self._words.get(check_int("ids_to_tokens", "ids", number, 0, INT32_MAX), "") for number in items]
 
 
 class Lookup(OneToOne):

@@ -5,6 +5,7 @@ Images are RGB (…, H, W, 3); transforms that look at one value at a time take 
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sporax.dataset._checks import check_int, check_number, type_error
 from sporax.dataset._operations import Elementwise, OneToOne, RandomTransform
 from sporax.dataset._rows import Array
 from sporax.dataset.vision._images import check_pixels
+from sporax.dataset.vision._pillow import ByPillow, pillow
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
 _RGB_TO_GRAY = np.array([0.299, 0.587, 0.114])
@@ -223,11 +225,14 @@ class Solarize(Elementwise):
         return np.where((value >= self._low) & (value <= self._high), 255 - value, value).astype(np.uint8)
 
 
-class Equalize(OneToOne):
+class Equalize(ByPillow, OneToOne):
     """Bytes spread so that each channel's histogram becomes flat."""
 
     def _one(self, value: Array) -> Array:
         check_bytes("Equalize", value)
+        if self.by_pillow:
+            equalize = importlib.import_module("PIL.ImageOps").equalize
+            return np.array(equalize(pillow("Equalize").fromarray(value)))
         channels = value[..., None] if value.ndim == 2 else value
         planes = [_equalized(channels[..., c]) for c in range(channels.shape[-1])]
         return np.stack(planes, -1).reshape(value.shape)

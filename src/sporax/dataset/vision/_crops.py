@@ -12,6 +12,7 @@ from sporax.dataset._rows import Array
 from sporax.dataset.vision._decode import decode
 from sporax.dataset.vision._geometry import RandomResizedCrop, check_border, padded
 from sporax.dataset.vision._images import check_fill, check_pixels, check_size, height_axis, sides, window
+from sporax.dataset.vision._pillow import ByPillow
 from sporax.dataset.vision._resize import Resize, check_interpolation, resize
 from sporax.dataset.vision.enums import Border, Inter
 from sporax.ir.errors import SporaxRuntimeError
@@ -68,7 +69,7 @@ class TenCrop(FiveCrop):
         return super()._parts(value) + super()._parts(flipped)
 
 
-class ResizedCrop(OneToOne):
+class ResizedCrop(ByPillow, OneToOne):
     """A part of an image, resized.
 
     Args:
@@ -100,7 +101,8 @@ class ResizedCrop(OneToOne):
                 f"For 'ResizedCrop', the part must lie within the image {height} x {width}, but it ends at "
                 f"{top + tall} x {left + wide}."
             )
-        return resize(window(value, top, left, tall, wide), self._size, self._interpolation)
+        part = window(value, top, left, tall, wide)
+        return resize(part, self._size, self._interpolation, by_pillow=self.by_pillow)
 
 
 class RandomCropDecodeResize(RandomResizedCrop):

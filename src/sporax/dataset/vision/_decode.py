@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from sporax.dataset._rows import Array, Column
 from sporax.dataset._tables import Indices
 from sporax.dataset.vision._images import check_image
 from sporax.dataset.vision._pillow import pillow
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
 
 
 def decode(content: bytes, where: str, row: int | None = None) -> Array:
@@ -48,7 +47,7 @@ class Decode(OneToOne):
     """Bytes of an image file, as a 1-D uint8 array, to RGB pixels (H, W, 3) uint8.
 
     Args:
-        to_pil: must be False; transforms here work on arrays.
+        to_pil: give a Pillow image, which later operations of the same `map` get; what leaves `map` is an array.
 
     Raises:
         SporaxImportError: Pillow is not installed.
@@ -56,8 +55,7 @@ class Decode(OneToOne):
     """
 
     def __init__(self, to_pil: bool = False) -> None:
-        if check_bool("Decode", "to_pil", to_pil):
-            raise SporaxNotImplementedError("For 'Decode', 'to_pil' must be False: all transforms here work on arrays.")
+        self.gives_pillow = check_bool("Decode", "to_pil", to_pil)
 
     def on_block(self, columns: Sequence[Column], rows: Indices, key: RowKey) -> list[Column]:
         """See Operation."""
@@ -78,17 +76,12 @@ class Decode(OneToOne):
 
 
 class ToPIL(OneToOne):
-    """An array (H, W), (H, W, 1) or (H, W, 3 or 4) of bytes as a Pillow image, when it is called directly.
+    """An array (H, W), (H, W, 1) or (H, W, 3 or 4) of bytes as a Pillow image. Needs Pillow.
 
-    Inside a pipeline columns are arrays, and all transforms here take them; there it only checks the image. Needs Pillow.
+    In a pipeline, later operations of the same `map` get the image; what leaves `map` is an array.
     """
 
-    def __call__(self, *inputs: Any) -> Any:
-        """The image."""
-        if len(inputs) != 1:
-            raise SporaxTypeError(f"For 'ToPIL', exactly one input is accepted, but got {len(inputs)}.")
-        value = super().__call__(*inputs)
-        return pillow("ToPIL").fromarray(value[..., 0] if value.shape[2:] == (1,) else value)
+    gives_pillow = True
 
     def _one(self, value: Array) -> Array:
         check_image("ToPIL", value)
@@ -101,6 +94,8 @@ class ToPIL(OneToOne):
 
 class ToNumpy(OneToOne):
     """A Pillow image, or an array, as an array."""
+
+    keeps_pillow = False
 
     def _one(self, value: Array) -> Array:
         return value

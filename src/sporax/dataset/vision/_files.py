@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from sporax.dataset._checks import check_int, check_str, type_error
-from sporax.dataset._random import as_array
-from sporax.dataset._rows import Array
+from sporax.dataset._rows import Array, as_value
 from sporax.dataset.vision._images import sides
 from sporax.dataset.vision._pillow import pillow
 from sporax.dataset.vision.enums import ImageReadMode
@@ -113,7 +112,7 @@ def get_image_num_channels(image: Any) -> int:
 def _image(where: str, image: Any) -> Array:
     if isinstance(image, (int, float, str, bytes, list, tuple)) or image is None:
         raise type_error(where, "image", "an array or a Pillow image", image)
-    value = as_array(image)
+    value = as_value(image)
     if value.ndim < 2:
         raise SporaxRuntimeError(f"For '{where}', an image must have at least 2 dimensions, but got {value.shape}.")
     return value
@@ -122,7 +121,7 @@ def _image(where: str, image: Any) -> Array:
 def _checked(where: str, name: str, value: Any, dims: tuple[int, ...]) -> Array:
     if not isinstance(value, np.ndarray) and not hasattr(value, "asnumpy"):
         raise type_error(where, name, "a numpy array or a Tensor", value)
-    array = as_array(value)
+    array = as_value(value)
     if array.dtype != np.uint8 or array.ndim not in dims or not array.size:
         raise SporaxRuntimeError(
             f"For '{where}', '{name}' must be uint8 of {' or '.join(map(str, dims))} dimensions and not empty, but got "

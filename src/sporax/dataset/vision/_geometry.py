@@ -18,6 +18,7 @@ from sporax.dataset.vision._images import (
     sides,
     window,
 )
+from sporax.dataset.vision._pillow import ByPillow
 from sporax.dataset.vision._resize import check_interpolation, resize
 from sporax.dataset.vision.enums import Border, Inter
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
@@ -142,7 +143,7 @@ class Crop(OneToOne):
         return np.ascontiguousarray(window(value, self._top, self._left, *self._size))
 
 
-class CenterCrop(OneToOne):
+class CenterCrop(ByPillow, OneToOne):
     """The middle of an image, with a black border where the image is smaller.
 
     Args:
@@ -159,6 +160,8 @@ class CenterCrop(OneToOne):
         whole = padded(value, (left, top, missing[1] - left, missing[0] - top), (0,), Border.CONSTANT)
         height, width = sides(whole)
         start = (height - self._size[0]) // 2, (width - self._size[1]) // 2
+        if self.by_pillow:  # rounded, a half to an even number
+            start = round((height - self._size[0]) / 2), round((width - self._size[1]) / 2)
         return np.ascontiguousarray(window(whole, *start, *self._size))
 
 
@@ -276,7 +279,7 @@ class RandomCrop(RandomTransform):
         return self._padding[0] + more_width, self._padding[1] + more_height
 
 
-class RandomResizedCrop(RandomTransform):
+class RandomResizedCrop(ByPillow, RandomTransform):
     """A part of random size, shape and place, resized; several columns are cut alike.
 
     Args:
@@ -318,7 +321,7 @@ class RandomResizedCrop(RandomTransform):
         return (height - part_height) // 2, (width - part_width) // 2, part_height, part_width
 
     def _apply(self, value: Array, choice: tuple[int, int, int, int]) -> Array:
-        return resize(window(value, *choice), self._size, self._interpolation)
+        return resize(window(value, *choice), self._size, self._interpolation, by_pillow=self.by_pillow)
 
 
 def check_interval(where: str, name: str, value: Any, low: float) -> tuple[float, float]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from typing import Any
 
+from sporax.dataset._operations import Transform
 from sporax.ir.errors import SporaxImportError
 
 
@@ -23,3 +25,15 @@ def pillow(where: str) -> Any:
         raise SporaxImportError(
             f"For '{where}', decoding and encoding images needs Pillow, which is not installed: pip install pillow"
         ) from error
+
+
+class ByPillow(Transform):
+    """A transform that has Pillow calculate where images are Pillow's, as MindSpore does."""
+
+    by_pillow = False
+
+    def for_pillow(self) -> Transform:
+        """See Transform."""
+        other = copy.copy(self)
+        other.by_pillow = True
+        return other

@@ -103,6 +103,8 @@ def _normalized(value: Array, mean: Array, std: Array) -> Array:
 class HWC2CHW(OneToOne):
     """(H, W, C) to (C, H, W); (H, W) stays as it is."""
 
+    keeps_pillow = False
+
     def _one(self, value: Array) -> Array:
         check_image("HWC2CHW", value)
         return value if value.ndim == 2 else np.ascontiguousarray(value.transpose(2, 0, 1))
@@ -122,6 +124,8 @@ class ToTensor(OneToOne):
     Args:
         output_type: dtype of the result, float32 by default.
     """
+
+    keeps_pillow = False
 
     def __init__(self, output_type: Any = np.float32) -> None:
         self._dtype = numpy_dtype("ToTensor", "output_type", output_type)

@@ -15,8 +15,9 @@ from sporax.dataset._checks import type_error
 from sporax.dataset._operations import OneToOne
 from sporax.dataset._rows import Array
 from sporax.dataset.vision._images import check_pixels, check_size, sides
+from sporax.dataset.vision._pillow import ByPillow, pillow
 from sporax.dataset.vision.enums import Inter
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
 
 _ONE = 2048  # 1.0 in fixed point
 _CUBIC_A = -0.75
@@ -24,15 +25,16 @@ _CUBIC_A = -0.75
 Taps = tuple[NDArray[np.int64], NDArray[np.float32]]
 
 
-class Resize(OneToOne):
+class Resize(ByPillow, OneToOne):
     """Resize an image (H, W) or (…, H, W, C); uint8, float32 and float64 keep their dtype.
 
     Args:
         size: (height, width), or one int for the smaller side, keeping the aspect ratio.
-        interpolation: NEAREST, LINEAR, CUBIC or AREA.
+        interpolation: NEAREST, LINEAR, CUBIC or AREA; of Pillow images NEAREST, LINEAR, CUBIC or ANTIALIAS.
 
     Raises:
-        SporaxNotImplementedError: for ANTIALIAS and PILCUBIC, which belong to PIL images.
+        SporaxNotImplementedError: for PILCUBIC.
+        SporaxTypeError: (when applied) for ANTIALIAS of an array, and AREA of a Pillow image.
     """
 
     def __init__(self, size: Any, interpolation: Inter = Inter.LINEAR) -> None:
@@ -42,12 +44,10 @@ class Resize(OneToOne):
 
     def _one(self, value: Array) -> Array:
         check_pixels("Resize", value)
-        return resize(value, self._target(*sides(value)), self._interpolation)
+        return resize(value, self._target(*sides(value)), self._interpolation, by_pillow=self.by_pillow)
 
     def _many(self, values: Array) -> Array | None:
-        if values.ndim < 4:
-            return None
-        return self._one(values)
+        return None if values.ndim < 4 or self.by_pillow else self._one(values)
 
     def _target(self, height: int, width: int) -> tuple[int, int]:
         if not self._keep_aspect:
@@ -60,15 +60,25 @@ def check_interpolation(where: str, interpolation: object) -> Inter:
     """A supported Inter."""
     if not isinstance(interpolation, Inter):
         raise type_error(where, "interpolation", "an Inter", interpolation)
-    if interpolation in (Inter.ANTIALIAS, Inter.PILCUBIC):
+    if interpolation is Inter.PILCUBIC:
         raise SporaxNotImplementedError(
-            f"For '{where}', 'interpolation' must be NEAREST, LINEAR, CUBIC or AREA, but got {interpolation.name}."
+            f"For '{where}', 'interpolation' must be NEAREST, LINEAR, CUBIC, AREA or ANTIALIAS, but got PILCUBIC."
         )
     return interpolation
 
 
-def resize(value: Array, size: tuple[int, int], interpolation: Inter) -> Array:
-    """The image resized to (height, width)."""
+def resize(value: Array, size: tuple[int, int], interpolation: Inter, *, by_pillow: bool = False) -> Array:
+    """The image resized to (height, width).
+
+    Raises:
+        SporaxTypeError: ANTIALIAS of an array, or AREA of a Pillow image.
+    """
+    if interpolation is (Inter.AREA if by_pillow else Inter.ANTIALIAS):
+        kind = "a Pillow image" if by_pillow else "an array"
+        raise SporaxTypeError(f"For 'Resize', 'interpolation' must not be {interpolation.name} for {kind}.")
+    if by_pillow:
+        image = pillow("Resize").fromarray(value)
+        return np.array(image.resize((size[1], size[0]), int(interpolation)))
     if value.dtype not in (np.uint8, np.float32, np.float64):
         raise SporaxRuntimeError(f"For 'Resize', an image must be uint8, float32 or float64, but got {value.dtype}.")
     if sides(value) == size:

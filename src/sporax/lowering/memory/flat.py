@@ -61,6 +61,22 @@ def barrier(operands: Sequence[Any], like: JaxprEqn) -> tuple[list[Var], JaxprEq
     return results, eqn
 
 
+def equations_of(function: Callable[..., Any], *atoms: Any) -> tuple[list[JaxprEqn], list[Any], dict[Var, Any]]:
+    """The equations of a JAX function of these values, its results, and the constants that it brings along."""
+    sub = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.aval.shape, each.aval.dtype) for each in atoms))
+    env: dict[Any, Any] = dict(zip(sub.jaxpr.invars, atoms, strict=True))
+    constants: dict[Var, Any] = {}
+    for var, value in zip(sub.jaxpr.constvars, sub.consts, strict=True):
+        env[var] = Var(var.aval)
+        constants[env[var]] = value
+    eqns = []
+    for eqn in sub.jaxpr.eqns:
+        results = [Var(var.aval) for var in eqn.outvars]
+        eqns.append(eqn.replace(invars=[_atom(env, var) for var in eqn.invars], outvars=results))
+        env.update(zip(eqn.outvars, results, strict=True))
+    return eqns, [_atom(env, var) for var in sub.jaxpr.outvars], constants
+
+
 class _Writer:
     def __init__(self, called: Callable[[JaxprEqn], ClosedJaxpr | None]) -> None:
         self.called = called

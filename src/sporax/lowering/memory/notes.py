@@ -29,7 +29,7 @@ def recomputation_notes(calls: Sequence[Recomputed]) -> list[str]:
     kept: dict[str, int] = {}
     flops: dict[str, float] = {}
     for call in reversed(calls):  # the backward pass began with the last one
-        path = path_of(path_of_tag(call.stack))[0]
+        path = path_of(path_of_tag(call.stack))[0] if call.path is None else call.path
         saved[path] = saved.get(path, 0) + _num_bytes(call.released)
         kept[path] = kept.get(path, 0) + _num_bytes(call.kept)
         flops[path] = flops.get(path, 0.0) + sum(map(_flops, call.again))

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
+from sporax.lowering.memory.files import Filed, NewFile, Reads, first_element, write
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, is_backward, stack_of
 from sporax.lowering.memory.host import DEVICE, HOST
 
@@ -31,20 +32,27 @@ def offload_scope(number: int, prefetch: int) -> str:
     return f"offload-{number}-{prefetch}"
 
 
-def offloaded(program: ClosedJaxpr, kept: Mapping[Var, int] | None = None) -> ClosedJaxpr:
+def offloaded(
+    program: ClosedJaxpr, kept: Mapping[Var, int] | None = None, new_file: NewFile | None = None
+) -> ClosedJaxpr:
     """The same program; values of tagged calls wait for the backward pass in host memory.
 
     Args:
         program: flat, after recomputation.
         kept: further values to send, with numbers of the calls for which they come back together.
+        new_file: makes the files to which `kept` is sent; None sends it to host memory as well.
     """
-    return _Rewriter(program, dict(kept or {})).run()
+    return _Rewriter(program, dict(kept or {}), new_file).run()
 
 
 @dataclass(slots=True)
 class _Rewriter:
     program: ClosedJaxpr
     group: dict[Var, int]
+    new_file: NewFile | None = None
+    files: dict[Var, Filed] = field(default_factory=dict)
+    reads: Reads = field(default_factory=Reads)
+    constants: dict[Var, Any] = field(default_factory=dict)
     ahead: dict[int, int] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
     away: dict[Var, Var] = field(default_factory=dict)
@@ -60,7 +68,7 @@ class _Rewriter:
                 self.result.append(eqn)
                 for var in eqn.outvars:
                     if var in self.group:
-                        self.away[var] = self._move(var, HOST)
+                        self.away[var] = self._send(var)
                 continue
             groups = [self.group[var] for var in eqn.invars if isinstance(var, Var) and var in self.group]
             for number in groups:
@@ -71,7 +79,8 @@ class _Rewriter:
             self.result.append(eqn.replace(invars=invars))
             self.latest = next((var for var in eqn.outvars if getattr(var.aval, "size", 0)), self.latest)
         jaxpr = self.program.jaxpr
-        return closed_jaxpr(jaxpr.constvars, self.program.consts, jaxpr.invars, jaxpr.outvars, self.result)
+        constants = {**dict(zip(jaxpr.constvars, self.program.consts, strict=True)), **self.constants}
+        return closed_jaxpr(list(constants), list(constants.values()), jaxpr.invars, jaxpr.outvars, self.result)
 
     def _choose(self, eqns: Sequence[JaxprEqn]) -> None:
         """Find the values that are sent away, and the order in which they come back."""
@@ -102,7 +111,31 @@ class _Rewriter:
         else:
             arrived, through = barrier([*(self.away[var] for var in missing), self.latest], reader)
             self.result.append(through)
-        self.back.update((var, self._move(each, DEVICE)) for var, each in zip(missing, arrived, strict=False))
+        late = [] if self.latest is None else [self._element(arrived[-1])]
+        for var, each in zip(missing, arrived, strict=False):
+            self.back[var] = self._read(var, [each, *late]) if var in self.files else self._move(each, DEVICE)
+
+    def _send(self, var: Var) -> Var:
+        """Send a value away; the result stands for it there."""
+        aval: Any = var.aval
+        if self.new_file is None or self.group[var] >= 0:
+            return self._move(var, HOST)
+        self.files[var] = self.new_file(f"activation {len(self.files)}", tuple(aval.shape), aval.dtype)
+        eqns, token, constants = write(self.files[var], var, [])
+        self.result += eqns
+        self.constants.update(constants)
+        return token
+
+    def _read(self, var: Var, waits_for: Sequence[Any]) -> Var:
+        eqns, array, _, constants = self.reads.read(self.files[var], waits_for)
+        self.result += eqns
+        self.constants.update(constants)
+        return array
+
+    def _element(self, value: Any) -> Any:
+        eqns, element = first_element(value)
+        self.result += eqns
+        return element
 
     def _move(self, var: Var, space: Any) -> Var:
         aval: Any = var.aval

@@ -30,6 +30,7 @@ from sporax.ir.graph import MARK
 from sporax.ir.layout import Layout
 from sporax.ir.marks import KeptMark, LayoutMark, WeightMark
 from sporax.lowering.marks import mark_p, next_number
+from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, flat, is_backward, stack_of
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
 
@@ -46,12 +47,14 @@ class Recomputed:
         released: values that the backward pass would have read and now computes again.
         kept: values that are kept for that.
         again: the equations that run twice.
+        path: of the Cell, where the planner chose it; None where the user's tag is in `stack`.
     """
 
     stack: str
     released: tuple[Var, ...]
     kept: tuple[Var, ...]
     again: tuple[JaxprEqn, ...]
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,15 @@ class PlanFacts:
     slices: Mapping[Var, tuple[Layout, Layout]] = field(default_factory=dict)
 
 
-def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None) -> Recomputation:
+def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chosen | None = None) -> Recomputation:
     """The same program, whose backward pass computes again what tags allow.
 
     Args:
         program: flat (`flat.flat`).
         facts: what is known of its plan; None without plans.
+        chosen: what is computed again next to what tags in name stacks say.
     """
-    rewriter = _Rewriter(program, facts or PlanFacts())
+    rewriter = _Rewriter(program, facts or PlanFacts(), chosen or Chosen())
     return Recomputation(rewriter.run(), tuple(rewriter.calls))
 
 
@@ -107,6 +111,7 @@ def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:
 class _Rewriter:
     program: ClosedJaxpr
     facts: PlanFacts
+    chosen: Chosen
     eqns: list[JaxprEqn] = field(default_factory=list)
     tags: list[RecomputeTag | None] = field(default_factory=list)
     producer: dict[Var, int] = field(default_factory=dict)
@@ -146,17 +151,18 @@ class _Rewriter:
     def _read(self) -> None:
         """Note producers, tags, and what is kept; leave out the marks that say so."""
         self.kept.update(self.facts.kept)
-        for eqn in self.program.jaxpr.eqns:
+        for position, eqn in enumerate(self.program.jaxpr.eqns):
             eqn = eqn.replace(invars=[self._same(var) for var in eqn.invars])
             if eqn.primitive is mark_p and isinstance(eqn.params["mark"], KeptMark):
                 self.same.update(zip(eqn.outvars, eqn.invars, strict=True))
                 self._keep(var for var in eqn.invars if isinstance(var, Var))
                 continue
-            tag = innermost_tag(stack_of(eqn))
+            tag = innermost_tag(stack_of(eqn)) or self.chosen.tags.get(position)
             free = tag is None or tag.keep or bool(eqn.effects) or is_backward(stack_of(eqn))
             self.producer.update(dict.fromkeys(eqn.outvars, len(self.eqns)))
             self.eqns.append(_with_bodies(eqn))
             self.tags.append(None if free else tag)
+        self._keep(map(self._same, self.chosen.kept))
         for eqn in self.eqns:
             if is_backward(stack_of(eqn)):
                 for var in eqn.invars:
@@ -254,6 +260,7 @@ class _Rewriter:
                 tuple(wanted),
                 kept,
                 tuple(self.eqns[each] for each in positions),
+                self.chosen.paths.get(tag.number),
             )
         )
 

@@ -12,9 +12,13 @@ numbers with itself, shifted (`find_runs`). A run can be a loop (`loop_of`) when
     one value, the same for all blocks  is a constant of the loop
     another value for each block        is stacked, and the loop takes one row a round
 
-Results that are read outside leave the loop as rows of a stack. A later loop that takes these rows in the same order, or in
-reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, so between steps they are what
-they always are, and checkpoints do not change.
+Blocks that hand nothing on to each other, as the updates of all layers' Parameters, stay: a loop would only put them in an order
+and copy what they read and write.
+
+What a block of a forward pass leaves for the backward pass is stacked; `derived` makes that as little as the compiler would keep
+without loops. Results that are read outside leave the loop as rows of a stack. A later loop that takes these rows in the same
+order, or in reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, so between steps they
+are what they always are, and checkpoints do not change.
 
 Blocks that differ in anything (an operator's strategy, a shape, a setting) stay out.
 """
@@ -32,7 +36,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 from sporax.ir.marks import DerivativeMark, LayoutMark, OperatorMark
-from sporax.lowering.memory.flat import closed_jaxpr, stack_of
+from sporax.lowering.memory.derived import with_derived_values
+from sporax.lowering.memory.flat import closed_jaxpr, equations_of, stack_of
 
 MIN_BLOCKS = 3
 """Shorter runs stay: two blocks gain little."""
@@ -93,19 +98,28 @@ def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
         program: flat.
         limit: how many equations may be taken away at most; None for any number.
     """
+    first = _loops(program, limit)
+    if len(first) > 1:
+        runs = [(loop.run.start, loop.run.stop) for loop in first]
+        program = with_derived_values(program, runs)
+        first = _loops(program, limit)
+    return _Writer(program, sorted(first, key=lambda each: each.run.start)).run() if first else program
+
+
+def _loops(program: ClosedJaxpr, limit: int | None) -> list[Loop]:
+    """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
-    numbers = numbered(eqns)
     loops: list[Loop] = []
     taken_away = 0
-    for run in find_runs(numbers, [_layer(stack_of(eqn)) for eqn in eqns]):
+    for run in find_runs(numbered(eqns), [_layer(stack_of(eqn)) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
-        if loop is None:
+        if loop is None or not loop.carried:
             continue
         saved = loop.run.period * (loop.run.num_blocks - 1)
         if limit is None or taken_away + saved <= limit:
             taken_away += saved
             loops.append(loop)
-    return _Writer(program, sorted(loops, key=lambda each: each.run.start)).run() if loops else program
+    return loops
 
 
 # ------------------------------------------------------------------------------------------------------------- alike
@@ -346,18 +360,10 @@ class _Writer:
 
     def _apply(self, function: Any, *atoms: Any) -> list[Any]:
         """Write the equations of a JAX function of these values."""
-        avals = [jax.ShapeDtypeStruct(each.aval.shape, each.aval.dtype) for each in atoms]
-        sub = jax.make_jaxpr(function)(*avals)
-        env: dict[Any, Any] = dict(zip(sub.jaxpr.invars, atoms, strict=True))
-        for var, value in zip(sub.jaxpr.constvars, sub.consts, strict=True):
-            env[var] = Var(var.aval)
-            self.constants[env[var]] = value
-        for eqn in sub.jaxpr.eqns:
-            results = [Var(var.aval) for var in eqn.outvars]
-            invars = [var if isinstance(var, Literal) else env[var] for var in eqn.invars]
-            self.result.append(eqn.replace(invars=invars, outvars=results))
-            env.update(zip(eqn.outvars, results, strict=True))
-        return [var if isinstance(var, Literal) else env[var] for var in sub.jaxpr.outvars]
+        eqns, results, constants = equations_of(function, *atoms)
+        self.result += eqns
+        self.constants.update(constants)
+        return results
 
     def _write(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> None:
         run = loop.run

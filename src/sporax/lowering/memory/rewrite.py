@@ -3,9 +3,11 @@
 A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`):
 
     "recompute"        calls or operators were marked for recomputation
+    "recompute auto"   the planner chooses what is computed again
     "host"             operators or variables belong on the host
     "offload"          activations of marked Cells and operators wait in host memory
     "offload kept"     so does what is kept for recomputed Cells
+    "offload to files" what is kept for recomputed Cells waits in files
     "blocks"           repeated blocks should become loops
 """
 
@@ -18,59 +20,89 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from sporax.ir.graph import Role
 from sporax.ir.reuse_limit import reuse_limit
 from sporax.lowering.ingest import written_out
+from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
 from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import without_round_trips
 from sporax.lowering.memory.offload import offloaded
-from sporax.lowering.memory.plan_facts import Planner, plan_facts
 from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops
 
+AUTO = "recompute auto"
+"""The tag of steps for which the planner chooses what is computed again."""
+KEPT_IN_FILES = "offload to files"
+"""The tag of steps that keep in files what recomputed Cells need."""
 _DISABLED = "xla_disable_hlo_passes"
 
 
-def rewritten(function: Callable[..., Any], tags: Collection[str]) -> Callable[..., Any]:
-    """`function`, of pytrees of arrays, as a program to which the passes have been applied."""
+def rewritten(
+    function: Callable[..., Any],
+    tags: Collection[str],
+    choose: Callable[[ClosedJaxpr], Chosen] | None = None,
+    filed: Mapping[int, Filed] | None = None,
+    new_file: NewFile | None = None,
+) -> Callable[..., Any]:
+    """`function` of updated variables, other variables and data, as a program to which the passes have been applied.
+
+    Args:
+        function: what is rewritten.
+        tags: the passes.
+        choose: says for a flat program what is computed again next to what is marked; None for nothing.
+        filed: the variables that are in files, by position; the program takes and returns tokens in their place.
+        new_file: makes files for activations.
+    """
 
     def program(*args: Any) -> Any:
-        leaves, tree = jax.tree.flatten(args)
+        tokens, tree = jax.tree.flatten(args)
+        inside = {number: jax.ShapeDtypeStruct(each.shape, each.dtype) for number, each in (filed or {}).items()}
+        leaves = [inside.get(number, each) for number, each in enumerate(tokens)]
 
         def of_leaves(*arrays: Any) -> Any:
             return function(*jax.tree.unflatten(tree, arrays))
 
         closed, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
-        results = jaxpr_as_fun(_passed(flat(closed), tags)[0])(*leaves)
+        whole = flat(closed)
+        chosen = None if choose is None else choose(whole)
+        final = passed(whole, tags, None, chosen, new_file)[0]
+        if filed:
+            num_updated, num_read = (len(jax.tree.leaves(each)) for each in args[:2])
+            final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
+        results = jaxpr_as_fun(final)(*tokens)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     program.__name__ = program.__qualname__ = function.__name__
     return program
 
 
-def rewrite_for_plan(
-    closed: ClosedJaxpr, tags: Collection[str], plan_of: Planner, roles: list[tuple[Role, str]]
-) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
-    """The same program after all passes, to be sharded by a plan, and what is computed again in it.
+def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The program in the form that passes work on, with every call written out that a plan sees into."""
+    return flat(closed, written_out)
 
-    `plan_of` and `roles` as `plan_facts` takes them.
+
+def passed(
+    program: ClosedJaxpr,
+    tags: Collection[str],
+    facts: PlanFacts | None = None,
+    chosen: Chosen | None = None,
+    new_file: NewFile | None = None,
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """A flat program after all passes, and what is computed again in it.
+
+    Args:
+        program: as `flat` or `flat_for_plan` gives it.
+        tags: the passes.
+        facts: what a first plan says (`plan_facts`); None without plans.
+        chosen: what is computed again next to what is marked.
+        new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
-    program = flat(closed, written_out)
-    return _passed(program, tags, plan_facts(program, plan_of, roles))
-
-
-def _passed(
-    program: ClosedJaxpr, tags: Collection[str], facts: PlanFacts | None = None
-) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
-    recomputation = recompute(program, facts)
+    recomputation = recompute(program, facts, chosen)
     program = recomputation.program
-    if "offload" in tags or "offload kept" in tags:
-        kept = {
-            var: -number
-            for number, call in enumerate(recomputation.calls if "offload kept" in tags else (), 1)
-            for var in call.kept
-        }
-        program = offloaded(program, kept)
+    if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
+        sent = {"offload kept", KEPT_IN_FILES}.intersection(tags)
+        kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
+        program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
     if "host" in tags:
         program = without_round_trips(program)
     if "blocks" in tags:
@@ -84,7 +116,8 @@ def compiler_options(tags: Collection[str]) -> Mapping[str, Any]:
     On CPUs XLA takes `optimization_barrier` away before it merges equal expressions, and finds that what is computed again
     is there already. Without that pass barriers stay to the end; they cost nothing.
     """
-    if {"recompute", "offload", "offload kept"}.intersection(tags) and jax.default_backend() == "cpu":
+    ordered = {"recompute", AUTO, "offload", "offload kept", KEPT_IN_FILES}.intersection(tags)
+    if (ordered or any(tag.startswith("files ") for tag in tags)) and jax.default_backend() == "cpu":
         return {_DISABLED: "cse_barrier_expander"}
     return {}
 

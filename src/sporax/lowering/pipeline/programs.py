@@ -9,7 +9,7 @@
 | update | once per step | reduces gradients and updates variables; several where chunks exchange numbers in between |
 
 All of them take their operators' placements from the one plan of the chunk. A tensor that two programs share is handed on
-where it lies once it has been resharded, and a sum is added up as it is: in partial sums, which are reduced once per step.
+with the placement it has once it is resharded, and a sum is added up as it is: in partial sums, which are reduced once per step.
 """
 
 from __future__ import annotations
@@ -130,11 +130,13 @@ class _Maker:
         graph = chunk.step.graph
         self.graph = graph
         self.makers = graph.producers()
-        self.home = {each.tensor: place for each, place in zip(graph.inputs, plan.inputs, strict=True)}
-        self.lies = dict(self.home)
+        self.stored = {each.tensor: place for each, place in zip(graph.inputs, plan.inputs, strict=True)}
+        self.current = dict(self.stored)
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
-            self.lies.update(zip(operator.results, planned.results, strict=True))
-        self.lies.update({tensor: each.placement for tensor, each in plan.reshardings.items() if tensor in self.lies})
+            self.current.update(zip(operator.results, planned.results, strict=True))
+        self.current.update(
+            {tensor: each.placement for tensor, each in plan.reshardings.items() if tensor in self.current}
+        )
         self.carries = {each.before: each for each in chunk.carries}
         self.afters = {each.after: each for each in chunk.carries}
         self.constants = {each.tensor for each in graph.inputs[: len(chunk.step.constants)]}
@@ -184,7 +186,9 @@ class _Maker:
         ]
         outputs = [*self._sent(sent), *kept.items()]
         outputs += [
-            (Slot("carry", each.before), self.home[each.before]) for each in chunk.carries if each.before in self.home
+            (Slot("carry", each.before), self.stored[each.before])
+            for each in chunk.carries
+            if each.before in self.stored
         ]
         outputs += self._results(lambda tensor: self._is_forward(tensor))
         forward = self._program(f"{name}_forward", Phase.FORWARD, outputs, forward_sums)
@@ -202,7 +206,7 @@ class _Maker:
         return self.chunk.phases[self.makers[tensor]]
 
     def _sent(self, tensors: Iterable[int]) -> list[tuple[Slot, Placement]]:
-        return [(Slot("sent", tensor), self.lies[tensor].complete()) for tensor in tensors]
+        return [(Slot("sent", tensor), self.current[tensor].complete()) for tensor in tensors]
 
     def _update(self, level: int, later: Sequence[ChunkProgram]) -> ChunkProgram:
         chunk = self.chunk
@@ -210,7 +214,7 @@ class _Maker:
         outputs += self._results(lambda tensor: not self._is_forward(tensor) and self._level_of(tensor) == level)
         for tensor, phase in chunk.sent.items():
             if phase is Phase.UPDATE and self._level_of(tensor) == level:
-                outputs.append((Slot("sent", tensor), self.lies[tensor].complete()))
+                outputs.append((Slot("sent", tensor), self.current[tensor].complete()))
         for program in later:
             outputs += [
                 (slot, place)
@@ -236,12 +240,12 @@ class _Maker:
         chunk = self.chunk
         arguments = {position: tensor for tensor, position in chunk.arguments.items()}
         updated = [
-            (Slot("variable", position), self.home[arguments[position]])
+            (Slot("variable", position), self.stored[arguments[position]])
             for position, tensor in chunk.updates.items()
             if belongs(tensor)
         ]
         results = [
-            (Slot("result", position), self.lies[tensor].complete())
+            (Slot("result", position), self.current[tensor].complete())
             for position, tensor in chunk.results.items()
             if belongs(tensor)
         ]
@@ -256,7 +260,7 @@ class _Maker:
         ]
         outputs = list(dict.fromkeys(wanted))
         program = self._program(f"{self.chunk.name}_prepare", Phase.INVARIANT, outputs, [])
-        zeros = [(Slot("sum", tensor), self.lies[tensor]) for tensor in summed]
+        zeros = [(Slot("sum", tensor), self.current[tensor]) for tensor in summed]
         return replace(program, outputs=(*program.outputs, *zeros), zeros=len(zeros))
 
     def _weight_operators(self, sent: Sequence[int], sums: Sequence[int]) -> set[int]:
@@ -294,7 +298,7 @@ class _Maker:
         belongs: Callable[[int], bool] = lambda number: True,
     ) -> ChunkProgram:
         """The program that makes `outputs` and one addend for each of `sums`."""
-        addends = [(Slot("sum", tensor), self.lies[tensor]) for tensor in sums]
+        addends = [(Slot("sum", tensor), self.current[tensor]) for tensor in sums]
         made = [*addends, *outputs]
         wanted = [self._tensor(slot) for slot, _ in made]
         entries = self._operators(wanted, phase, belongs)
@@ -324,7 +328,7 @@ class _Maker:
             settles |= {tensor for tensor, (slot, _) in zip(others, slots, strict=True) if slot.kind == "variable"}
         plan = Plan(
             self.plan.mesh,
-            (*(self.home[tensor] for tensor in constants), *(place for _, place in slots)),
+            (*(self.stored[tensor] for tensor in constants), *(place for _, place in slots)),
             tuple(place for _, place in made),
             tuple(entry[2] for entry in entries),
             {tensor: each for tensor, each in self.plan.reshardings.items() if tensor in settles},
@@ -382,26 +386,26 @@ class _Maker:
         """Where a program finds a tensor that it does not make."""
         chunk = self.chunk
         if tensor in chunk.micro_inputs:
-            return Slot("micro", tensor), self.home[tensor]
+            return Slot("micro", tensor), self.stored[tensor]
         if tensor in self.carries:
-            return Slot("carry", tensor), self.home[tensor]
+            return Slot("carry", tensor), self.stored[tensor]
         if tensor in chunk.arguments:
             position = chunk.arguments[tensor]
             once = phase in (Phase.FORWARD, Phase.BACKWARD) and not self.gather_each_time
             if tensor in self.plan.reshardings and once:
-                return Slot("ready", tensor), self.lies[tensor]
-            return Slot("variable", position), self.home[tensor]
+                return Slot("ready", tensor), self.current[tensor]
+            return Slot("variable", position), self.stored[tensor]
         if tensor in chunk.received:
             per_step = chunk.received[tensor] is Phase.UPDATE
-            return Slot("arrived" if per_step else "received", tensor), self.home[tensor]
+            return Slot("arrived" if per_step else "received", tensor), self.stored[tensor]
         if phase is Phase.UPDATE:
             if tensor in self.afters:
                 before = self.afters[tensor].before
-                return Slot("carry", before), self.home[before]
+                return Slot("carry", before), self.stored[before]
             if self._phase(tensor) is not Phase.UPDATE:
-                return Slot("sum", tensor), self.lies[tensor]
-            return Slot("step", tensor), self.lies[tensor]
-        return Slot("kept", tensor), self.lies[tensor]
+                return Slot("sum", tensor), self.current[tensor]
+            return Slot("step", tensor), self.current[tensor]
+        return Slot("kept", tensor), self.current[tensor]
 
 
 def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> ChunkProgram:

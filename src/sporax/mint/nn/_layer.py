@@ -69,7 +69,7 @@ def layer(name: str, function: Callable[..., Any], doc: str, base: type = Functi
         settings: names and defaults (or `REQUIRED`) of what the constructor takes, in order.
     """
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(each, kind, default=default) for each, default in settings.items()]
+    parameters = [inspect.Parameter(parameter, kind, default=default) for parameter, default in settings.items()]
 
     @functools.wraps(FunctionLayer.__init__)
     def construct_it(self: FunctionLayer, *args: Any, **kwargs: Any) -> None:

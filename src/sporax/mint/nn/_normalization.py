@@ -48,7 +48,7 @@ class LayerNorm(Cell):
             )
         if not shape:
             raise SporaxValueError("For 'LayerNorm', 'normalized_shape' must not be empty.")
-        self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", each) for each in shape)
+        self.normalized_shape = tuple(argument.positive_int("LayerNorm", "normalized_shape", size) for size in shape)
         self.eps = argument.number("LayerNorm", "eps", eps)
         self.elementwise_affine = argument.boolean("LayerNorm", "elementwise_affine", elementwise_affine)
         scaled, moved = elementwise_affine, elementwise_affine and argument.boolean("LayerNorm", "bias", bias)

@@ -8,7 +8,7 @@ from sporax.ops._core.operator import MINT
 
 _PREFIX = "nn.functional."
 
-globals().update({name.removeprefix(_PREFIX): each for name, each in MINT.items() if name.startswith(_PREFIX)})
+globals().update({name.removeprefix(_PREFIX): function for name, function in MINT.items() if name.startswith(_PREFIX)})
 
 __all__ = [name.removeprefix(_PREFIX) for name in MINT if name.startswith(_PREFIX)]
 

@@ -116,7 +116,7 @@ class Optimizer(nn.Optimizer):
         self.params = self.parameters
         self.lrs = [group["lr"] for group in self.param_groups]
         for slot in self._all_slots():
-            old = {each.name: each for each in self._slots.get(slot, ())}
+            old = {slot_value.name: slot_value for slot_value in self._slots.get(slot, ())}
             names = [f"{slot}.{parameter.name}" for parameter in self.parameters]
             self._slots[slot] = ParameterTuple(
                 old.get(name) or _zeros_like(parameter, name)
@@ -211,7 +211,7 @@ class Optimizer(nn.Optimizer):
             SporaxTypeError: not a Parameter of this optimizer.
         """
         if isinstance(param, tuple | list):
-            return [self.get_lr_parameter(each) for each in param]
+            return [self.get_lr_parameter(weight) for weight in param]
         for group in self.param_groups:
             if any(parameter is param for parameter in group["params"]):
                 return group["lr"]

@@ -53,7 +53,9 @@ def owners(name: str, offered: bool, parameters: Sequence[Parameter]) -> Owners 
         )
     if config.device_num == 1:
         return None
-    return tuple(None if each.layerwise_parallel else i % config.device_num for i, each in enumerate(parameters))
+    return tuple(
+        None if parameter.layerwise_parallel else i % config.device_num for i, parameter in enumerate(parameters)
+    )
 
 
 def is_mine(dealt: Owners | None, index: int) -> bool:

@@ -57,18 +57,19 @@ class OptimizerHelpers:
         """Set MindSpore's attributes from the settings of the Parameters; `ordered`: the groups say their order."""
         put = functools.partial(object.__setattr__, self)
         settings = self.settings
-        scheduled = tuple(hasattr(each.decay, "construct") for each in settings)
+        scheduled = tuple(hasattr(setting.decay, "construct") for setting in settings)
         values = tuple(
-            each.decay if hasattr(each.decay, "construct") else each.decay * self.loss_scale for each in settings
+            setting.decay if hasattr(setting.decay, "construct") else setting.decay * self.loss_scale
+            for setting in settings
         )
         flags = tuple(moves or value > 0 for moves, value in zip(scheduled, values, strict=True))
         if not self.is_group:
             flags = tuple(not self._exempt_from_decay(parameter) for parameter in self.parameters)
         put("_parameters", self.parameters)
         put("group_params", list(self.parameters) if self.is_group else [])
-        put("group_lr", [self.rates[each.rate] for each in settings] if self.is_group else [])
+        put("group_lr", [self.rates[setting.rate] for setting in settings] if self.is_group else [])
         put("group_weight_decay", list(values) if self.is_group else [])
-        put("group_grad_centralization", [each.centralize for each in settings] if self.is_group else [])
+        put("group_grad_centralization", [setting.centralize for setting in settings] if self.is_group else [])
         put("is_group_lr", self.is_group and len(self.rates) > 1)
         put("is_group_params_ordered", ordered)
         if self.is_group_lr:
@@ -81,8 +82,8 @@ class OptimizerHelpers:
             "exec_weight_decay", any(flags) if self.is_group else hasattr(weight_decay, "construct") or weight_decay > 0
         )
         put("weight_decay", self._weight_decay_attribute(values, weight_decay))
-        put("grad_centralization", any(each.centralize for each in settings))
-        put("grad_centralization_flags", tuple(each.centralize for each in settings))
+        put("grad_centralization", any(setting.centralize for setting in settings))
+        put("grad_centralization_flags", tuple(setting.centralize for setting in settings))
         put("reciprocal_scale", Tensor(1.0 / self.loss_scale, dtypes.float32))
         put("need_scale", self.loss_scale != 1.0)
         put("global_step_increase_tensor", Tensor([1], dtypes.int32))
@@ -100,7 +101,7 @@ class OptimizerHelpers:
 
     def _weight_decay_attribute(self: Any, values: tuple[Any, ...], weight_decay: Any) -> Any:
         if self.is_group:
-            return tuple(each if hasattr(each, "construct") else Tensor(each, dtypes.float32) for each in values)
+            return tuple(value if hasattr(value, "construct") else Tensor(value, dtypes.float32) for value in values)
         if hasattr(weight_decay, "construct"):
             return weight_decay
         return Tensor(float(weight_decay) * self.loss_scale, dtypes.float32)
@@ -110,7 +111,7 @@ class OptimizerHelpers:
     def get_weight_decay(self: Any) -> Any:
         """Weight decay of the present step, times the loss scale: a Tensor, or one per Parameter where there are groups."""
         if self.is_group:
-            return tuple(self._decay_now(each) for each in self.weight_decay)
+            return tuple(self._decay_now(decay) for decay in self.weight_decay)
         return self._decay_now(self.weight_decay)
 
     def _decay_now(self: Any, decay: Any) -> Any:

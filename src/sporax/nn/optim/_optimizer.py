@@ -332,7 +332,7 @@ class Optimizer(OptimizerHelpers, Cell):
             SporaxTypeError: not a Parameter of this optimizer.
         """
         if isinstance(param, tuple | list):
-            return [self.get_lr_parameter(each) for each in param]
+            return [self.get_lr_parameter(weight) for weight in param]
         for parameter, setting in zip(self.parameters, self.settings, strict=True):
             if parameter is param:
                 return self.rates[setting.rate]

@@ -225,7 +225,7 @@ class NeighborExchange(CommunicationPrimitive):
 
     def __call__(self, tensor: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """A tuple of tensors in, a tuple of tensors out."""
-        arrays = [check_tensor(self.name, each).array for each in tensor]
+        arrays = [check_tensor(self.name, element).array for element in tensor]
         shapes = [tuple(shape) for shape in self.send_shapes]
         if [tuple(array.shape) for array in arrays] != shapes or len(shapes) != len(self.send_rank_ids):
             raise SporaxValueError(
@@ -278,7 +278,7 @@ class BatchISendIRecv(CommunicationPrimitive):
 
     def __call__(self, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """The tensors to send in; for each operation what was received, or a 0 without meaning."""
-        arrays = [check_tensor(self.name, each).array for each in x if each is not None]
+        arrays = [check_tensor(self.name, element).array for element in x if element is not None]
         ranks = [self.world_rank(rank) for rank in self.remote_ranks]
         outgoing = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "isend"]
         incoming = [rank for kind, rank in zip(self.op_types, ranks, strict=True) if kind == "irecv"]
@@ -313,7 +313,7 @@ class NeighborExchangeV2(CommunicationPrimitive):
             value, least = getattr(self, name), -1 if name.endswith("ids") else 0
             if not isinstance(value, list):
                 raise SporaxTypeError(f"For '{self.name}', '{name}' must be a list, but got {type(value).__name__}.")
-            given = [each for each in value if each != -1]
+            given = [rank for rank in value if rank != -1]
             if len(value) != count or min(value) < least or (least == -1 and len(set(given)) < len(given)):
                 raise SporaxValueError(
                     f"For '{self.name}', '{name}' must hold {count} numbers from {least} on, ranks only once, but got {value}."

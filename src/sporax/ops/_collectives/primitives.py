@@ -203,7 +203,7 @@ class Broadcast(CommunicationPrimitive):
             raise SporaxTypeError(
                 f"For '{self.name}', the input must be a tuple of Tensors, but got {type(x).__name__}."
             )
-        arrays = [check_tensor(self.name, each).array for each in x]
+        arrays = [check_tensor(self.name, element).array for element in x]
         root = check_member(self.name, self.members, self.root_rank)
         return tuple(map(wrap, collectives.run(collectives.Broadcast(self.members, root), *arrays)))
 

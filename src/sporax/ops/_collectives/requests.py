@@ -113,10 +113,13 @@ def _carry_out_pending() -> None:
 
 def exchange(operations: Sequence[P2POp]) -> list[Tensor | None]:
     """Carry out sends and receives; what was received, None for each send."""
-    sends = [each for each in operations if each.op == "isend"]
-    messages = tuple(each.message for each in sends), tuple(each.message for each in operations if each.op == "irecv")
-    arrived = iter(point_to_point.run(Exchange(*messages), [each.tensor.array for each in sends]))
-    return [wrap(next(arrived)) if each.op == "irecv" else None for each in operations]
+    sends = [operation for operation in operations if operation.op == "isend"]
+    messages = (
+        tuple(send.message for send in sends),
+        tuple(operation.message for operation in operations if operation.op == "irecv"),
+    )
+    arrived = iter(point_to_point.run(Exchange(*messages), [send.tensor.array for send in sends]))
+    return [wrap(next(arrived)) if operation.op == "irecv" else None for operation in operations]
 
 
 def check_operations(function: str, operations: Any) -> list[P2POp]:
@@ -125,11 +128,15 @@ def check_operations(function: str, operations: Any) -> list[P2POp]:
     Raises:
         SporaxTypeError: empty, not a list of `P2POp`, or of several groups.
     """
-    if not isinstance(operations, list) or not operations or any(not isinstance(each, P2POp) for each in operations):
+    if (
+        not isinstance(operations, list)
+        or not operations
+        or any(not isinstance(operation, P2POp) for operation in operations)
+    ):
         raise SporaxTypeError(
             f"For '{function}', 'p2p_op_list' must be a non-empty list of P2POp, but got {operations!r}."
         )
-    names = {each.group for each in operations}
+    names = {operation.group for operation in operations}
     if len(names) > 1:
         raise SporaxTypeError(f"For '{function}', all operations must be in one group, but got {sorted(names)}.")
     return operations

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.common.dtype import from_numpy
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 
 
 def describe(array: Any) -> str:
@@ -94,7 +94,7 @@ def axes(operator: str, value: Any, ndim: int, name: str = "axis") -> tuple[int,
     values = (value,) if isinstance(value, int | np.integer) else value
     if not isinstance(values, tuple):
         raise SporaxTypeError(f"For '{operator}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
-    result = tuple(axis(operator, each, ndim, name) for each in values)
+    result = tuple(axis(operator, number, ndim, name) for number in values)
     if len(set(result)) < len(result):
         raise SporaxValueError(f"For '{operator}', '{name}' names a dimension twice: {value} with {ndim} dimensions.")
     return result
@@ -139,3 +139,15 @@ def one_of(operator: str, value: Any, allowed: Sequence[Any], name: str) -> None
     """Raise SporaxValueError unless `value` is one of `allowed`."""
     if value not in allowed:
         raise SporaxValueError(f"For '{operator}', '{name}' must be one of {tuple(allowed)}, but got {value!r}.")
+
+
+def only(operator: str, **settings: tuple[Any, Any]) -> None:
+    """Raise SporaxNotImplementedError unless each setting has the one value that is offered: ``name=(value, offered)``."""
+    for name, (value, offered) in settings.items():
+        if value is not offered and (
+            isinstance(value, jax.Array) or type(value) is not type(offered) or value != offered
+        ):
+            given = value if isinstance(value, int | float | str) else type(value).__name__
+            raise SporaxNotImplementedError(
+                f"For '{operator}', '{name}' must be {offered}, but got {given}: other values are not offered."
+            )

@@ -68,17 +68,17 @@ def pointwise(
     signature = inspect.Signature(
         [
             inspect.Parameter(
-                each,
+                parameter,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD,
                 annotation="Array" if len(parameters) == 1 else "Operand",
             )
-            for each in parameters
+            for parameter in parameters
         ]
     )
 
     def kernel(*args: Any, **kwargs: Any) -> Array:
         operands = signature.bind(*args, **kwargs).args
-        return compute(*(convert(name, each) for each in _agreed(name, operands)))
+        return compute(*(convert(name, operand) for operand in _agreed(name, operands)))
 
     kernel.__name__, kernel.__doc__, kernel.__module__ = function or name, doc, compute.__module__ or __name__
     kernel.__signature__ = signature  # type: ignore[attr-defined]  # what `inspect.signature` looks for

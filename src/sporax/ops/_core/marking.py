@@ -166,4 +166,4 @@ def _hashable(value: Any) -> bool:
         hash(value)
     except TypeError:
         return False
-    return not (isinstance(value, tuple) and any(_is_tensor(each) for each in value))
+    return not (isinstance(value, tuple) and any(_is_tensor(item) for item in value))

@@ -45,7 +45,7 @@ from sporax.ir.errors import SporaxError, SporaxTypeError, SporaxValueError
 from sporax.ops._core.marking import between_marks
 from sporax.ops._core.parameters import Array, Operand, Parameters, static
 from sporax.ops._core.primitive import Primitive
-from sporax.runtime import state
+from sporax.runtime import gradient_switch, state
 from sporax.runtime.constants import is_constant, known, note
 
 __all__ = ["FUNCTIONS", "MINT", "OPERATORS", "PRIMITIVES", "Array", "Operand", "Operator", "Primitive", "operator"]
@@ -103,7 +103,10 @@ class Operator:
     @property
     def usage(self) -> str:
         """How it is called, without annotations."""
-        bare = [each.replace(annotation=inspect.Parameter.empty) for each in self.__signature__.parameters.values()]
+        bare = [
+            parameter.replace(annotation=inspect.Parameter.empty)
+            for parameter in self.__signature__.parameters.values()
+        ]
         return (
             f"{self.__name__}{self.__signature__.replace(parameters=bare, return_annotation=inspect.Signature.empty)}"
         )
@@ -129,6 +132,8 @@ class Operator:
             result = between_marks(self, args, kwargs, constants)
         else:
             result = self.run_unmarked(args, kwargs, constants)
+        if not gradient_switch.is_on():
+            result = _without_gradient(result)
         if state.compiling() and _are_constant((args, kwargs)):
             self._note_constants(result, args, kwargs, constants)
         return result
@@ -257,6 +262,12 @@ class Composition(Operator):
         return self.kernel(*args, **settings)
 
 
+def _without_gradient(result: Any) -> Any:
+    if isinstance(result, tuple):
+        return tuple(map(_without_gradient, result))
+    return wrap(jax.lax.stop_gradient(result.array))
+
+
 def _are_constant(value: Any) -> bool:
     """Whether everything in the arguments of a call is known while a step is being compiled; Parameters are not."""
     kind = type(value)
@@ -274,7 +285,7 @@ def _known_form(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return type(value)(map(_known_form, value))
     if isinstance(value, dict):
-        return {name: _known_form(each) for name, each in value.items()}
+        return {name: _known_form(entry) for name, entry in value.items()}
     if isinstance(value, Tensor):
         return wrap(jnp.asarray(known(value.array)))
     return known(value) if isinstance(value, jax.core.Tracer) else value
@@ -366,10 +377,14 @@ def _class_form(name: str, constructor: tuple[str, ...] | None, target: Operator
     body = {
         "operator": target,
         "attribute_names": attributes,
-        "defaults": {each: parameters[each].default for each in attributes if parameters[each].default is not _NOTHING},
-        "__init__": _with_parameters(Primitive.__init__, [parameters[each] for each in attributes]),
+        "defaults": {
+            attribute: parameters[attribute].default
+            for attribute in attributes
+            if parameters[attribute].default is not _NOTHING
+        },
+        "__init__": _with_parameters(Primitive.__init__, [parameters[attribute] for attribute in attributes]),
         "__call__": _with_parameters(
-            Primitive.__call__, [each for each in parameters.values() if each.name not in attributes]
+            Primitive.__call__, [parameter for parameter in parameters.values() if parameter.name not in attributes]
         ),
         "__doc__": target.__doc__,
         "__module__": "sporax.ops",
@@ -389,7 +404,7 @@ def _with_parameters(method: Any, parameters: list[inspect.Parameter]) -> Any:
     functools.update_wrapper(twin, method, assigned=("__doc__", "__module__", "__qualname__"))
     del twin.__wrapped__  # type: ignore[attr-defined]  # set by functools.wraps
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    named = [each.replace(kind=kind) for each in parameters]
+    named = [parameter.replace(kind=kind) for parameter in parameters]
     twin.__signature__ = inspect.Signature([_SELF, *named], __validate_parameters__=False)  # type: ignore[attr-defined]  # read by inspect.signature
     return twin
 
@@ -422,7 +437,9 @@ def renamed(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[
     call.__doc__ = function.__doc__
     signature = inspect.signature(function)
     new = {old: name for name, old in names.items()}
-    parameters = [each.replace(name=new.get(each.name, each.name)) for each in signature.parameters.values()]
+    parameters = [
+        parameter.replace(name=new.get(parameter.name, parameter.name)) for parameter in signature.parameters.values()
+    ]
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by inspect.signature
     return call
 

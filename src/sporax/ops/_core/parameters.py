@@ -60,7 +60,7 @@ class Parameters:
     @cached_property
     def hints(self) -> Mapping[str, Any]:
         """The annotations, evaluated."""
-        return {name: self._evaluated(each.annotation) for name, each in self.signature.parameters.items()}
+        return {name: self._evaluated(parameter.annotation) for name, parameter in self.signature.parameters.items()}
 
     def _evaluated(self, annotation: Any) -> Any:
         if annotation is inspect.Parameter.empty:
@@ -128,7 +128,9 @@ def describe_hint(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
         return " or ".join(map(repr, typing.get_args(hint)))
     if typing.get_origin(hint) in (tuple, list):
-        elements = dict.fromkeys(describe_hint(each) for each in typing.get_args(hint) if each is not Ellipsis)
+        elements = dict.fromkeys(
+            describe_hint(argument) for argument in typing.get_args(hint) if argument is not Ellipsis
+        )
         return f"tuple of {' or '.join(elements)}"
     return str(_NAMES.get(hint) or getattr(hint, "__name__", hint))
 
@@ -143,7 +145,7 @@ def _holds_array(hint: Any) -> bool:
 
 def _elements_fit(values: Any, elements: tuple[Any, ...]) -> bool:
     if len(elements) == 2 and elements[1] is Ellipsis:
-        return all(fits(each, elements[0]) for each in values)
+        return all(fits(value, elements[0]) for value in values)
     return not elements or (len(values) == len(elements) and all(map(fits, values, elements)))
 
 

@@ -100,16 +100,16 @@ def _switch(precision: Precision | None) -> None:
 @functools.cache
 def _install() -> None:
     """Give the operators on the lists a `run` that looks at the ruling precision."""
-    known = (*OPERATORS.values(), *FUNCTIONS.values(), *MINT.values(), *(each.operator for each in _classes()))
+    known = (*OPERATORS.values(), *FUNCTIONS.values(), *MINT.values(), *(class_.operator for class_ in _classes()))
     operators = {id(each): each for each in known if isinstance(each, Operator) and not isinstance(each, Composition)}
     rule_of = {name: rule for rule, names in _LISTS.items() for name in names.split()}
-    for each in operators.values():
-        if each.name in rule_of:
-            each.run = functools.partial(_run, each, rule_of[each.name])  # type: ignore[method-assign]  # wraps each operator once
+    for operator in operators.values():
+        if operator.name in rule_of:
+            operator.run = functools.partial(_run, operator, rule_of[operator.name])  # type: ignore[method-assign]  # wraps each operator once
 
 
 def _classes() -> list[Any]:
-    return [each for each in PRIMITIVES.values() if hasattr(each, "operator")]
+    return [primitive for primitive in PRIMITIVES.values() if hasattr(primitive, "operator")]
 
 
 def _run(
@@ -128,9 +128,9 @@ def _cast(value: Any, dtype: DType | None) -> Any:
     if isinstance(value, Tensor):
         return value.astype(dtype) if value.dtype in dtypes.float_type and value.dtype != dtype else value
     if isinstance(value, tuple | list):
-        return type(value)(_cast(each, dtype) for each in value)
+        return type(value)(_cast(item, dtype) for item in value)
     if isinstance(value, dict):
-        return {name: _cast(each, dtype) for name, each in value.items()}
+        return {name: _cast(item, dtype) for name, item in value.items()}
     return value
 
 

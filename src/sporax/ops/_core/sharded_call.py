@@ -83,7 +83,7 @@ def check_options(where: str, device: Any, level: Any) -> None:
 
 def is_operator(function: Any) -> bool:
     """Whether `function` is one operator, so that a strategy is the operator's own."""
-    return isinstance(function, Operator) or any(function is each for each in MINT.values())
+    return isinstance(function, Operator) or any(function is operator for operator in MINT.values())
 
 
 def checked_plan(where: str, cell: Any, plan: Mapping[str, Any]) -> dict[str, Any]:

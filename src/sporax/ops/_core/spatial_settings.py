@@ -20,7 +20,11 @@ def pair(operator_name: str, value: Any, name: str, least: int = 1) -> Pair:
         SporaxValueError: another number of them, or one below `least`.
     """
     values = (value,) * 2 if isinstance(value, int) else value
-    if isinstance(value, bool) or not isinstance(values, tuple) or any(not isinstance(each, int) for each in values):
+    if (
+        isinstance(value, bool)
+        or not isinstance(values, tuple)
+        or any(not isinstance(number, int) for number in values)
+    ):
         raise SporaxTypeError(f"For '{operator_name}', '{name}' must be an int or a tuple of ints, but got {value!r}.")
     if len(values) == 4:
         values = values[2:]
@@ -37,7 +41,11 @@ def per_dim(name: str, what: str, value: Any, dims: int, least: int = 1) -> tupl
         SporaxValueError: another number of them, or one below `least`.
     """
     values = (value,) * dims if isinstance(value, int) else value
-    if isinstance(value, bool) or not isinstance(values, tuple) or any(not isinstance(each, int) for each in values):
+    if (
+        isinstance(value, bool)
+        or not isinstance(values, tuple)
+        or any(not isinstance(number, int) for number in values)
+    ):
         raise SporaxTypeError(f"For '{name}', '{what}' must be an int or a tuple of ints, but got {value!r}.")
     values = values[2:] if len(values) == dims + 2 else values * dims if len(values) == 1 else values
     if len(values) != dims or min(values) < least:

@@ -40,7 +40,7 @@ def _at_least(name: str, function: Callable[..., Array], dims: int) -> None:
 @operator(function="block_diag")
 def block_diag(*inputs: Array) -> Array:
     """A matrix with the given matrices (vectors as rows) as blocks on its diagonal, zeros elsewhere."""
-    check.rank("block_diag", (0, 1, 2), **{f"inputs[{index}]": each for index, each in enumerate(inputs)})
+    check.rank("block_diag", (0, 1, 2), **{f"inputs[{index}]": block for index, block in enumerate(inputs)})
     return jax.scipy.linalg.block_diag(*inputs)
 
 

@@ -54,7 +54,7 @@ def scalar_cast(input_x: Any, input_y: DType) -> Any:
 @operator("TupleToArray()", function="tuple_to_array", composed=True)
 def tuple_to_array(input_x: Any) -> Any:
     """A tuple of numbers of one kind as a vector: int32, float32 for floats."""
-    if not isinstance(input_x, tuple) or not input_x or len({type(each) for each in input_x}) > 1:
+    if not isinstance(input_x, tuple) or not input_x or len({type(element) for element in input_x}) > 1:
         raise SporaxTypeError(
             f"For 'TupleToArray', 'input_x' must be a tuple of numbers of one type, but got {input_x!r}."
         )

@@ -165,13 +165,13 @@ def _ones(shape: Any, dtype: DType | None = None) -> Tensor:
 @operator("Range(maxlen)", function="range", composed=True)
 def range_(start: Any, end: Any, step: Any, maxlen: int = 1000000) -> Tensor:
     """Numbers from `start` up to `end` (without it) at distance `step`; at most `maxlen` of them."""
-    first, last, stride = (each.item() if isinstance(each, Tensor) else each for each in (start, end, step))
+    first, last, stride = (bound.item() if isinstance(bound, Tensor) else bound for bound in (start, end, step))
     if not stride:
         raise SporaxValueError("For 'Range', 'step' must not be 0.")
     length = max(math.ceil((last - first) / stride), 0)
     if length > maxlen:
         raise SporaxValueError(f"For 'Range', there must be at most 'maxlen' {maxlen} numbers, but got {length}.")
-    whole = all(isinstance(each, int) for each in (first, last, stride))
+    whole = all(isinstance(bound, int) for bound in (first, last, stride))
     return _constant(lambda: jnp.arange(first, last, stride).astype(jnp.int64 if whole else jnp.float32))
 
 

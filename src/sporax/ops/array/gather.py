@@ -33,7 +33,7 @@ def _gather_along(name: str, x: Array, dim: int, index: Array) -> Array:
             raise SporaxValueError(
                 f"For '{name}', 'index' must not be larger than 'x' in dim {each}, but got {index.shape} and {x.shape}."
             )
-    own = x[tuple(slice(None) if each == where else slice(size) for each, size in enumerate(index.shape))]
+    own = x[tuple(slice(None) if axis == where else slice(size) for axis, size in enumerate(index.shape))]
     return jnp.take_along_axis(own, index, where, mode="fill", fill_value=0)
 
 

@@ -84,17 +84,17 @@ def _check_filled(name: str, arrays: Any) -> None:
 
 def _check_joined(name: str, arrays: Any, axis: int | None) -> None:
     first = arrays[0]
-    for index, each in enumerate(arrays[1:], start=1):
-        if each.ndim != first.ndim:
+    for index, array in enumerate(arrays[1:], start=1):
+        if array.ndim != first.ndim:
             raise SporaxValueError(
                 f"For '{name}', all tensors must have as many dimensions as the first ({first.ndim}), "
-                f"but x[{index}] has shape {each.shape}."
+                f"but x[{index}] has shape {array.shape}."
             )
         for dim in range(first.ndim):
-            if dim != axis and each.shape[dim] != first.shape[dim]:
+            if dim != axis and array.shape[dim] != first.shape[dim]:
                 raise SporaxValueError(
                     f"For '{name}', all sizes but those of the axis must agree, but x[0].shape is {first.shape} "
-                    f"and x[{index}].shape is {each.shape} (dim {dim})."
+                    f"and x[{index}].shape is {array.shape} (dim {dim})."
                 )
 
 
@@ -199,7 +199,7 @@ def unstack(input_x: Array, axis: int = 0) -> tuple[Array, ...]:
 @operator("IdentityN()", function="")
 def _identity_n(x: tuple[Array, ...]) -> tuple[Array, ...]:
     """Copies of several tensors."""
-    return tuple(jnp.array(each, copy=True) for each in x)
+    return tuple(jnp.array(tensor, copy=True) for tensor in x)
 
 
 # ------------------------------------------------------------------------------------------------------ parts and places

@@ -77,7 +77,7 @@ def pad(input_x: Any, padding: Any, mode: str = "constant", value: float | None 
 @operator("Pad(paddings)", function="")
 def _pad_primitive(input_x: Array, paddings: tuple[tuple[int, int], ...]) -> Array:
     """Zeros added: ``paddings[i]`` are the numbers of cells before and after dim i."""
-    if len(paddings) != input_x.ndim or any(len(each) != 2 for each in paddings):
+    if len(paddings) != input_x.ndim or any(len(pair) != 2 for pair in paddings):
         raise SporaxValueError(
             f"For 'Pad', 'paddings' must hold a pair for each of the {input_x.ndim} dims, but got {paddings}."
         )

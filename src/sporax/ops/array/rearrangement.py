@@ -90,7 +90,7 @@ def _space_to_batch(name: str, x: Array, block: Any, paddings: Any) -> Array:
     lead = x.ndim - len(sizes)
     padded = _padded(x, (*[(0, 0)] * lead, *edges), "constant")
     cells = [_divisible(name, "the padded size", size, b) for size, b in zip(padded.shape[lead:], sizes, strict=True)]
-    split = padded.reshape(*x.shape[:lead], *(each for both in zip(cells, sizes, strict=True) for each in both))
+    split = padded.reshape(*x.shape[:lead], *(length for both in zip(cells, sizes, strict=True) for length in both))
     inner = [lead + 1 + 2 * dim for dim in range(len(sizes))]
     outer = [lead + 2 * dim for dim in range(len(sizes))]
     return split.transpose(*inner, *range(lead), *outer).reshape(-1, *x.shape[1:lead], *cells)
@@ -100,8 +100,8 @@ def _batch_to_space(name: str, x: Array, block: Any, crops: Any) -> Array:
     sizes, edges = _blocks(name, block, crops)
     lead, count = x.ndim - len(sizes), len(sizes)
     parts = 1
-    for each in sizes:
-        parts *= each
+    for size in sizes:
+        parts *= size
     batch = _divisible(name, "dim 0", x.shape[0], parts)
     split = x.reshape(*sizes, batch, *x.shape[1:])
     order = list(range(count, count + lead))
@@ -144,7 +144,7 @@ def _patches(name: str, x: Array, kernel_size: Any, dilation: Any, padding: Any,
     gap, edge = pair(name, dilation, "dilation"), pair(name, padding, "padding", 0)
     n, c = x.shape[:2]
     cut = jax.lax.conv_general_dilated_patches(
-        x.reshape(n * c, 1, *x.shape[2:]), size, step, [(each, each) for each in edge], rhs_dilation=gap
+        x.reshape(n * c, 1, *x.shape[2:]), size, step, [(cells, cells) for cells in edge], rhs_dilation=gap
     )
     if 0 in cut.shape:
         raise SporaxValueError(f"For '{name}', the kernel {size} does not fit into 'input' of shape {x.shape}.")

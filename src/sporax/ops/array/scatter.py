@@ -193,7 +193,7 @@ def _along(name: str, input: Array, dim: int, index: Array, src: Any, how: str) 
             f"For '{name}', 'index' must not be larger than 'src', but got {index.shape} and {values.shape}."
         )
     values = values[tuple(map(slice, index.shape))].astype(input.dtype)
-    grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, each) for each in range(index.ndim)]
+    grid = [jax.lax.broadcasted_iota(index.dtype, index.shape, axis) for axis in range(index.ndim)]
     grid[where] = index
     return scattered(input, tuple(grid), values, how)
 

@@ -75,4 +75,4 @@ def _invert_permutation(input_x: tuple[int, ...]) -> tuple[int, ...]:
         raise SporaxValueError(
             f"For 'InvertPermutation', 'input_x' must hold the numbers 0 to {len(numbers) - 1}, but got {numbers}."
         )
-    return tuple(numbers.index(each) for each in range(len(numbers)))
+    return tuple(numbers.index(number) for number in range(len(numbers)))

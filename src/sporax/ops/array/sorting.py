@@ -125,7 +125,7 @@ def kthvalue(input: Array, k: int, dim: int = -1, keepdim: bool = False) -> tupl
     if not 1 <= k <= size:
         raise SporaxValueError(f"For 'kthvalue', 'k' must be in [1, {size}], but got {k}.")
     values, index = _sorted("kthvalue", jnp.atleast_1d(input), where, False, jnp.int64)
-    picked = [jax.lax.slice_in_dim(each, k - 1, k, axis=where) for each in (values, index)]
+    picked = [jax.lax.slice_in_dim(array, k - 1, k, axis=where) for array in (values, index)]
     if keepdim and input.ndim:
         return picked[0], picked[1]
     return jnp.squeeze(picked[0], where), jnp.squeeze(picked[1], where)

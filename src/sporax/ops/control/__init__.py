@@ -1,3 +1,12 @@
 """Control flow, assignment, functions made of functions, and debugging."""
 
-from sporax.ops.control import assign, composition, debug, float_status, flow, gradient_hooks, python_values
+from sporax.ops.control import (
+    assign,
+    composition,
+    debug,
+    float_status,
+    flow,
+    gradient_hooks,
+    python_values,
+    summary,
+)

@@ -149,7 +149,7 @@ class HyperMap:
     def __call__(self, *args: Any) -> Any:
         """Map over sequences of one length; returns a tuple (a list for lists)."""
         function, sequences = (args[0], args[1:]) if self.ops is None else (self.ops, args)
-        if self.nested and sequences and not any(isinstance(each, tuple | list) for each in sequences):
+        if self.nested and sequences and not any(isinstance(sequence, tuple | list) for sequence in sequences):
             return function(*sequences)
         if not sequences or not isinstance(sequences[0], tuple | list):
             raise SporaxTypeError(f"For '{type(self).__name__}', the arguments must be tuples or lists of one length.")
@@ -157,8 +157,8 @@ class HyperMap:
 
     def _apply(self, function: Callable[..., Any], sequences: Sequence[Any]) -> Any:
         first = sequences[0]
-        lengths = {len(each) for each in sequences if isinstance(each, tuple | list)}
-        if len(lengths) != 1 or not all(isinstance(each, tuple | list) for each in sequences):
+        lengths = {len(sequence) for sequence in sequences if isinstance(sequence, tuple | list)}
+        if len(lengths) != 1 or not all(isinstance(sequence, tuple | list) for sequence in sequences):
             raise SporaxValueError(
                 f"For '{type(self).__name__}', all sequences must have one length, but got lengths {sorted(lengths)}."
             )

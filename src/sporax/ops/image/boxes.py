@@ -142,7 +142,7 @@ def bounding_box_decode(
     half = sides * jnp.exp(jnp.clip(plain[:, 2:], -limit, limit)) / 2
     highest = jnp.asarray((max_shape[1] - 1, max_shape[0] - 1), deltas.dtype)
     corners = (middle - half + 0.5, middle + half - 0.5)
-    return jnp.concatenate([jnp.clip(each, 0, highest) for each in corners], 1)
+    return jnp.concatenate([jnp.clip(corner, 0, highest) for corner in corners], 1)
 
 
 @operator("CheckValid", function="check_valid")

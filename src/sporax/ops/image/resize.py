@@ -84,7 +84,7 @@ def checked_size(name: str, size: Any, dims: int) -> tuple[int, ...]:
         SporaxValueError: another number of sizes, or one below 1.
     """
     sizes = (size,) * dims if isinstance(size, int) else size
-    if not isinstance(sizes, tuple) or len(sizes) != dims or any(each < 1 for each in sizes):
+    if not isinstance(sizes, tuple) or len(sizes) != dims or any(number < 1 for number in sizes):
         raise SporaxValueError(f"For '{name}', 'size' must be {dims} ints >= 1, but got {size!r}.")
     return sizes
 

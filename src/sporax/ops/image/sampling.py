@@ -51,8 +51,8 @@ def _sampled(name: str, input: Array, grid: Array, mode: str, padding: str, alig
         # The last dim of the grid is (x, y[, z]); that of the image is x.
         at = [_pixel(points[..., dims - 1 - dim], image.shape[1 + dim], align, padding) for dim in range(dims)]
         if mode == "nearest":
-            return picked(image, [jnp.round(each) for each in at])
-        low = [jnp.floor(each) for each in at]
+            return picked(image, [jnp.round(place) for place in at])
+        low = [jnp.floor(place) for place in at]
         total = jnp.zeros((image.shape[0], *points.shape[:-1]), image.dtype)
         for corner in itertools.product((0, 1), repeat=dims):
             weight = jnp.ones((), image.dtype)

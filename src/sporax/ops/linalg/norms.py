@@ -256,16 +256,16 @@ def renorm(input: Array, p: float, axis: int, maxnorm: float) -> Array:
 @operator(function="")
 def _scaled_to_norm(x: Array, max_norm: float, norm_type: float, how: str) -> Any:
     """Tensors scaled down together so that their joint norm is at most `max_norm`; and that norm before."""
-    wide = [each.astype(jnp.promote_types(each.dtype, jnp.float32)) for each in x]
-    total = length(jnp.stack([length(each, norm_type) for each in wide]), norm_type)
+    wide = [tensor.astype(jnp.promote_types(tensor.dtype, jnp.float32)) for tensor in x]
+    total = length(jnp.stack([length(tensor, norm_type) for tensor in wide]), norm_type)
     ratio = max_norm / jnp.maximum(total, max_norm) if how == "global" else max_norm / (total + 1e-6)
     scale = jnp.minimum(ratio, 1)
-    return *(each * scale.astype(each.dtype) for each in x), total
+    return *(tensor * scale.astype(tensor.dtype) for tensor in x), total
 
 
 def _as_tensors(name: str, x: Any) -> tuple[Any, ...]:
     items = tuple(x) if isinstance(x, tuple | list) else (x,)
-    if not items or not all(isinstance(each, Tensor) for each in items):
+    if not items or not all(isinstance(item, Tensor) for item in items):
         raise SporaxTypeError(f"For '{name}', 'x' must be a Tensor or a tuple or list of Tensors, but got {x!r}.")
     return items
 

@@ -371,6 +371,6 @@ def addn(x: tuple[Array, ...]) -> Array:
     """
     if not x:
         raise SporaxValueError("For 'AddN', 'x' must hold at least one Tensor, but it is empty.")
-    check.same_dtype("AddN", **{f"x[{index}]": each for index, each in enumerate(x)})
+    check.same_dtype("AddN", **{f"x[{index}]": tensor for index, tensor in enumerate(x)})
     check.broadcast("AddN", *x)
     return functools.reduce(jnp.add, x)

@@ -160,10 +160,10 @@ def float_power(input: Operand, exponent: Operand) -> Array:
     Raises:
         SporaxTypeError: neither is a tensor.
     """
-    if all(isinstance(each, int | float | complex) for each in (input, exponent)):
+    if all(isinstance(operand, int | float | complex) for operand in (input, exponent)):
         raise SporaxTypeError("For 'float_power', 'input' or 'exponent' must be a Tensor, but got two numbers.")
     check.broadcast("float_power", input, exponent)
-    is_complex = any(jnp.iscomplexobj(each) for each in (input, exponent))
+    is_complex = any(jnp.iscomplexobj(operand) for operand in (input, exponent))
     dtype = jnp.complex128 if is_complex else jnp.float64
     return jnp.power(jnp.asarray(input, dtype), jnp.asarray(exponent, dtype))
 

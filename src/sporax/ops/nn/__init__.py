@@ -3,14 +3,17 @@
 from sporax.ops.nn import (
     activation,
     adaptive_pooling,
+    attention,
     convolution,
     ctc,
     distance_loss,
     fractional_pooling,
+    inference_attention,
     loss,
     loss_reduction,
     normalization,
     optimizer_steps,
     pooling,
+    recurrent,
     window_pooling,
 )

@@ -90,9 +90,9 @@ def _goal(name: str, x: Array, output_size: Any, dims: int) -> tuple[int, ...]:
     check.rank(name, (dims + 1, dims + 2), x=x)
     check.floating(name, x=x)
     wanted = output_size if isinstance(output_size, tuple) else (output_size,) * dims
-    if len(wanted) != dims or any(each is not None and each < 1 for each in wanted):
+    if len(wanted) != dims or any(size is not None and size < 1 for size in wanted):
         raise SporaxValueError(f"For '{name}', 'output_size' must be ints >= 1 or None, but got {output_size}.")
-    return tuple(whole if each is None else each for each, whole in zip(wanted, x.shape[-dims:], strict=True))
+    return tuple(whole if size is None else size for size, whole in zip(wanted, x.shape[-dims:], strict=True))
 
 
 def _adaptive_mean(name: str, x: Array, output_size: Any, dims: int) -> Array:
@@ -110,10 +110,10 @@ def _adaptive_max(name: str, x: Array, output_size: Any, dims: int, index: bool)
     for dim in reversed(range(x.ndim - dims, x.ndim)):
         picked = []
         for bound in _bounds(x.shape[dim], goal[dim - x.ndim]):
-            cell, where = (jax.lax.slice_in_dim(each, *bound, axis=dim) for each in (x, places))
+            cell, where = (jax.lax.slice_in_dim(array, *bound, axis=dim) for array in (x, places))
             best = jnp.argmax(cell, dim, keepdims=True)
-            picked.append([jnp.take_along_axis(each, best, dim) for each in (cell, where)])
-        x, places = (jnp.concatenate(each, dim) for each in zip(*picked, strict=True))
+            picked.append([jnp.take_along_axis(array, best, dim) for array in (cell, where)])
+        x, places = (jnp.concatenate(parts, dim) for parts in zip(*picked, strict=True))
     return (x, places.astype(jnp.int32) if dims == 3 else places) if index else x
 
 

@@ -107,7 +107,7 @@ def edges(name: str, value: Any, dims: int) -> Edges:
     if isinstance(value, tuple) and len(value) == 2 * dims and dims > 1:
         flat = per_dim(name, "padding", value, 2 * dims, 0)
         return tuple(zip(flat[::2], flat[1::2], strict=True))
-    return tuple((each, each) for each in per_dim(name, "padding", value, dims, 0))
+    return tuple((cells, cells) for cells in per_dim(name, "padding", value, dims, 0))
 
 
 def same_edges(sizes: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]) -> Edges:

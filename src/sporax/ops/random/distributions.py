@@ -52,7 +52,7 @@ class _Draw(Primitive):
         first, second, offset = (max(self._attributes.pop(name, 0), 0) for name in _SEED_NAMES)
         second += offset
         self._stream = Generator((second << 32) + first) if first or second else seeds.operators
-        self._constants = tuple(each for each in self._constants if each[0] not in _SEED_NAMES)
+        self._constants = tuple(constant for constant in self._constants if constant[0] not in _SEED_NAMES)
 
     def _check(self, name: str, value: Any) -> None:
         if name not in _SEED_NAMES:
@@ -269,7 +269,7 @@ def _log_normal(key: Array, input: Array, mean: float = 1.0, std: float = 2.0) -
 @operator(function="")
 def _truncated_between(key: Array, shape: tuple[int, ...], mean: Array, stdevs: Array, min: Array, max: Array) -> Array:
     """Numbers of normal distributions, cut off at `min` and `max`, one distribution for each row of the result."""
-    rows = [jnp.reshape(each, (-1, *[1] * (len(shape) - 1))) for each in (mean, stdevs, min, max)]
+    rows = [jnp.reshape(setting, (-1, *[1] * (len(shape) - 1))) for setting in (mean, stdevs, min, max)]
     mean, stdevs, low, high = rows
     standard = jax.random.truncated_normal(key, (low - mean) / stdevs, (high - mean) / stdevs, shape, mean.dtype)
     return mean + stdevs * standard

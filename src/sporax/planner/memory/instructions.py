@@ -33,9 +33,8 @@ from sporax.planner.memory.events import Event, Timeline, Value
 from sporax.planner.rules import entry_for
 from sporax.planner.rules.loops import ARGUMENT, CARRY, ENTER, RULES
 
-VIEWS = frozenset(
-    ["reshape", "squeeze", "expand_dims", "optimization_barrier", "stop_gradient", "name", MARK, ENTER, ARGUMENT]
-)
+BARRIER = "optimization_barrier"
+VIEWS = frozenset(["reshape", "squeeze", "expand_dims", BARRIER, "stop_gradient", "name", MARK, ENTER, ARGUMENT])
 MAYBE_VIEWS = frozenset(
     [
         "broadcast_in_dim",
@@ -137,6 +136,7 @@ class Instruction:
         combines: equal for reductions that may become one all-reduce; () for everything else.
         view: whether it only reads an array in another shape: nothing is done for it if that array is written out.
         tuple_result: whether its result is a tuple, which is taken apart before its elements are read.
+        after: arrays that exist before it runs although it does not read them: what it reads passed a barrier with them.
     """
 
     kind: Kind
@@ -153,6 +153,7 @@ class Instruction:
     combines: tuple[object, ...] = ()
     view: bool = False
     tuple_result: bool = False
+    after: frozenset[int] = frozenset()
 
 
 class Instructions:
@@ -164,6 +165,7 @@ class Instructions:
         instructions: in an order in which they can run.
         number: of the array that a value is; views share one.
         rigid: arrays that collectives leave in a shape that nothing is written over.
+        barred: arrays that pass barriers, through which nothing is fused.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -172,6 +174,10 @@ class Instructions:
         self.instructions: list[Instruction] = []
         self.number: dict[Value, int] = {}
         self.rigid: set[int] = set()
+        self.barred: set[int] = set()
+        self._waits: dict[Value, frozenset[int]] = {}
+        """For values that passed barriers the arrays that did so with them."""
+        self._after: frozenset[int] = frozenset()
         self._event = -1
         self._looped: set[int] = set()
         self._chosen: set[int] = set()
@@ -185,6 +191,7 @@ class Instructions:
         for value in timeline.inputs:
             self._array_of(value)
         for self._event, event in enumerate(timeline.events[:-1]):
+            self._after = frozenset().union(*(self._waits.get(value, ()) for value in event.reads))
             if event.operator is None:
                 self._transfer(event)
             else:
@@ -218,7 +225,9 @@ class Instructions:
         return math.prod(self._shape(value)) * self.timeline.graph.tensors[value[0]].itemsize
 
     def _add(self, kind: Kind, reads: Sequence[int], writes: Sequence[int], **marks: Any) -> None:
-        self.instructions.append(Instruction(kind, tuple(reads), tuple(writes), self._event, **marks))
+        self.instructions.append(
+            Instruction(kind, tuple(reads), tuple(writes), self._event, after=self._after, **marks)
+        )
         if kind is Kind.LOOP:
             self._looped.update(writes)
 
@@ -254,10 +263,14 @@ class Instructions:
     def _operator(self, event: Event, operator: Operator) -> None:
         name = operator.name
         family = "" if operator.bodies else entry_for(name).family
-        if self._is_view(event, operator):
+        if name == BARRIER:
+            self._barrier(event)
+        elif self._is_view(event, operator):
             for operand, result in zip(event.reads, event.writes, strict=False):
                 array, shape = self._array_of(operand), self._shape(result)
                 self.number[result] = array if shape == self._shape(operand) else self._in_shape(array, shape)
+                if operand in self._waits:
+                    self._waits[result] = self._waits[operand]
         elif name == "dot_general" and len(event.reads) == len(operator.operands):
             self._product(event, operator)
         elif name == "conv_general_dilated" and len(event.reads) == len(operator.operands):
@@ -274,6 +287,14 @@ class Instructions:
             kind = Kind.REDUCTION if name.startswith("reduce_") and "window" not in name else Kind.KERNEL
             in_place = name.startswith("scatter") or name == "dynamic_update_slice"
             self._add(kind, self._read(event), self._written(event), in_place=in_place)
+
+    def _barrier(self, event: Event) -> None:
+        """Results are the operands, and exist when all operands do."""
+        arrays = self._read(event)
+        self.barred.update(arrays)
+        for array, result in zip(arrays, event.writes, strict=False):
+            self.number[result] = array
+            self._waits[result] = frozenset(arrays) | self._after
 
     def _is_view(self, event: Event, operator: Operator) -> bool:
         """Whether results are operands under another number."""

@@ -11,6 +11,7 @@ Method: as XLA for CPUs.
 * Kernels run as soon as the last array that they read exists (breadth first), even if their result is needed late:
   gathering a parameter, transposing an activation for the backward pass. Taking one result out of a tuple, or viewing
   what a collective reads or writes in another shape, does no work but takes a turn in the order.
+* What passes a barrier is written, and what reads it runs when everything that passes this barrier exists.
 * An argument that a result replaces is copied at the start, unless all its other readers must run before the kernel
   that writes the result.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sporax.planner.memory.all_reduce_combiner import combined_all_reduces
 from sporax.planner.memory.instructions import Instruction, Instructions, Kind
@@ -34,6 +35,7 @@ class Kernel:
         reads, writes: numbers of arrays.
         events: of the pieces that are computed here, whether written or not.
         rank: its place when what each result needs is listed one after another.
+        after: arrays that exist before it runs although it does not read them.
     """
 
     roots: list[Instruction]
@@ -41,6 +43,7 @@ class Kernel:
     writes: set[int] = field(default_factory=set)
     events: set[int] = field(default_factory=set)
     rank: int = 0
+    after: set[int] = field(default_factory=set)
 
     @property
     def tuple_result(self) -> bool:
@@ -94,6 +97,9 @@ class _Fusion:
             return frozenset()
         alone = frozenset([number])
         if instruction.kind is not Kind.LOOP:
+            self.written.add(number)
+            return alone
+        if not self.all.barred.isdisjoint(instruction.writes):
             self.written.add(number)
             return alone
         if len(readers) == 1 and not handed_out and instruction.simple and self._absorbs(readers[0]):
@@ -163,6 +169,7 @@ class _Fusion:
             for target in self.fused_into[number]:
                 kernel = kernels[target]
                 kernel.events.add(instruction.event)
+                kernel.after |= instruction.after
                 for array in instruction.reads:
                     maker = self.maker.get(array)
                     if maker is None or target == maker or target not in self.fused_into[maker]:
@@ -183,6 +190,7 @@ class _Fusion:
         left = {number: kernel for number, kernel in kernels.items() if kernel.roots[0].writes[0] not in same}
         for kernel in left.values():
             kernel.reads = {same.get(array, array) for array in kernel.reads}
+            kernel.after = {same.get(array, array) for array in kernel.after}
         return left
 
     def _combined(self, kernels: dict[int, Kernel]) -> Iterator[Kernel]:
@@ -202,12 +210,19 @@ class _Fusion:
                 combined_kernel.roots += kernel.roots
                 combined_kernel.reads |= kernel.reads
                 combined_kernel.writes |= kernel.writes
+                combined_kernel.after |= kernel.after
                 combined_kernel.events |= kernel.events
 
 
 def _in_order(kernels: Sequence[Kernel], rigid: Container[int]) -> list[Kernel]:
     """Breadth first: first what waits for nothing, then what waited for the first of these, and so on."""
-    waits = _waits(kernels, rigid)
+    order = _breadth_first(kernels, _waits(kernels, rigid))
+    if len(order) < len(kernels):  # reductions that were combined wait for each other through a barrier
+        order = _breadth_first(kernels, _waits([replace(kernel, after=set()) for kernel in kernels], rigid))
+    return order
+
+
+def _breadth_first(kernels: Sequence[Kernel], waits: Sequence[set[int]]) -> list[Kernel]:
     readers: list[list[int]] = [[] for _ in waits]
     for number, makers in enumerate(waits):
         for maker in makers:
@@ -247,6 +262,7 @@ def _waits(kernels: Sequence[Kernel], rigid: Container[int]) -> list[set[int]]:
                 last = after(last, array, "in another shape")
             if before != number:
                 waits[number].add(last)
+        waits[number].update(maker[array] for array in kernel.after & maker.keys() if maker[array] != number)
     return waits
 
 

@@ -354,6 +354,45 @@ def _choice(mark: OperatorMark, shapes: Shapes) -> Dims:
     return Dims((key, names), (Entry(names, shapes[1]),))
 
 
+_ATTENTION_LAYOUTS = {
+    "BSH": ("b", "s", "n"),
+    "SBH": ("s", "b", "n"),
+    "BNSD": ("b", "n", "s", "d!"),
+    "BSND": ("b", "s", "n", "d!"),
+    "TH": ("s", "n"),
+    "TND": ("s", "n", "d!"),
+}
+
+
+_SHAPED_AS_SCORES = ("real_shift", "drop_mask", "attn_mask", "pse_shift")
+
+
+def _of_scores(three_dims: Names, rank: int) -> Names:
+    """Dimensions of a mask or shift: batch, heads, queries, keys; the last two; or three, which mean different things."""
+    return three_dims if rank == len(three_dims) else ("b", "n", "s", "k!")[-rank:]
+
+
+def _attention(mark: OperatorMark, shapes: Shapes) -> Dims | None:
+    """Query, key and value, then masks and shifts: batch, heads and the query's length; keys stay whole along theirs.
+
+    A hidden size is sharded as its heads are. The random key has no entry.
+    """
+    query = _ATTENTION_LAYOUTS.get(str(mark.get("input_layout", "BSH")))
+    given = mark.get("given", ())
+    if query is None or not isinstance(given, tuple) or len(given) + 3 != len(shapes):
+        return None
+    key = tuple("k!" if name == "s" else name for name in query)
+    scores = ("b", "s", "k!") if mark.operator == "_infer_attention" else ("b", "n", "s", "k!")
+    named = [
+        _of_scores(scores, len(shape)) if name in _SHAPED_AS_SCORES else _plain(len(shape), range(len(shape)), name)
+        for name, shape in zip(given, shapes[3:], strict=True)
+    ]
+    inputs = (query, key, key, *named)
+    entries = [Entry(names, shape) for names, shape in zip(inputs, shapes, strict=True)]
+    drawn = len(given) - given.index("random_key") if "random_key" in given else 0
+    return Dims(inputs, tuple(entries[: len(entries) - drawn]), leader=0, batch="" if query[0] == "b" else query[1])
+
+
 def _with_key(mark: OperatorMark, shapes: Shapes) -> Dims:
     """An input, and a random key, which has no entry."""
     names, key = _plain(len(shapes[0])), _plain(len(shapes[1]), range(len(shapes[1])), "k")
@@ -399,4 +438,5 @@ _DIMS: dict[str, Callable[[OperatorMark, Shapes], Dims | None]] = {
     "LinSpace": _lin_space,
     **dict.fromkeys(("Gamma", "_gamma"), _drawn),
     "Dropout": _with_key,
+    **dict.fromkeys(("FlashAttentionScore", "_infer_attention"), _attention),
 }

@@ -204,7 +204,7 @@ def _shared(alternative: Alternative, chosen: Alternative) -> tuple[str, str]:
 
 
 def _transfers(transfers: Sequence[OperandTransfer], chosen: Sequence[OperandTransfer], word: str) -> tuple[str, str]:
-    """Why tensors take longer to be brought, or less: what is sent besides, what is not."""
+    """Why transfers take longer, or less long: what is sent in addition, and what is no longer sent."""
     more = _sent([transfer for transfer in transfers if transfer not in chosen], word)
     less = _sent([entry for entry in chosen if entry not in transfers], word)
     return f" ({more or 'slices are copied'})", f" (saves {less})" if less else ""

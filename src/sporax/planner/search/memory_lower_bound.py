@@ -91,10 +91,10 @@ class _Endpoints(NamedTuple):
     Attributes:
         spec: the tensor.
         made: where another decision than its bundle may make it.
-        lies: where its bundle has it, per candidate.
+        tensor_placements: the tensor's placement within its bundle, per candidate.
         relayed: where its relay has it, per candidate; () where there is none, or the reader is none of its readers.
         from_relay: whether the reader's source is the relay.
-        requested: where the reader wants it, per candidate.
+        wanted: where the reader wants it, per candidate.
         detour: what may come between, since others have it brought elsewhere.
     """
 

@@ -8,7 +8,7 @@ from typing import Any
 from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
-from sporax.train._checks import check_bool, check_count
+from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train.serialization import FORMATS, check_async
 
 COUNTERS = ("epoch_num", "step_num")
@@ -35,6 +35,8 @@ class CheckpointConfig:
         enc_key, enc_mode: encryption is not offered.
         exception_save: save when training ends with an exception.
         remove_redundancy: in a job of several ranks, each slice is written by one rank only.
+        when_busy: with `async_save`, if the save before is still being written on any rank: ``"wait"`` for it, or ``"skip"``
+            this one and save at the first step that finds the writer idle. The last state is always saved. Not in MindSpore.
 
     Raises:
         SporaxTypeError, SporaxValueError: a setting is not valid, or all four numbers are 0.
@@ -55,6 +57,7 @@ class CheckpointConfig:
     crc_check: bool = False
     remove_redundancy: bool = False
     format: str = "ckpt"
+    when_busy: str = "wait"
 
     def __post_init__(self) -> None:
         """Check the settings, and let the stronger of two win."""
@@ -70,6 +73,7 @@ class CheckpointConfig:
         for name in ("integrated_save", "exception_save", "crc_check", "remove_redundancy"):
             check_bool("CheckpointConfig", name, getattr(self, name))
         check_async("CheckpointConfig", self.async_save)
+        check_text("CheckpointConfig", "when_busy", self.when_busy, ("wait", "skip"))
         if self.format not in FORMATS:
             raise SporaxValueError(
                 f"For 'CheckpointConfig', 'format' must be one of {FORMATS}, but got {self.format!r}."

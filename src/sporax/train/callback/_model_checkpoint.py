@@ -17,6 +17,7 @@ from typing import Any
 
 from sporax import context
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.train import _ranks
 from sporax.train._background import writer
 from sporax.train.callback._callback import Callback, RunContext
 from sporax.train.callback._checkpoint_config import COUNTERS, CheckpointConfig
@@ -110,7 +111,7 @@ class ModelCheckpoint(Callback):
     def step_end(self, run_context: RunContext) -> None:
         """Save if it is time to."""
         facts = run_context.original_args()
-        if self._is_due(facts.cur_step_num):
+        if self._is_due(facts.cur_step_num) and not self._skips():
             self._save(facts)
 
     def end(self, run_context: RunContext) -> None:
@@ -129,6 +130,11 @@ class ModelCheckpoint(Callback):
         if config.save_checkpoint_seconds:
             return time.monotonic() - self._last_saved > config.save_checkpoint_seconds
         return False
+
+    def _skips(self) -> bool:
+        """Whether to leave a save out because a rank is still writing the one before. All ranks must call it."""
+        config = self._config
+        return bool(config.async_save) and config.when_busy == "skip" and _ranks.any_rank(writer.busy())
 
     def _save(self, facts: Any) -> None:
         self._choose_names(facts)

@@ -128,7 +128,7 @@ class EarlyStopping(Callback):
         if better:
             self._watch.best = value
         if self.restore_best_weights and (better or not self._best_values):
-            self._best_values = [(each, each.value()) for each in facts.train_network.get_parameters()]
+            self._best_values = [(parameter, parameter.value()) for parameter in facts.train_network.get_parameters()]
         if better and (self.baseline is None or self._watch.is_better(value, self.baseline)):
             self.wait = 0
             return

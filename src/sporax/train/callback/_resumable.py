@@ -8,6 +8,7 @@ so that the steps that follow are those of a run that was never interrupted.
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,10 @@ from sporax.common import seed
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.runtime import state
 from sporax.train import _ranks
-from sporax.train._background import BackgroundWriter
 from sporax.train._checks import check_bool, check_count, check_text
 from sporax.train.callback._callback import Callback, RunContext
 from sporax.train.callback._model_checkpoint import ModelCheckpoint
-from sporax.train.checkpoint.directory import (
-    PREFIX,
-    complete,
-    latest_checkpoint,
-    open_directory,
-    remove_incomplete,
-    write_slices,
-)
-from sporax.train.checkpoint.loading import load_source_into_net
-from sporax.train.checkpoint.slice_files import held_slices, this_rank
+from sporax.train.checkpoint.stores import DirectoryStore, Facts, Store
 
 _WHERE = "ResumableCheckpoint"
 
@@ -44,16 +35,18 @@ class ResumableCheckpoint(Callback):
     directory. A checkpoint counts once all ranks have written. Loading works under any other strategy and number of devices.
 
     Args:
-        directory: where checkpoints go; made if needed.
+        directory: where checkpoints go; made if needed. With ``backend="orbax"`` also a cloud path (``gs://bucket/run``).
         save_steps: save every so many steps, and at the end.
         keep: how many complete checkpoints stay; 0 for all.
         async_save: copy to the host and write in a thread while training goes on.
         when_busy: if the save before is still being written: ``"wait"`` for it, or ``"skip"`` this one.
         resume: go on from the newest complete checkpoint, if there is one.
         timeout_seconds: how long rank 0 waits for the files of the others.
+        backend: ``"files"``, or ``"orbax"``: Orbax writes and reads, in its own format.
 
     Raises:
         SporaxTypeError, SporaxValueError: an argument is not valid.
+        SporaxImportError: ``backend="orbax"`` without the package.
     """
 
     hears_evaluation_in_fit = False
@@ -67,41 +60,47 @@ class ResumableCheckpoint(Callback):
         when_busy: str = "wait",
         resume: bool = True,
         timeout_seconds: int = 600,
+        backend: str = "files",
     ) -> None:
         if not isinstance(directory, str) or not directory:
             raise SporaxTypeError(f"For '{_WHERE}', 'directory' must be a path, but got {directory!r}.")
-        self._directory = Path(os.path.realpath(directory))
         self._save_steps = check_count(_WHERE, "save_steps", save_steps, minimum=1)
-        self._keep = check_count(_WHERE, "keep", keep, minimum=0)
-        self._async = check_bool(_WHERE, "async_save", async_save)
+        keep = check_count(_WHERE, "keep", keep, minimum=0)
+        in_background = check_bool(_WHERE, "async_save", async_save)
         self._skips = check_text(_WHERE, "when_busy", when_busy, ("wait", "skip")) == "skip"
         self._resume = check_bool(_WHERE, "resume", resume)
-        self._timeout = check_count(_WHERE, "timeout_seconds", timeout_seconds, minimum=1)
-        self._writer = BackgroundWriter()
+        timeout = check_count(_WHERE, "timeout_seconds", timeout_seconds, minimum=1)
+        with_orbax = check_text(_WHERE, "backend", backend, ("files", "orbax")) == "orbax"
+        is_url = "://" in directory
+        if is_url and not with_orbax:
+            raise SporaxValueError(
+                f"For '{_WHERE}', 'directory' must be a path of the file system with backend='files', but got '{directory}'; "
+                "backend='orbax' writes to cloud paths."
+            )
+        place = directory if is_url else os.path.realpath(directory)
+        self._store: Store = (
+            _orbax_store(place, keep, in_background, timeout)
+            if with_orbax
+            else DirectoryStore(Path(place), keep, in_background, timeout)
+        )
         self._saved_step = 0
 
     @property
     def latest(self) -> str:
         """The newest complete checkpoint; "" where there is none."""
-        folder = latest_checkpoint(self._directory)
-        return str(folder) if folder else ""
+        return self._store.newest()
 
     def on_train_begin(self, run_context: RunContext) -> None:
         """Load the newest complete checkpoint; the loop then goes on behind its step."""
         if context.plans_only():
             return
-        self._directory.mkdir(parents=True, exist_ok=True)
         facts = run_context.original_args()
-        if _ranks.rank() == 0:
-            remove_incomplete(self._directory)
-        _ranks.any_rank(False)  # no rank looks, or writes, before that is done
-        resumes = self._resume or bool(facts.get("resume"))
-        folder = latest_checkpoint(self._directory) if resumes else None
-        if folder is None:
+        self._store.open()
+        if not self._resume and not facts.get("resume"):
             return
-        source = open_directory(folder)
-        load_source_into_net(_WHERE, source, facts.train_network, strict=True)
-        kept = source.facts.get(_ranks.rank(), source.facts[0])
+        kept = self._store.load(facts.train_network, partial(_check_epoch, facts.batch_num))
+        if kept is None:
+            return
         state.put(seed.operators, np.asarray(kept["random"], np.uint32))  # type: ignore[arg-type]  # a Variable takes numpy arrays too
         facts.resume_step = self._saved_step = int(kept["step"])
 
@@ -109,34 +108,47 @@ class ResumableCheckpoint(Callback):
         """Save, if it is time to."""
         facts = run_context.original_args()
         if facts.cur_step_num >= self._saved_step + self._save_steps and not context.plans_only():
-            if self._skips and _ranks.any_rank(self._writer.busy()):
+            if self._skips and _ranks.any_rank(self._store.busy()):
                 return
             self._save(facts)
 
     def on_train_end(self, run_context: RunContext) -> None:
         """Save the last state, and wait until it is complete."""
         facts = run_context.original_args()
-        if facts.cur_step_num != self._saved_step and not context.plans_only():
+        if context.plans_only():
+            return
+        if facts.cur_step_num != self._saved_step:
             self._save(facts)
-        self._writer.wait()
+        self._store.finish()
 
     def _save(self, facts: Any) -> None:
-        rank, num_ranks = _ranks.rank(), jax.process_count()
         step = int(facts.cur_step_num)
-        parameters = {parameter.name: parameter for parameter in facts.train_network.get_parameters()}
-        slices = list(held_slices(parameters, this_rank(), once=True))
-        kept = {"step": step, "random": np.asarray(seed.operators.raw).tolist()}
-        folder = self._directory / f"{PREFIX}{step}"
-
-        def write() -> None:
-            write_slices(folder, rank, slices, kept)
-            if rank == 0:
-                complete(folder, num_ranks, self._timeout, self._keep)
-
-        self._writer.start(write)
-        if not self._async:
-            self._writer.wait()
+        kept = {
+            "step": step,
+            "random": np.asarray(seed.operators.raw).tolist(),
+            "batch_num": int(facts.batch_num),
+            "ranks": jax.process_count(),
+        }
+        self._store.save(step, facts.train_network, kept)
         self._saved_step = step
+
+
+def _check_epoch(batch_num: int, kept: Facts) -> None:
+    """Raise unless an epoch has as many steps as when the checkpoint was saved, so that the place in the data is the same."""
+    saved = kept.get("batch_num", batch_num)
+    if saved != batch_num:
+        raise SporaxValueError(
+            f"For '{_WHERE}', an epoch must have {saved} steps, as when step {kept['step']} was saved by {kept['ranks']} "
+            f"rank(s), but the data set has {batch_num} for each of {jax.process_count()} rank(s). The batch of all ranks must "
+            "stay the same, so it must divide by the number of ranks."
+        )
+
+
+def _orbax_store(directory: str, keep: int, in_background: bool, timeout_seconds: int) -> Store:
+    # An optional package, imported where it is asked for.
+    from sporax.train.checkpoint.orbax_store import OrbaxStore
+
+    return OrbaxStore(directory, keep, in_background, timeout_seconds)
 
 
 def check_resume(resume: Any, callbacks: list[Callback]) -> bool:

@@ -2,7 +2,7 @@
 
 Every rank lists the files that it finds; the newest epoch and step that all of them have is loaded by all. A rank that was
 killed before it had written its file thus takes the others back to the checkpoint before. A file that is there is whole
-(`train._atomic`), so none is ever half read.
+(`ir.atomic_file`), so none is ever half read.
 """
 
 from __future__ import annotations

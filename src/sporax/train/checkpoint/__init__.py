@@ -12,6 +12,7 @@
 | `slice_files` | what a rank writes of each Parameter, and blocks from the files of all ranks |
 | `deferred` | values that are read when, and where, they are needed |
 | `directory` | checkpoints of slices with a marker, for resuming |
+| `stores`, `orbax_store` | where `ResumableCheckpoint` keeps the state: such a directory, or Orbax |
 | `loading` | `load_distributed_checkpoint`, `load_segmented_checkpoints` |
 """
 

@@ -26,7 +26,7 @@ from sporax.ir.atomic_file import atomic_write
 from sporax.ir.documents import MalformedError, decode
 from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.train.checkpoint.files import TensorSpec, open_checkpoint, write_stream
-from sporax.train.checkpoint.slice_files import Slice, SliceEntry, SliceSource
+from sporax.train.checkpoint.slice_files import Slice, SliceEntry, SliceSource, placed
 
 MARKER, LATEST, PREFIX = "complete.json", "latest", "step_"
 _POLL_SECONDS = 0.02  # how often rank 0 looks for the files of the others
@@ -48,10 +48,12 @@ def write_slices(folder: Path, rank: int, slices: list[Slice], facts: Mapping[st
     """
     folder.mkdir(parents=True, exist_ok=True)
     by_key = {part.key: part for part in slices}
-    places = {part.key: [part.name, list(part.shape), list(part.starts)] for part in slices}
     specs = [TensorSpec(key, part.values.shape, part.values.dtype) for key, part in by_key.items()]
     path = folder / f"rank_{rank}.safetensors"
-    metadata = {_SLICES: json.dumps(places), _FACTS: json.dumps(dict(facts))}
+
+    def metadata(checksums: Mapping[str, int]) -> dict[str, str]:
+        return {_SLICES: json.dumps(placed(by_key, checksums)), _FACTS: json.dumps(dict(facts))}
+
     write_stream(path, specs, lambda spec: by_key[spec.name].values, metadata)
     return path
 

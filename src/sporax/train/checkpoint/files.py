@@ -2,21 +2,20 @@
 
 A file is mapped into memory; opening it reads names, shapes and dtypes alone. `CheckpointFile.read` copies one block of one
 tensor, and counts the bytes. `write_stream` takes tensors as they are made, so a conversion needs the memory of the largest
-one. The checksum of a safetensors file is before its values; it is put there at the end, from the checksums of the
-tensors (CRC-32 of a concatenation, computed with matrices over GF(2) as in zlib's ``crc32_combine``).
+one.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,11 +23,10 @@ from sporax.ir.atomic_file import atomic_write
 from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 from sporax.train import _ckpt_format, _safetensors_format
 from sporax.train._entries import CorruptCheckpointError, Entry
-from sporax.train.checkpoint.slices import Region, Shape
+from sporax.train.checkpoint.slices import Region, Shape, region_shape
 
 SUFFIXES = (".ckpt", ".safetensors")
 _ENCRYPTED_MAGIC = 0x7F3A5ED8  # the first four bytes of MindSpore's encrypted files, little-endian
-_CRC_DIGITS = 10  # 2**32 has that many
 LAYOUT = "sporax.layout"
 """Where a file says which blocks it has: a string of a ``.ckpt`` file, an entry of a safetensors header."""
 
@@ -83,18 +81,22 @@ class CheckpointFile:
         parts = self._parts[spec.name]
         if len(parts) == 1:
             return np.array(np.frombuffer(parts[0], spec.dtype).reshape(spec.shape)[region])
-        # A tensor in several values: its rows can begin and end in any of them.
+        # A tensor in several values: a row can begin in one and end in another.
         row_bytes = spec.dtype.itemsize * int(np.prod(spec.shape[1:], dtype=np.int64))
-        first, end = region[0].start * row_bytes, region[0].stop * row_bytes
-        rows = np.empty(end - first, np.uint8)
-        start = 0
+        values = np.empty(region_shape(region), spec.dtype)
+        wanted, start = region[0], 0
         for part in parts:
-            low, high = max(first, start), min(end, start + len(part))
+            end = start + len(part)
+            low, high = max(wanted.start, -(-start // row_bytes)), min(wanted.stop, end // row_bytes)
             if low < high:
-                rows[low - first : high - first] = np.frombuffer(part, np.uint8)[low - start : high - start]
-            start += len(part)
-        shape = (region[0].stop - region[0].start, *spec.shape[1:])
-        return np.array(rows.view(spec.dtype).reshape(shape)[(slice(None), *region[1:])])
+                rows = np.frombuffer(part[low * row_bytes - start : high * row_bytes - start], spec.dtype)
+                inside = rows.reshape(high - low, *spec.shape[1:])[(slice(None), *region[1:])]
+                values[low - wanted.start : high - wanted.start] = inside
+            if end % row_bytes and wanted.start <= (split := end // row_bytes) < wanted.stop:
+                row = np.frombuffer(_joined(parts, split * row_bytes, row_bytes), spec.dtype)
+                values[split - wanted.start] = row.reshape(spec.shape[1:])[region[1:]]
+            start = end
+        return values
 
     def crc32(self, name: str) -> int:
         """CRC-32 of a tensor's bytes, which are not copied."""
@@ -117,6 +119,15 @@ class CheckpointFile:
         """Let the system forget the pages that were read, so that a long conversion does not look large."""
         if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def _joined(parts: Iterable[memoryview], first: int, size: int) -> bytes:
+    """Some bytes of a tensor in several values."""
+    pieces, start = [], 0
+    for part in parts:
+        pieces.append(part[max(0, first - start) : max(0, first + size - start)])
+        start += len(part)
+    return b"".join(pieces)
 
 
 def open_checkpoint(where: str, path: str | Path, *, verify: bool = False) -> CheckpointFile:
@@ -184,7 +195,7 @@ def write_stream(
     path: str | Path,
     specs: Sequence[TensorSpec],
     values: Callable[[TensorSpec], np.ndarray[Any, Any] | str],
-    metadata: Mapping[str, str] | None = None,
+    metadata: Callable[[Mapping[str, int]], Mapping[str, str]] | None = None,
 ) -> int:
     """Write a checkpoint, one tensor after the other, all of it or nothing.
 
@@ -192,7 +203,8 @@ def write_stream(
         path: of the file; the suffix says the format.
         specs: what it will hold.
         values: gives the values of each; called in the file's order.
-        metadata: further entries of a safetensors header.
+        metadata: further strings by name, from the CRC-32 of each tensor's bytes: entries of a safetensors header, or strings
+            behind the tensors of a ``.ckpt`` file. Called twice for a header, first with the largest numbers.
 
     Returns:
         Bytes of the file.
@@ -202,14 +214,24 @@ def write_stream(
         OSError: the file cannot be written.
     """
     path = Path(path)
+    further = metadata or (lambda checksums: {})
     if path.suffix == ".safetensors":
         _check_safetensors(specs)
     with atomic_write(path) as file:
         if path.suffix == ".safetensors":
-            _write_safetensors(file, specs, values, dict(metadata or {}))
+            arrays = cast("Callable[[TensorSpec], np.ndarray[Any, Any]]", values)  # checked: it has no strings
+            _safetensors_format.write_stream(file, specs, arrays, further)
         else:
-            _ckpt_format.write(file, (Entry(spec.name, values(spec)) for spec in specs), with_crc=True)
+            checksums: dict[str, int] = {}
+            tensors = (Entry(spec.name, values(spec)) for spec in specs)
+            _ckpt_format.write(file, chain(tensors, _later(lambda: further(checksums))), checksums)
         return file.tell()
+
+
+def _later(texts: Callable[[], Mapping[str, str]]) -> Iterator[Entry]:
+    """Strings that are made when their turn comes."""
+    for name, text in texts().items():
+        yield Entry(name, text)
 
 
 def _check_safetensors(specs: Iterable[TensorSpec]) -> None:
@@ -219,77 +241,6 @@ def _check_safetensors(specs: Iterable[TensorSpec]) -> None:
             raise SporaxTypeError(
                 f"The format 'safetensors' has no place for '{spec.name}', which is {kind}; write '.ckpt' instead."
             )
-
-
-def _write_safetensors(
-    file: BinaryIO,
-    specs: Sequence[TensorSpec],
-    values: Callable[[TensorSpec], np.ndarray[Any, Any] | str],
-    metadata: dict[str, str],
-) -> None:
-    ordered = sorted(specs, key=lambda spec: (-spec.dtype.itemsize if spec.dtype else 0, spec.name))
-    metadata = {"format": "ms", **metadata}
-    head = _safetensors_head(ordered, {**metadata, "crc_num": "0" * _CRC_DIGITS})
-    file.write(head)
-    sums: dict[str, tuple[int, int]] = {}
-    for spec in ordered:
-        array = np.ascontiguousarray(values(spec)).reshape(-1)
-        content = array.view(np.uint8).data if array.size else memoryview(b"")
-        file.write(content)
-        sums[spec.name] = (zlib.crc32(content), len(content))
-    checksum = 0
-    for name, (value, size) in sorted(sums.items()):
-        checksum = combined_crc(zlib.crc32(name.encode(), checksum), value, size)
-    end = file.tell()
-    file.seek(0)
-    file.write(_safetensors_head(ordered, {**metadata, "crc_num": str(checksum)}, len(head)))
-    file.seek(end)
-
-
-def _safetensors_head(specs: Sequence[TensorSpec], metadata: dict[str, str], size: int | None = None) -> bytes:
-    header: dict[str, Any] = {"__metadata__": metadata}
-    place = 0
-    for spec in specs:
-        assert spec.dtype is not None, spec.name
-        end = place + spec.dtype.itemsize * int(np.prod(spec.shape, dtype=np.int64))
-        header[spec.name] = {
-            "dtype": _safetensors_format.NAMES[spec.dtype],
-            "shape": list(spec.shape),
-            "data_offsets": [place, end],
-        }
-        place = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    length = len(text) + -len(text) % 8 if size is None else size - 8
-    return length.to_bytes(8, "little") + text.ljust(length)
-
-
-def combined_crc(first: int, second: int, second_bytes: int) -> int:
-    """CRC-32 of two pieces one after the other, from the CRC-32 of each.
-
-    Args:
-        first, second: the checksums.
-        second_bytes: length of the second piece.
-    """
-    # Appending one zero bit is a linear map on the 32 bits of the register; squaring it doubles the number of bits.
-    zero_bit = [0xEDB88320, *(1 << bit for bit in range(31))]
-    operator, bits = zero_bit, second_bytes * 8
-    while bits:
-        if bits & 1:
-            first = _times(operator, first)
-        operator = [_times(operator, column) for column in operator]
-        bits >>= 1
-    return first ^ second
-
-
-def _times(matrix: Sequence[int], vector: int) -> int:
-    product = 0
-    for column in matrix:
-        if vector & 1:
-            product ^= column
-        vector >>= 1
-        if not vector:
-            break
-    return product
 
 
 def rank_files(directory: Path) -> Iterator[tuple[int, Path]]:

@@ -250,14 +250,8 @@ def load_source_into_net(
     Raises:
         SporaxRuntimeError: a shape or dtype does not fit; nothing was loaded.
     """
-    names = set(source.names())
-    targets = [parameter for parameter in net.get_parameters() if parameter.name in names]
-    problems = [text for parameter in targets if (text := _misfit(parameter, source.spec(parameter.name), strict))]
-    if problems:
-        raise SporaxRuntimeError(
-            f"For '{where}', the parameters of the network must fit the checkpoint, but {'; '.join(problems[:10])}. Nothing "
-            "was loaded."
-        )
+    by_name = fitting_parameters(where, {name: source.spec(name) for name in source.names()}, net, strict)
+    targets = list(by_name.values())
     with ThreadPoolExecutor(num_threads) as executor:
         for first in range(0, len(targets), num_threads):
             together = targets[first : first + num_threads]
@@ -265,15 +259,42 @@ def load_source_into_net(
             arrays = executor.map(lambda each: _values(each[0], source, each[1]), zip(together, homes, strict=True))
             for parameter, array in zip(together, arrays, strict=True):
                 parameter.set_data(_tensor(array))
-    loaded = {parameter.name for parameter in targets}
+    missing = warn_of_missing(where, net, by_name)
+    return missing, [name for name in source.names() if name not in by_name]
+
+
+def fitting_parameters(where: str, specs: Mapping[str, TensorSpec], net: Cell, strict: bool) -> dict[str, Parameter]:
+    """The Parameters of a network that a checkpoint has, by name.
+
+    Args:
+        where: what errors name.
+        specs: whole shapes and dtypes of the checkpoint.
+        net: the network.
+        strict: demand equal dtypes.
+
+    Raises:
+        SporaxRuntimeError: a shape or dtype does not fit.
+    """
+    targets = {parameter.name: parameter for parameter in net.get_parameters() if parameter.name in specs}
+    problems = [text for name, parameter in targets.items() if (text := _misfit(parameter, specs[name], strict))]
+    if problems:
+        raise SporaxRuntimeError(
+            f"For '{where}', the parameters of the network must fit the checkpoint, but {'; '.join(problems[:10])}. Nothing "
+            "was loaded."
+        )
+    return targets
+
+
+def warn_of_missing(where: str, net: Cell, loaded: Mapping[str, Parameter]) -> list[str]:
+    """Names in a network that were not loaded, with a warning if there are any."""
     missing = [parameter.name for parameter in net.get_parameters() if parameter.name not in loaded]
     if missing:
         warnings.warn(
             f"For '{where}', {len(missing)} parameters of the network are not in the checkpoint and keep their values: "
             f"{', '.join(missing[:10])}.",
-            stacklevel=3,
+            stacklevel=4,
         )
-    return missing, [name for name in source.names() if name not in loaded]
+    return missing
 
 
 def _misfit(parameter: Parameter, spec: TensorSpec, strict: bool) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,26 +157,24 @@ def write_rank_file(
     for part in slices:
         blocks[part.name] = blocks.get(part.name, 0) + 1
     by_key: dict[str, Any] = {part.name if blocks[part.name] == 1 else part.key: part.values for part in slices}
-    places = {
-        key: [part.name, list(part.shape), list(part.starts), checksum(part.values)]
-        for key, part in zip(list(by_key), slices, strict=True)
-    }
-    layout = json.dumps({"rank": place.rank, "ranks": place.num_ranks, "mark": mark, "slices": places})
+    keys = list(by_key)
     by_key.update({entry.name: entry.value for entry in further or []})
-    metadata = {LAYOUT: layout}
-    if path.suffix == ".ckpt":
-        by_key[LAYOUT], metadata = layout, {}
     specs = [
         TensorSpec(key, (0,), None) if isinstance(value, str) else TensorSpec(key, value.shape, value.dtype)
         for key, value in by_key.items()
     ]
-    write_stream(path, specs, lambda spec: by_key[spec.name], metadata)
+
+    def layout(checksums: Mapping[str, int]) -> dict[str, str]:
+        places = placed(dict(zip(keys, slices, strict=True)), checksums)
+        document = {"rank": place.rank, "ranks": place.num_ranks, "mark": mark, "slices": places}
+        return {LAYOUT: json.dumps(document)}
+
+    write_stream(path, specs, lambda spec: by_key[spec.name], layout)
 
 
-def checksum(values: np.ndarray[Any, Any]) -> int:
-    """CRC-32 of the values of a block."""
-    flat = np.ascontiguousarray(values).reshape(-1)
-    return zlib.crc32(flat.view(np.uint8).data) if flat.size else 0
+def placed(slices: Mapping[str, Slice], checksums: Mapping[str, int]) -> dict[str, list[Any]]:
+    """What a file says of its slices, by key: name and shape of the Parameter, first indices, CRC-32 (see `SliceEntry`)."""
+    return {key: [part.name, list(part.shape), list(part.starts), checksums[key]] for key, part in slices.items()}
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
@@ -376,6 +373,24 @@ def open_rank_files(where: str, path: Path) -> SliceSource | None:
                     f"'{what}' is {getattr(other, what)!r} and not {wanted!r}."
                 )
         source.add(rank, file, other.slices)
+    return source
+
+
+def whole_file(where: str, path: Path) -> SliceSource:
+    """A file of whole Parameters as a source of which any block can be read: one rank that holds everything.
+
+    Args:
+        where: what errors name.
+        path: of the file. Its checksum, which would need all of it, is not compared.
+
+    Raises:
+        SporaxValueError: the file is broken.
+    """
+    file = open_checkpoint(where, path)
+    source = SliceSource(where, str(path), num_ranks=1)
+    arrays = {name: spec for name, spec in file.specs.items() if spec.dtype is not None}
+    places = {name: SliceEntry(name, spec.shape, (0,) * len(spec.shape)) for name, spec in arrays.items()}
+    source.add(0, file, places)
     return source
 
 

@@ -216,7 +216,7 @@ class MeanSurfaceDistance(_SurfaceMetric):
 class RootMeanSquareDistance(MeanSurfaceDistance):
     """The root of the mean squared distance between surfaces; arguments as for `MeanSurfaceDistance`.
 
-    Differs from MindSpore 2.10, which forgets the root when ``symmetric=False``.
+    As in MindSpore, the root is left out when ``symmetric=False``.
     """
 
     def _mean(self, distances: Array) -> float:

@@ -1,0 +1,141 @@
+"""``recompute="auto"``: what a step computes again is chosen by the planner, under the memory limit of a device.
+
+Steps that a plan shards are planned once per choice that is tried, steps of one device as if they were sharded over one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxNotImplementedError
+from sporax.ir.graph import OperatorGraph, Role
+from sporax.ir.parallel_config import ParallelConfig, ParallelMode
+from sporax.ir.placement import Placement
+from sporax.ir.plan import Plan
+from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.ingest import ingest
+from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.recompute import PlanFacts
+from sporax.lowering.memory.recompute_choice import Choice, PlanIt, choose_recomputation
+from sporax.lowering.memory.rewrite import passed
+from sporax.planner.auto import capacity, price_list
+from sporax.planner.cost.model import CostModel
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.propagation.semi_auto import semi_auto_plan
+from sporax.runtime.global_view import mesh_of, profile_of
+
+_WITHIN = re.compile(r"recompute within (\d+)")
+_log = logging.getLogger("sporax.compile")
+
+
+def chosen_for_plan(
+    program: ClosedJaxpr, tags: frozenset[str], facts: PlanFacts, plan_it: PlanIt, settings: PlanSettings
+) -> Choice:
+    """What a step computes again that a plan shards.
+
+    Args:
+        program: flat.
+        tags: its passes.
+        facts: of a first plan.
+        plan_it: plans a rewritten program.
+        settings: the user's.
+
+    Raises:
+        SporaxNotImplementedError: the step has several pipeline stages.
+        SporaxRuntimeError: nothing fits a device.
+    """
+    if settings.parallel.pipeline_stages > 1:
+        raise SporaxNotImplementedError(
+            "For 'set_auto_parallel_context', recompute='auto' is not offered with 'pipeline_stages' above 1, but got "
+            f"{settings.parallel.pipeline_stages}. Mark Cells with 'recompute()' there."
+        )
+    profile = profile_of(settings)
+
+    def model_of(plan: Plan | None) -> CostModel:
+        mesh = mesh_of(settings.parallel) if plan is None else plan.mesh
+        return price_list(settings, mesh, profile, plan is None or plan.fusion_is_free)
+
+    return choose_recomputation(
+        program,
+        facts,
+        lambda chosen: passed(program, tags, facts, chosen)[0],
+        plan_it,
+        model_of,
+        capacity(settings, profile),
+        layout_is_free=settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL,
+    )
+
+
+def peak_of_one_device(
+    program: Callable[..., Any],
+    written: Sequence[Any],
+    read: Sequence[Any],
+    shapes: Sequence[Sequence[Any]],
+    data: Sequence[Any],
+    tags: frozenset[str],
+) -> int:
+    """Memory that a step of one device is predicted to need with all values on the device.
+
+    Args:
+        program: the step, of values of updated variables, of other variables, and data.
+        written, read: the variables.
+        shapes: of these, in two lists.
+        data: shapes of the data.
+        tags: passes of the step; of these, recomputation counts.
+    """
+    structs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in data]
+    leaves, tree = jax.tree.flatten((*map(list, shapes), structs))
+    closed = jax.make_jaxpr(lambda *each: jax.tree.leaves(program(*jax.tree.unflatten(tree, each))))(*leaves)
+    kept = passed(flat(closed), tags & {"recompute"})[0]
+    return memory_of(*_on_one_device(kept, written, read)).peak_bytes
+
+
+def _on_one_device(program: ClosedJaxpr, written: Sequence[Any], read: Sequence[Any]) -> tuple[OperatorGraph, Plan]:
+    """A step as if it was sharded over one device."""
+    names = [variable.name for variable in (*written, *read)]
+    roles = [(Role.PARAMETER, name) for name in names]
+    roles += [(Role.DATA, f"input {number}") for number in range(len(program.jaxpr.invars) - len(names))]
+    graph = ingest(program, roles, [(number, number) for number in range(len(written))]).graph
+    whole = {each.tensor: Placement(((),) * graph.tensors[each.tensor].num_dims) for each in graph.inputs}
+    parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
+    return graph, semi_auto_plan(graph, DeviceMatrix((1,)), parallel, whole)
+
+
+def chooser_for_one_device(
+    written: Sequence[Any], read: Sequence[Any], tags: frozenset[str]
+) -> Callable[[ClosedJaxpr], Chosen]:
+    """What chooses for a step of one device, whose arguments are its variables, the updated ones first, and data.
+
+    Args:
+        written, read: the variables.
+        tags: passes of the step; one says the limit.
+    """
+    limit = next(int(match.group(1)) for tag in tags if (match := _WITHIN.fullmatch(tag)) is not None)
+    parallel = ParallelConfig(parallel_mode=ParallelMode.SEMI_AUTO_PARALLEL)
+    settings = PlanSettings(parallel, max_device_bytes=limit).under(os.environ)
+    profile = profile_of(settings)
+    model = price_list(settings, DeviceMatrix((1,)), profile)
+
+    def choose(program: ClosedJaxpr) -> Chosen:
+        choice = choose_recomputation(
+            program,
+            None,
+            lambda chosen: passed(program, tags, None, chosen)[0],
+            lambda rewritten: _on_one_device(rewritten, written, read),
+            lambda plan: model,
+            capacity(settings, profile),
+        )
+        for note in choice.notes:
+            _log.info(note)
+        return choice.chosen
+
+    return choose

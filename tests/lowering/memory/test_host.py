@@ -1,0 +1,74 @@
+"""Work and values in host memory: who works there, and transfers that are not needed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import jaxpr_as_fun
+from jax.sharding import SingleDeviceSharding
+
+from sporax.lowering.memory import host
+from sporax.lowering.memory.flat import flat
+
+X = jnp.arange(4.0)
+
+
+def program(function, *args):
+    return flat(jax.make_jaxpr(function)(*(args or (X,))))
+
+
+def test_a_function_of_the_host_and_its_derivative_run_there():
+    def function(x):
+        (y,) = host.run_on_host(lambda x: [jnp.sin(x)], x)
+        return jnp.tanh(y).sum()
+
+    closed = program(jax.grad(function))
+    on_host = {eqn.primitive.name: host.runs_on_host(eqn) for eqn in closed.jaxpr.eqns}
+    assert on_host["sin"]
+    assert on_host["cos"]
+    assert not on_host["tanh"]
+    with host.place_of_work(on_host=False):
+        assert not any(host.runs_on_host(eqn) for eqn in program(jnp.sin).jaxpr.eqns)
+
+
+def test_what_comes_from_the_host_is_not_brought_back_to_be_fetched():
+    def function(x):
+        (away,) = host.to_host([x * 2])
+        (here,) = host.to_device([away])
+        (again,) = host.to_host([here])
+        return jnp.sin(here), again
+
+    before = program(function)
+    after = host.without_round_trips(before)
+    assert host.transfers(before) == [("to host", 16), ("to device", 16), ("to host", 16)]
+    assert host.transfers(after) == [("to host", 16)]  # the result; the sine reads what never left
+    for one, other in zip(jaxpr_as_fun(after)(X), function(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_transfers_that_no_one_reads_are_left_out():
+    def function(x):
+        host.to_host([x])
+        return x + 1
+
+    assert host.transfers(host.without_round_trips(program(function))) == []
+
+
+def test_arguments_on_the_host_are_fetched_and_the_updated_ones_returned():
+    sharding = SingleDeviceSharding(jax.devices()[0])
+    step = host.with_host_arguments(lambda w, v, x: [w + x, (v * x).sum()], {0: sharding, 1: sharding}, 1)
+    w, v = (host.stored_on_host(jax.device_put(X, jax.devices()[0])) for _ in range(2))
+    assert host.lies_on_host(w)
+    updated, total = step(w, v, X)
+    assert host.lies_on_host(updated)
+    assert not host.lies_on_host(total)
+    np.testing.assert_array_equal(updated, 2 * X)
+    assert float(total) == float((X * X).sum())
+
+
+def test_without_arguments_on_the_host_a_step_stays_as_it_is():
+    def step(x):
+        return [x]
+
+    assert host.with_host_arguments(step, {}, 1) is step
+    assert not host.lies_on_host(X)
+    assert not host.lies_on_host(np.arange(3))

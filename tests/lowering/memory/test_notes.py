@@ -1,0 +1,34 @@
+"""What plans tell of memory: per Cell what recomputation saves, and per variable what travels."""
+
+import re
+
+from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.recompute import recompute
+from sporax.lowering.memory.tags import new_tag
+
+ACTIVATION = 2 * 4 * 4
+"""Bytes of a layer's activation."""
+
+
+def test_each_cell_has_a_line_in_the_order_of_the_forward_pass(traced):
+    scopes = [f"{new_tag().scope}/fc{number}" for number in range(2)]
+    notes = recomputation_notes(recompute(traced(scopes)[0]).calls)
+    assert [note.split(":")[0] for note in notes] == ["recompute layer0.fc0", "recompute layer1.fc1"]
+    flops = [float(re.search(r"([\d.e+]+) flops run twice", note).group(1)) for note in notes]
+    assert all(count >= 2 * 2 * 4 * 4 for count in flops)  # a product of 2 x 4 and 4 x 4, and more
+    assert "0 B are kept" in notes[0]
+    assert f"{ACTIVATION} B are kept" in notes[1]
+
+
+def test_several_calls_of_a_cell_are_added_up(traced):
+    call = recompute(traced()[0]).calls[0]
+    (one,), (two,) = recomputation_notes([call]), recomputation_notes([call, call])
+    numbers = [[float(number) for number in re.findall(r"([\d.]+)(?: B|e?\+?\d* flops)", note)] for note in (one, two)]
+    assert [2 * number for number in numbers[0]] == numbers[1]
+
+
+def test_variables_on_the_host_are_fetched_and_the_updated_ones_returned():
+    assert transfer_notes({"table": 2000, "frozen": 8}, ["table", "other"]) == [
+        "host memory table: every device fetches 2 kB a step and returns 2 kB",
+        "host memory frozen: every device fetches 8 B a step",
+    ]

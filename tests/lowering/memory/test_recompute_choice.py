@@ -1,0 +1,80 @@
+"""What is computed again is chosen by planned outcomes: nothing where it fits, and no more than the limit asks for."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from sporax.ir.device_matrix import DeviceMatrix
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.graph import Role
+from sporax.ir.hardware import load_profile
+from sporax.ir.parallel_config import ParallelConfig
+from sporax.ir.placement import Placement
+from sporax.ir.plan_settings import PlanSettings
+from sporax.lowering.ingest import ingest
+from sporax.lowering.memory.recompute_choice import choose_recomputation
+from sporax.lowering.memory.rewrite import flat_for_plan, passed
+from sporax.planner.auto import price_list
+from sporax.planner.memory.peak import memory_of
+from sporax.planner.propagation.semi_auto import semi_auto_plan
+
+MESH = DeviceMatrix((1,))
+X, W = jnp.ones((256, 8)), jnp.eye(8)
+CONFIG = ParallelConfig(parallel_mode="semi_auto_parallel")
+
+
+def program():
+    """The gradient of four numbered blocks with large activations."""
+
+    def loss(w):
+        x = X
+        for number in range(4):
+            with jax.named_scope(f"net.blocks.{number}"):
+                x = jnp.sin(jnp.cos(jnp.tanh(x @ w)))
+        return x.sum()
+
+    return flat_for_plan(jax.make_jaxpr(jax.grad(loss))(W))
+
+
+def plan_it(closed):
+    graph = ingest(closed, [(Role.PARAMETER, "w")]).graph
+    whole = {entry.tensor: Placement(((),) * graph.tensors[entry.tensor].num_dims) for entry in graph.inputs}
+    return graph, semi_auto_plan(graph, MESH, CONFIG, whole)
+
+
+def choose(closed, limit, plan=plan_it, **options):
+    model = price_list(PlanSettings(CONFIG), MESH, load_profile("cpu"))
+    return choose_recomputation(
+        closed, None, lambda choice: passed(closed, set(), None, choice)[0], plan, lambda plan: model, limit, **options
+    )
+
+
+def peak(closed, choice=None):
+    return memory_of(*plan_it(passed(closed, set(), None, choice)[0])).peak_bytes
+
+
+def test_nothing_is_computed_again_where_everything_fits():
+    choice = choose(program(), 2**40)
+    assert dict(choice.chosen.tags) == {}
+    assert "recompute='auto': nothing" in choice.notes[0]
+
+
+def test_the_choice_fits_the_limit():
+    closed = program()
+    everything = peak(closed)
+    limit = int(everything * 0.75)
+    choice = choose(closed, limit)
+    assert set(choice.chosen.paths.values()) <= {f"net.blocks.{number}" for number in range(4)}
+    assert choice.chosen.tags
+    assert peak(closed, choice.chosen) <= limit < everything
+
+
+def test_a_search_without_a_plan_is_a_choice_that_does_not_fit():
+    def nowhere(closed):
+        raise SporaxRuntimeError("For 'search', no plan fits.")
+
+    with pytest.raises(SporaxRuntimeError, match=r"^For 'search', no plan fits\.$"):
+        choose(program(), 2**40, nowhere)
+    with pytest.raises(SporaxRuntimeError) as refused:
+        choose(program(), 2**40, nowhere, layout_is_free=True)
+    assert "no plan fits" not in str(refused.value)

@@ -1,0 +1,89 @@
+"""Stages chosen by the planner: the chain of Cells is cut where the slowest stage is quickest."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from small_pipelines import opened, training
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ir.hardware import load_profile
+from sporax.ir.marks import OperatorMark, Side
+from sporax.lowering.marks import apply_mark, next_number
+from sporax.lowering.pipeline.micro_step import Phase
+from sporax.runtime.pipeline.stages import chosen_stages
+from sporax.runtime.session import SESSION
+
+PROFILE = load_profile("cpu")
+
+
+def in_cells(work):
+    """The loss of a chain of Cells; each multiplies as often as `work` says. Cotangents pass the mark of their Cell."""
+
+    def loss_of(w0, w1, x, y):
+        for name, times in work.items():
+            with jax.named_scope(name):
+                (x,) = apply_mark([x], OperatorMark("MatMul", next_number(), Side.IN))
+                for _ in range(times):
+                    x = jnp.tanh(x @ w0)
+                (x,) = apply_mark([x], OperatorMark("MatMul", next_number(), Side.OUT))
+        with jax.named_scope("last"):
+            (x,) = apply_mark([x], OperatorMark("MatMul", next_number(), Side.IN))
+            return ((x @ w1 - y) ** 2).sum()
+
+    return loss_of
+
+
+def stages(settings, work):
+    """The flat step, what chooses stages, the reason, and the stage of every Cell."""
+    micro = opened(training(in_cells(work)))
+    stage_of, reason = chosen_stages(micro, settings(auto_pipeline=True), PROFILE)
+    operators = zip(micro.step.graph.operators, micro.phases, strict=True)
+    cells = {
+        operator.path.rpartition(".")[2]: stage_of(operator)[0]
+        for operator, phase in operators
+        if phase is Phase.FORWARD and operator.name == "dot_general"
+    }
+    return micro, stage_of, reason, cells
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        ({"a": 1, "b": 1, "c": 1}, {"a": 0, "b": 0, "c": 1, "last": 1}),
+        ({"a": 6, "b": 1, "c": 1}, {"a": 0, "b": 1, "c": 1, "last": 1}),
+        ({"a": 1, "b": 1, "c": 6}, {"a": 0, "b": 0, "c": 1, "last": 1}),
+    ],
+)
+def test_stages_have_equal_work_as_far_as_cells_allow(settings, work, expected):
+    _, _, reason, found = stages(settings, work)
+    assert found == expected
+    assert reason.startswith("Stages chosen by the planner: they start with ")
+    assert "no other division of the chain of 4 blocks has a quicker slowest stage" in reason
+
+
+def test_operators_of_the_update_follow_what_they_read(settings):
+    micro, stage_of, *_ = stages(settings, {"a": 1, "b": 1})
+    update = [
+        operator
+        for operator, phase in zip(micro.step.graph.operators, micro.phases, strict=True)
+        if phase is Phase.UPDATE
+    ]
+    assert update
+    assert {stage_of(operator) for operator in update} == {None}
+
+
+def test_a_chain_with_too_few_cells_is_refused(settings):
+    def loss_of(w0, w1, x, y):
+        with jax.named_scope("only"):
+            return ((x @ w0 @ w1 - y) ** 2).sum()
+
+    with pytest.raises(SporaxRuntimeError, match="auto_pipeline"):
+        chosen_stages(opened(training(loss_of)), settings(auto_pipeline=True), PROFILE)
+
+
+def test_where_plans_are_only_made_other_numbers_are_compared(settings, monkeypatch):
+    assert "combinations" not in stages(settings, {"a": 1, "b": 1})[2]
+    monkeypatch.setattr(SESSION, "plan_only", True)
+    reason = stages(settings, {"a": 1, "b": 1})[2]
+    assert "combinations of stages, micro batches and meshes inside stages the quickest is" in reason
+    assert "with the script's numbers it is" in reason

@@ -1,0 +1,185 @@
+"""A worker's connection to parameter servers: rows that it keeps of tables, and steps with and without waiting."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sporax.ir.errors import SporaxRuntimeError
+from sporax.ps.messages import OptimizerSpec
+from sporax.runtime.server_connection import FIRST_TABLE_KEY, Part, RowCache, ServerConnection
+
+SGD = OptimizerSpec("sgd")
+
+
+class Store:
+    """Servers on paper: dense values are the clock at which they are requested, a row is its id and the clock."""
+
+    def __init__(self, staleness=0, rank=0):
+        self.options = SimpleNamespace(staleness=staleness)
+        self.link = SimpleNamespace(incarnation=1)
+        self.rank, self.clock, self.is_retired = rank, 0, False
+        self.declared, self.initial, self.log = [], [], []
+
+    def declare(self, dense, optimizers, specs):
+        self.declared.append(([each.name for each in dense], [spec.key for spec in specs]))
+
+    def initialise(self, values, part):
+        self.initial.append((values, part))
+
+    def pull(self, rows=None, dense=True, part=0):
+        return self.finish_pull(self.start_pull(rows, dense=dense, part=part))
+
+    def start_pull(self, rows=None, dense=True, part=0):
+        self.log.append(("ask", part, self.clock))
+        return self.clock, rows or {}
+
+    def finish_pull(self, plan):
+        clock, rows = plan
+        return [np.full(4, clock, np.float32)], {
+            key: np.stack([ids, np.full(len(ids), clock)], 1).astype(np.float32) for key, ids in rows.items()
+        }
+
+    def push(self, gradients, rates, rows, part):
+        self.log.append(("push", part, self.clock))
+        self.pushed = (gradients, rates, rows)
+        self.clock += 1
+        return self.clock
+
+    def wait(self, ticket):
+        self.log.append(("wait", ticket))
+
+    def close(self, finished):
+        self.log.append(("close", finished))
+
+
+@pytest.fixture
+def cache():
+    """A cache of three rows on a connection with one part."""
+    connection = ServerConnection(Store())
+    table = RowCache("table", 2, 3)
+    connection.attach([], [], [], [SGD], [(table, SGD)])
+    return table, connection
+
+
+def step(table, connection, ids):
+    """One training step that looks up rows; gives the ids of the rows that it fetched."""
+    before = table.misses
+    places, rows = table.places(connection, np.array(ids))
+    np.testing.assert_array_equal(rows[..., 0], ids)
+    table.take_gradient(np.zeros((3, 2), np.float32))
+    return places.tolist(), table.misses - before
+
+
+def test_rows_are_fetched_once_and_keep_their_places(cache):
+    table, connection = cache
+    places, missed = step(table, connection, [[7, 3], [7, 7]])
+    assert places[0][0] == places[1][0] == places[1][1] != places[0][1]
+    assert missed == 2
+    assert step(table, connection, [3, 7]) == ([places[0][1], places[0][0]], 0)
+
+
+def test_rows_are_fetched_again_when_they_are_too_old(cache):
+    table, connection = cache
+    step(table, connection, [7])
+    connection.store.clock = 1
+    assert step(table, connection, [7])[1] == 1  # synchronous training reads the rows of its own clock
+    connection.store.options.staleness = 2
+    connection.store.clock = 3
+    assert step(table, connection, [7])[1] == 0
+    connection.store.clock = 4
+    assert step(table, connection, [7])[1] == 1
+
+
+def test_the_least_recently_used_row_makes_room(cache):
+    table, connection = cache
+    for ids in ([1], [2], [3], [1]):
+        step(table, connection, ids)
+    assert step(table, connection, [4])[1] == 1  # in the place of 2
+    assert step(table, connection, [1, 3])[1] == 0
+    assert step(table, connection, [2])[1] == 1
+
+
+def test_more_ids_in_a_step_than_rows_are_an_error(cache):
+    table, connection = cache
+    table.places(connection, np.array([1, 2]))  # two lookups of one step
+    with pytest.raises(
+        SporaxRuntimeError,
+        match=r"^For 'EmbeddingLookup', 'vocab_cache_size' of 'table' must be at least the number of different ids of a step, "
+        "but got 3 rows and 4 ids",
+    ):
+        table.places(connection, np.array([3, 4]))
+
+
+def test_gradients_belong_to_the_rows_that_the_step_looked_up(cache):
+    table, connection = cache
+    places, _ = table.places(connection, np.array([8, 9]))
+    gradient = np.arange(6, dtype=np.float32).reshape(3, 2)
+    ids, values = table.take_gradient(gradient)
+    assert sorted(ids) == [8, 9]
+    for number, value in zip(ids, values, strict=True):
+        np.testing.assert_array_equal(value, gradient[places[[8, 9].index(number)]])
+    assert len(table.take_gradient(gradient)[0]) == 0
+
+
+def test_rows_that_were_requested_ahead_are_not_fetched_again(cache):
+    table, connection = cache
+    table.prefetch(connection, np.array([5, 6]))
+    asked = len(connection.store.log)
+    assert step(table, connection, [5, 6])[1] == 0
+    assert len(connection.store.log) == asked
+
+
+def test_rank_0_gives_the_first_values_and_parts_have_keys_of_their_own():
+    for rank in (0, 1):
+        connection = ServerConnection(Store(rank=rank))
+        values = [np.ones((2, 2), np.float32)]
+        table = RowCache("t", 2, 3)
+        connection.attach(["a"], values, [0], [SGD], [(table, SGD)])
+        second = connection.attach(["b"], values, [0], [SGD], [(table, SGD)])
+        assert [values is given for given, _ in connection.store.initial] == [rank == 0] * 2
+        assert [names for names, _ in connection.store.declared] == [["a"], ["b"]]
+        (first_key,), (second_key,) = (keys for _, keys in connection.store.declared)
+        assert first_key == FIRST_TABLE_KEY
+        assert second_key > first_key
+        assert (second.number, second.shapes) == (1, [(2, 2)])
+
+
+def exchange(connection, part, count=1):
+    gradients = [np.ones((2, 2), np.float32)]
+    return [float(connection.exchange(part, np.array([0.5]), gradients)[0][0, 0]) for _ in range(count)]
+
+
+def test_a_synchronous_step_waits_for_the_values_of_the_next_clock():
+    connection = ServerConnection(Store())
+    connection.parts.append(part := Part(0, [(2, 2)], []))
+    assert exchange(connection, part, 2) == [1, 2]
+    assert connection.store.log == [
+        ("push", 0, 0),
+        ("ask", 0, 1),
+        ("wait", 1),
+        ("push", 0, 1),
+        ("ask", 0, 2),
+        ("wait", 2),
+    ]
+    assert connection.store.pushed[1] == [0.5]
+
+
+def test_with_staleness_a_step_takes_the_values_requested_before_and_leaves_its_own_on_the_way():
+    connection = ServerConnection(Store(staleness=1))
+    connection.parts.append(part := Part(0, [(2, 2)], []))
+    assert exchange(connection, part, 4) == [1, 1, 2, 3]
+    assert connection.store.log[-3:] == [("push", 0, 3), ("wait", 3), ("ask", 0, 4)]
+    connection.close()
+    assert connection.store.log[-2:] == [("wait", 4), ("close", True)]
+    connection.close()  # once
+
+
+def test_a_process_that_continues_another_one_skips_the_parts_that_have_made_their_step():
+    connection = ServerConnection(Store())
+    connection.parts += [Part(0, [(2, 2)], []), Part(1, [(2, 2)], [])]
+    connection.store.link.incarnation, connection.store.clock = 2, 1  # part 0 has made its step of this round
+    exchange(connection, connection.parts[0])
+    assert connection.store.log == [("ask", 0, 1)]
+    exchange(connection, connection.parts[1])
+    assert connection.store.log[1] == ("push", 1, 1)
