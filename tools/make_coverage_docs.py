@@ -85,10 +85,52 @@ def page() -> str:
         "results the tests replay. `mint` follows PyTorch and\nmostly lacks CPU kernels in the wheel, so recipes that were run "
         "under PyTorch count there. `docs/api.md` counts all names that\nmodules show.",
         table(header, rows),
+        *_model_zoo(),
+        "## Names that are missing",
         "A name that is missing raises an error that says so. Missing are:",
         *missing,
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _model_zoo() -> list[str]:
+    """What `tools/run_model_zoo.py` recorded of an unchanged model zoo."""
+    rows = json.loads((ROOT / "tools" / "model_zoo.json").read_text())
+    models = [row for row in rows.values() if "model" in row]
+    optimizers = [row for row in rows.values() if "optimizer" in row and row["wheel"]]
+    both = [row for row in models if row["wheel"]]
+    trained = [row["trained"] for row in models if "trained" in row]
+    worst = max(row["difference"] for row in both if "difference" in row)
+    others = ", ".join(
+        f"`{row['model']}` ({_reason(row)})" for row in models if not row["ok"] or not row.get("trained", True)
+    )
+    return [
+        "## An unchanged model zoo",
+        "mindcv 0.3.0 as it is published, one small model of each of its families (`tools/run_model_zoo.py`): weights from a "
+        "checkpoint of the wheel's,\nforwards compared with the wheel's, one step of the package's own trainer; its optimizers "
+        "for three steps.",
+        table(
+            ("", "Number"),
+            [
+                ("families", len(models)),
+                ("models that the wheel runs", len(both)),
+                ("of these, equal forwards (1e-5 of the largest value)", sum(row["ok"] for row in both)),
+                ("largest difference", f"{worst:.1e}"),
+                ("models trained for one step, of those tried", f"{sum(trained)} of {len(trained)}"),
+                (
+                    "optimizers with equal weights",
+                    f"{sum(row['ok'] for row in optimizers)} of {len(optimizers)}",
+                ),
+            ],
+        ),
+        f"Not equal or not run: {others or 'none'}.",
+    ]
+
+
+def _reason(row: dict[str, Any]) -> str:
+    if not row["wheel"]:
+        return "nor by the wheel"
+    return row["error"].split(":")[0] if "error" in row else f"difference {row['difference']:.1e}"
 
 
 def _share(part: Any, whole: Any) -> str:

@@ -88,6 +88,7 @@ OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "lion", "nadam", "adan", "rmsp
 TOLERANCE = 1e-5
 """Largest difference from the wheel's output, relative to the largest value of that."""
 
+NOT_RUN = "not run"
 Outcome = dict[str, Any]
 
 
@@ -295,7 +296,7 @@ def start(python: str, module: str, names: list[str], folder: Path, zoo: Path) -
 def outcome_of(name: str, module: str, folder: Path) -> Outcome:
     """What a run left."""
     file = folder / f"{name}.{module}.json"
-    result: Outcome = json.loads(file.read_text()) if file.exists() else {"ok": False, "error": "not run"}
+    result: Outcome = json.loads(file.read_text()) if file.exists() else {"ok": False, "error": NOT_RUN}
     return result
 
 
@@ -304,12 +305,13 @@ def summary(names: Iterable[str], folder: Path) -> dict[str, Outcome]:
     rows = {}
     for name in names:
         wheel, ours, training = (outcome_of(name, module, folder) for module in WORK)
-        row: Outcome = {"model": MODELS.get(name, name), "wheel": wheel["ok"], "ok": ours["ok"]}
+        kind = {"model": MODELS[name]} if name in MODELS else {"optimizer": name}
+        row: Outcome = {**kind, "wheel": wheel["ok"], "ok": ours["ok"]}
         if "difference" in ours:
             row["difference"] = float(f"{ours['difference']:.1e}")
-        if name in MODELS:
+        if name in MODELS and training.get("error") != NOT_RUN:
             row["trained"] = training["ok"]
-        errors = [outcome["error"] for outcome in (ours, training) if "error" in outcome]
+        errors = [outcome["error"] for outcome in (ours, training) if outcome.get("error", NOT_RUN) != NOT_RUN]
         rows[name] = {**row, **({"error": errors[0][:300]} if errors else {})}
     return rows
 

@@ -6,6 +6,8 @@ predicates; a check is one line that names its type and its relation. Messages b
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -302,6 +304,46 @@ def check_element_type_of_iterable(
     """See that every element has one of the types."""
     for index, value in enumerate(arg_value):
         check_value_type(f"{arg_name}[{index}]", value, valid_types, prim_name)
+
+
+def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that sees that arguments, unless they are None, have the types given for them.
+
+    Args:
+        types: type, or tuple of types, of each argument by position.
+        named_types: the same by name.
+
+    Raises:
+        SporaxTypeError: (when the function is called) an argument has another type.
+
+    Example:
+        >>> @args_type_check(path=str)
+        ... def read(path): ...
+    """
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(function)
+        wanted = signature.bind_partial(*types, **named_types).arguments
+        wanted = wanted.get("kwargs", wanted)
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs).arguments
+            for name, value in given.get("kwargs", given).items():
+                if name in wanted and value is not None and not isinstance(value, wanted[name]):
+                    raise SporaxTypeError(
+                        f"For '{function.__name__}', the argument '{name}' must be {_kinds(wanted[name])}, but got "
+                        f"{type(value).__name__}."
+                    )
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorated
+
+
+def _kinds(types: Any) -> str:
+    return " or ".join(map(_name_of, types if isinstance(types, tuple) else (types,)))
 
 
 def _name_of(kind: Any) -> str:

@@ -38,8 +38,8 @@ _PATHS_OF = {
     "sporax.ops.communication": "mint.distributed mint.distributed.distributed",
     "sporax.ops.operations": """
         ops.operations.array_ops ops.operations.comm_ops ops.operations.control_ops ops.operations.debug_ops
-        ops.operations.image_ops ops.operations.inner_ops ops.operations.linalg_ops ops.operations.math_ops
-        ops.operations.nn_ops ops.operations.other_ops
+        ops.operations.image_ops ops.operations.inner_ops ops.operations._inner_ops ops.operations.linalg_ops
+        ops.operations.math_ops ops.operations.nn_ops ops.operations.other_ops
         ops.operations.random_ops ops.operations.sparse_ops ops.operations.spectral_ops
     """,
     "sporax.nn": """

@@ -35,6 +35,7 @@ __all__ = [
     "Mask",
     "OneHot",
     "PadEnd",
+    "PyTensorOperation",
     "RandomApply",
     "RandomChoice",
     "RandomOrder",
@@ -46,6 +47,27 @@ __all__ = [
 
 if not TYPE_CHECKING:  # checkers should see a missing name themselves
     __getattr__ = missing_names(__name__)
+
+
+class PyTensorOperation:
+    """Base of a program's own transforms in Python, which define `__call__` or `_execute_py`.
+
+    Example:
+        >>> class Invert(PyTensorOperation):
+        ...     def _execute_py(self, image):
+        ...         return 255 - image
+    """
+
+    def __init__(self) -> None:
+        self.transforms: list[Any] = []
+        self.output_type: Any = None
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Apply to one row's values."""
+        return self._execute_py(*inputs)
+
+    def _execute_py(self, *inputs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define __call__ or _execute_py.")
 
 
 class TypeCast(Elementwise):

@@ -45,6 +45,10 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value))
 
 
+def _cast(cell: Cell, input_x: Any, dtype: Any) -> Any:
+    return importlib.import_module("sporax.ops").cast(input_x, dtype)
+
+
 if not TYPE_CHECKING:  # checkers shall see a missing name themselves
 
     def __getattr__(name: str) -> Any:
@@ -295,6 +299,9 @@ class Cell(PlacementMarks["Cell"], CellHooks, CellFlags):
             raise SporaxTypeError(f"For '{type(self).__name__}', attribute '{name}' is a Cell, not a Parameter.")
         self.__dict__.pop(name, None)
         self.insert_param_to_cell(name, value)
+
+    cast: Any = _cast
+    """`ops.cast`, which Cells of MindSpore before 2.3 bring along; an attribute of this name takes its place."""
 
     def _set_cell(self, name: str, value: Cell) -> None:
         if name in self._params:

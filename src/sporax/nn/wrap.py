@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from sporax import context, ops
 from sporax.common.parameter import ParameterTuple
 from sporax.common.tensor import Tensor
 from sporax.common.transforms import GradOperation, value_and_grad
 from sporax.ir.errors import SporaxTypeError, SporaxValueError
+from sporax.ir.missing import missing_name
 from sporax.nn.basic import Identity
 from sporax.nn.cell import Cell
 from sporax.nn.grad_reducer import broadcast_parameters, broadcast_wanted, reducer_for
@@ -228,3 +230,11 @@ class ParameterUpdate(Cell):
         """The new value."""
         ops.assign(self._param, x)
         return x
+
+
+if not TYPE_CHECKING:  # checkers should see a missing name themselves
+
+    def __getattr__(name: str) -> Any:
+        # MindSpore has the steps with loss scales in this package too; here they are built on this module.
+        nn = importlib.import_module("sporax.nn")
+        return getattr(nn, name) if name in nn.__all__ else missing_name(__name__, name)

@@ -63,7 +63,7 @@ if not TYPE_CHECKING:  # checkers should see a missing name themselves
         distributed = importlib.import_module("sporax.train.checkpoint")
         if name in distributed.__all__:
             return getattr(distributed, name)
-        raise missing_name(__name__, name)
+        return missing_name(__name__, name)
 
 
 FORMATS = ("ckpt", "safetensors")

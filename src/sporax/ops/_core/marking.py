@@ -86,6 +86,9 @@ def between_marks(
         said["strategy_gen_mode"] = "data_parallel"
     if _said.strategy is not None:
         (said["in_strategy"], said["out_strategy"]), _said.strategy = _said.strategy, None
+    if not any(isinstance(leaves[position].array, jax.core.Tracer) for position in tensors):
+        # MindSpore calculates what follows from constants alone while it compiles, before it reads strategies.
+        said.pop("in_strategy", None), said.pop("out_strategy", None)
     strategy = cuts_of(said.get("in_strategy"))
     entrance = OperatorMark(
         operator.name,
