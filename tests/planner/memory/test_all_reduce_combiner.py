@@ -27,10 +27,10 @@ def test_a_reduction_that_waits_for_another_is_not_combined_with_it():
 
 
 def test_what_waits_for_one_of_a_group_waits_for_all_of_it():
-    """The last one reads nothing of the first group but what depends on its second member; joining would be a circle."""
+    """The last one waits for the third, which is combined with the second, which waits for the first: no circle."""
     other = ("axis 1", "sum")
-    pieces = [reduction(0, 10), reduction(1, 11), reduction(11, 12, other), reduction(12, 13)]
-    assert combined_all_reduces(pieces) == [[0, 1], [2], [3]]
+    pieces = [reduction(0, 10), reduction(10, 11, other), reduction(1, 12, other), reduction(12, 13)]
+    assert combined_all_reduces(pieces) == [[0], [1, 2], [3]]
 
 
 def test_a_group_has_a_greatest_size(monkeypatch):

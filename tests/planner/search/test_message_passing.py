@@ -128,6 +128,17 @@ def test_open_neighbours_are_taken_to_agree():
         np.testing.assert_allclose(descent.candidate_costs(node, [-1] * len(problem.costs)), expected)
 
 
+def test_decided_neighbours_count_with_their_candidate():
+    problem = problem_of(product(), mesh_of(2))
+    descent = CoordinateDescent(problem)
+    chosen = [1] * len(problem.costs)
+    for node, costs in enumerate(problem.costs):
+        others = [[*chosen[:node], candidate, *chosen[node + 1 :]] for candidate in range(len(costs))]
+        changes = [(problem.seconds(other) - problem.seconds(others[0])) * problem.scale for other in others]
+        candidate_costs = descent.candidate_costs(node, chosen)
+        np.testing.assert_allclose(candidate_costs - candidate_costs[0], changes, atol=1e-6)
+
+
 def test_the_plan_of_a_small_network_is_the_best_of_all():
     problem = problem_of(layers(2), mesh_of(2))
     assert problem.seconds(choose(problem.cost_graph())) == pytest.approx(cheapest_cost(problem))
