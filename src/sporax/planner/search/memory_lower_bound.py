@@ -3,7 +3,8 @@
 Problem: the measured memory (`planner.memory.peak`) depends on the whole plan: on resharding, fusion and the order of
 kernels. A proof needs a quantity that no plan can go below, as a function of single decisions and pairs of decisions.
 
-Method: count only arrays that exist in every plan. Arguments and results always exist. When a kernel runs, its operands
+Method: count only arrays that exist in every plan. Arguments always exist; results that replace no argument exist at the end,
+and before that their buffers may serve others, so they are counted in one last moment only. When a kernel runs, its operands
 and results exist, and so does at least one array of every tensor that was produced before (`partial_order`) and is read
 later. Such an array has the reader's placement if the resharding must be finished by then, and otherwise the smallest
 placement it can have. Fused loops may read other arrays than their operands (`materialization`), and no array is
@@ -52,8 +53,9 @@ class MemoryLowerBound:
     """A lower bound on the memory of every plan.
 
     Attributes:
-        always: per decision what arguments and results take, per candidate.
-        moments: for every operator that is looked at, in order, what else is there when it runs.
+        always: per decision what arguments take, per candidate.
+        moments: for every operator that is looked at, in order, what else is there when it runs; last, for the number of
+            operators, the results.
     """
 
     always: Mapping[int, Ints]
@@ -172,7 +174,8 @@ class _LowerBoundBuilder:
         self._most_kernels = 2 * axes * _KERNELS_PER_MOVE
 
     def run(self) -> MemoryLowerBound:
-        return MemoryLowerBound(self._always(), {number: self._at(number) for number in self._moments()})
+        moments = {number: self._at(number) for number in self._moments()}
+        return MemoryLowerBound(self._always(), {**moments, len(self.graph.operators): self._at_the_end()})
 
     def _alive(self) -> list[int]:
         return [number for number, sort in enumerate(self.order.forms) if sort is not None and self.order.alive[number]]
@@ -183,23 +186,30 @@ class _LowerBoundBuilder:
     # ------------------------------------------------------------------------------------------------- what is held
 
     def _always(self) -> dict[int, Ints]:
-        replaced = dict(self.graph.aliases)
-        tensors = [argument.tensor for argument in self.graph.inputs]
-        kept = [
-            output for place, output in enumerate(self.graph.outputs) if place not in replaced and output != LITERAL
-        ]
-        seen = {self.order.same[tensor] for tensor in tensors}
-        for tensor in (self.decisions.origin[tensor] for tensor in kept):
+        always: dict[int, Ints] = {}
+        for argument in self.graph.inputs:
+            node = self.decisions.node_of[argument.tensor]
+            always[node] = always.get(node, 0) + self._bytes_in_bundle(argument.tensor)
+        return always
+
+    def _at_the_end(self) -> list[Table]:
+        """Results that replace no argument, each array once."""
+        replaced, tables = dict(self.graph.aliases), []
+        seen = {self.order.same[argument.tensor] for argument in self.graph.inputs}
+        for place, output in enumerate(self.graph.outputs):
+            if place in replaced or output == LITERAL:
+                continue
+            tensor = self.decisions.origin[output]
             if self.order.same[tensor] not in seen:
                 seen.add(self.order.same[tensor])
-                tensors.append(tensor)
-        always: dict[int, Ints] = {}
-        for tensor in tensors:
-            node = self.decisions.node_of[tensor]
-            spec = self.graph.tensors[tensor]
-            sizes = np.array([self._bytes(spec, where) for where in self._bundle_placements(tensor)])
-            always[node] = always.get(node, 0) + sizes
-        return always
+                node = self.decisions.node_of[tensor]
+                tables.append(Table(node, node, np.diag(self._bytes_in_bundle(tensor))))
+        return tables
+
+    def _bytes_in_bundle(self, tensor: int) -> Ints:
+        """Bytes of a tensor where its bundle has it, per candidate."""
+        spec = self.graph.tensors[tensor]
+        return np.array([self._bytes(spec, where) for where in self._bundle_placements(tensor)])
 
     def _moments(self) -> list[int]:
         """Heavy operators that are kernels: those at which an unsharded step uses the most memory."""
@@ -222,7 +232,7 @@ class _LowerBoundBuilder:
     # ------------------------------------------------------------------------------------------------------ moments
 
     def _at(self, operator: int) -> list[Table]:
-        """What is there when an operator runs, next to arguments and results."""
+        """What is there when an operator runs, next to arguments."""
         before = self.order.before(operator, self.materialization.sure_copies)
         tables = [*self._writes(operator)]
         taken = {self.order.same[tensor]: (tensor, -1) for tensor in self.graph.operators[operator].results}
