@@ -26,12 +26,13 @@ def redistribute_fused(
 
     Args:
         arrays: one rank's slices.
-        ways: of each; all have the same kinds of moves along the same axes.
+        redistributions: of each; all have the same kinds of moves along the same axes.
         axis_names: the name that the surrounding `shard_map` gives to each mesh axis.
     """
     arrays = [
         array.reshape(redistribution.factored) for array, redistribution in zip(arrays, redistributions, strict=True)
     ]
+    # The moves go side by side: all tensors take the same step before the next one begins.
     for moves in zip(*(redistribution.moves for redistribution in redistributions), strict=True):
         if moves[0].kind in FUSIBLE_MOVES:
             arrays = _in_one_buffer(arrays, moves, tuple(axis_names[axis] for axis in moves[0].axes))

@@ -261,6 +261,8 @@ else:  # checkers should see a missing name themselves
             )
 
             return getattr(parallel_nn, _FROM_PARALLEL[name])
+        if name == "probability":
+            return import_module("sporax.nn.probability")
         if name in _METRICS:
             from sporax.train import metrics  # likewise
 

@@ -69,6 +69,8 @@ def auto_plan(
     prices = price_list(settings, mesh, profile, merging=buffers == FusionIds())
     result = search(graph, mesh, prices, _mode(settings), options)
 
+    # Only the placements and shardings of the search are kept; the policy decides again what is stored and reduced
+    # where.
     def finished(result: SearchResult) -> Plan:
         inputs, cuts = _inputs(graph, result.plan, data), _cuts(graph, result.plan, policy)
         return plan_by_propagation(graph, mesh, inputs, policy, config.enable_alltoall, cuts)

@@ -69,9 +69,9 @@ def meet() -> World:
     The transport connects ranks at their first exchange, all that the program's devices belong to. After this, messages
     between some of them need not wait for the others.
     """
-    known = distributed.world()
-    if known is not None:
-        return known
+    joined = distributed.world()
+    if joined is not None:
+        return joined
     world = distributed.start()
     run(Barrier(groups.find(None)))
     return world
@@ -152,11 +152,13 @@ def _backward(collective: Collective, kept: Any, cotangents: Any) -> tuple[Any, 
     arrays, results = kept
     if not any(jnp.issubdtype(array.dtype, jnp.inexact) for array in arrays):
         return (None, *[None] * len(arrays))
-    found, last = _linear(collective, "backward", receipt(), arrays, results, jax.tree.map(_number, cotangents[0]))
+    pulled_back, last = _linear(
+        collective, "backward", receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
+    )
     happened(last)
     return None, *(
         cotangent if jnp.issubdtype(array.dtype, jnp.inexact) else None
-        for array, cotangent in zip(arrays, found, strict=True)
+        for array, cotangent in zip(arrays, pulled_back, strict=True)
     )
 
 
@@ -183,18 +185,18 @@ def _linear_forward(
         raise SporaxRuntimeError(
             f"For '{type(collective).__name__}', the order of a derivative must be 1, but that of a derivative is asked for."
         )
-    found, last = _linear(collective, method, latest_receipt(before), arrays, results, values)
+    results_of_map, last = _linear(collective, method, latest_receipt(before), arrays, results, values)
     happened(last)
-    return (found, last), (arrays, results)
+    return (results_of_map, last), (arrays, results)
 
 
 def _linear_backward(collective: Collective, method: str, kept: Any, cotangents: Any) -> tuple[Any, ...]:
     arrays, results = kept
-    found, last = _linear(
+    transposed, last = _linear(
         collective, _TRANSPOSE[method], receipt(), arrays, results, jax.tree.map(_number, cotangents[0])
     )
     happened(last)
-    return None, None, None, found
+    return None, None, None, transposed
 
 
 _linear.defvjp(_linear_forward, _linear_backward)

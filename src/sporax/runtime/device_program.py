@@ -36,8 +36,8 @@ def device_program(step: Ingested, plan: Plan, name: str, norms: LocalNorms | No
     mapped: Callable[..., Any] = jax.shard_map(
         program,
         mesh=jax_mesh(mesh),
-        in_specs=tuple(partition_spec(each, mesh) for each in plan.inputs[len(step.constants) :]),
-        out_specs=[partition_spec(each, mesh) for each in plan.outputs],
+        in_specs=tuple(partition_spec(place, mesh) for place in plan.inputs[len(step.constants) :]),
+        out_specs=[partition_spec(place, mesh) for place in plan.outputs],
         check_vma=False,
     )
     return mapped

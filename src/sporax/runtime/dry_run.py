@@ -150,20 +150,20 @@ def rehearse_planned(lowered: jax.stages.Lowered, num_written: int, name: str) -
         )
     SESSION.dry_run.add(lowered, name)
     outputs = jax.tree.leaves(lowered.out_info)[num_written:]
-    return lambda: [jnp.zeros(each.shape, each.dtype) for each in outputs]
+    return lambda: [jnp.zeros(output.shape, output.dtype) for output in outputs]
 
 
 class _Unrun:
     """Stands for a compiled step: written variables stay, results are zeros."""
 
     def __init__(self, lowered: jax.stages.Lowered) -> None:
-        self._expected = [(each.shape, each.dtype) for each in jax.tree.leaves(lowered.in_avals)]
+        self._expected = [(argument.shape, argument.dtype) for argument in jax.tree.leaves(lowered.in_avals)]
         self._results = lowered.out_info
 
     def __call__(self, written: Sequence[jax.Array], *others: Any) -> Any:
-        if [(each.shape, each.dtype) for each in jax.tree.leaves((written, others))] != self._expected:
+        if [(array.shape, array.dtype) for array in jax.tree.leaves((written, others))] != self._expected:
             raise TypeError("arguments of other shapes")
-        zeros = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), self._results)
+        zeros = jax.tree.map(lambda result: jnp.zeros(result.shape, result.dtype), self._results)
         return _with_first(zeros, written)
 
 

@@ -46,6 +46,7 @@ def buckets(ids: Sequence[int], dtypes: Sequence[Any]) -> tuple[Bucket, ...]:
     """Positions that travel together; the bucket that a backward pass completes first comes first."""
     members: dict[Any, list[int]] = {}
     for position, (number, dtype) in enumerate(zip(ids, dtypes, strict=True)):
+        # A buffer has one dtype; 0 asks for a collective of its own, so the position makes the key unique.
         key = (number, jnp.dtype(dtype)) if number else position
         members.setdefault(key, []).append(position)
     return tuple(sorted(map(tuple, members.values()), key=lambda bucket: -bucket[0]))
@@ -96,11 +97,11 @@ def without(reduction: Reduction, positions: Collection[int]) -> Reduction:
 def gather_rows(reduction: Reduction, indices: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Indices (rows,) and values (rows, …) of all members one after another, the values scaled as the sums would be."""
     gather = collectives.AllGather(reduction.group)
-    everywhere, found = collectives.run(gather, indices), collectives.run(gather, values)
+    everywhere, rows = collectives.run(gather, indices), collectives.run(gather, values)
     if reduction.scale is not None:
-        wide = found.astype(travelling_dtype(values.dtype))
-        found = (wide * jnp.asarray(reduction.scale, wide.dtype)).astype(values.dtype)
-    return everywhere, found
+        wide = rows.astype(travelling_dtype(values.dtype))
+        rows = (wide * jnp.asarray(reduction.scale, wide.dtype)).astype(values.dtype)
+    return everywhere, rows
 
 
 def broadcast_buckets(group: Group, root: int, arrays: Sequence[jax.Array]) -> list[jax.Array]:

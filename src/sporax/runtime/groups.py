@@ -96,8 +96,9 @@ def create(name: str, ranks: list[int]) -> Group:
         raise SporaxRuntimeError(
             f"For 'create_group', 'rank_ids' must be in [0, {world.size}), the ranks of the job, but got {strangers}."
         )
-    known = SESSION.groups.get(name)
-    if name in WORLD_GROUPS or (known is not None and known != tuple(ranks)):
+    # Every rank must create the group with the same ranks in the same order, so another order is another group.
+    existing = SESSION.groups.get(name)
+    if name in WORLD_GROUPS or (existing is not None and existing != tuple(ranks)):
         raise SporaxValueError(
             f"For 'create_group', group '{name}' exists with ranks {list(find(name).ranks)}, but got {ranks}. "
             "Destroy it first, or choose another name."

@@ -1,4 +1,11 @@
-"""Where a planned step keeps its Parameters, in the form that MindSpore's tools read: `Cell.parameter_layout_dict`."""
+"""Where a planned step keeps its Parameters, in the form that MindSpore's tools read: `Cell.parameter_layout_dict`.
+
+Problem: plans use meshes with axes of prime sizes and say separately how a Parameter is stored and how operators read it;
+MindSpore's tools read one device matrix, one tensor map and one optimizer group per Parameter.
+Method: axes that shard one dimension in a row become one axis of the coarsest device matrix (`device_arrangement`); ranks among
+which only the stored slice differs are the optimizer group.
+Reference: MindSpore, `parameter_layout_dict` and the strategy file's ``parallel_layout_item``.
+"""
 
 from __future__ import annotations
 

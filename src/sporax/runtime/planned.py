@@ -129,7 +129,10 @@ class PlannedStep(Answers):
         """The ranks that keep the same slices of all trained Parameters as this process's first device, itself included."""
         inputs = self.plan.inputs[len(self.step.constants) :]
         cut = {
-            axis for each, place in zip(self.arguments, inputs, strict=True) if each.trainable for axis in place.used
+            axis
+            for argument, place in zip(self.arguments, inputs, strict=True)
+            if argument.trainable
+            for axis in place.used
         }
         mesh = self.plan.mesh
 
@@ -141,8 +144,8 @@ class PlannedStep(Answers):
     def lower(self) -> jax.stages.Lowered:
         """The program of all devices, lowered and not compiled."""
         placed = [
-            jax.ShapeDtypeStruct(self._stored_shape(number), each.array.dtype, sharding=sharding)
-            for number, (each, sharding) in enumerate(zip(self.arguments, self.shardings, strict=True))
+            jax.ShapeDtypeStruct(self._stored_shape(number), argument.array.dtype, sharding=sharding)
+            for number, (argument, sharding) in enumerate(zip(self.arguments, self.shardings, strict=True))
         ]
         lowered: jax.stages.Lowered = self.jitted.lower(*placed)
         return lowered
@@ -218,7 +221,7 @@ class PlannedStep(Answers):
 
 
 def _own_rank() -> int:
-    return min(each.id for each in jax.local_devices()) if jax.process_count() > 1 else 0
+    return min(device.id for device in jax.local_devices()) if jax.process_count() > 1 else 0
 
 
 def plan_program(
@@ -299,8 +302,10 @@ def _planned_step(
     tags: frozenset[str],
 ) -> PlannedStep | PipelinedStep:
     # Shapes and dtypes only: arrays that are on a mesh already would leave their shardings in the program.
-    jaxpr = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.array.shape, each.array.dtype) for each in arguments))
-    roles = [(each.role, each.name) for each in arguments]
+    jaxpr = jax.make_jaxpr(function)(
+        *(jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype) for argument in arguments)
+    )
+    roles = [(argument.role, argument.name) for argument in arguments]
 
     def ingested(program: ClosedJaxpr) -> Ingested:
         read = ingest(program, roles, [(number, number) for number in range(num_updated)])
@@ -337,13 +342,16 @@ def _planned_step(
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
-    shardings = tuple(sharding_of(each, mesh) for each in plan.inputs[first:])
+    shardings = tuple(sharding_of(place, mesh) for place in plan.inputs[first:])
     away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
-    shardings = tuple(on_host_of(each) if number in away else each for number, each in enumerate(shardings))
+    shardings = tuple(on_host_of(sharding) if number in away else sharding for number, sharding in enumerate(shardings))
     mapped = with_host_arguments(mapped, away, num_updated)
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     # Without the arrays, which would keep the first values of all variables alive.
-    described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
+    described = [
+        replace(argument, array=jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype))
+        for argument in arguments
+    ]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
@@ -375,7 +383,7 @@ def _sharded(step: Ingested, arguments: Sequence[Argument], settings: PlanSettin
     """Plan a step of one pipeline stage."""
     mesh = arranged_for(step.graph, mesh_of(settings.parallel), settings.parallel.dataset_strategy)
     inputs = step.graph.inputs[len(step.constants) :]
-    given = {each.tensor for each, argument in zip(inputs, arguments, strict=True) if argument.given}
+    given = {entry.tensor for entry, argument in zip(inputs, arguments, strict=True) if argument.given}
     tables = check_splits(step.graph, mesh.num_devices, given)
     step, blocked = in_blocks(step)
     if settings.parallel.enable_parallel_optimizer and settings.parallel.optimizer_level == "level3":
@@ -419,7 +427,10 @@ def _pipelined_step(
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     pipeline = plan_pipeline(step, whole, settings, profile_of(settings), _of_first_process)
     pipeline = replace(pipeline, options=compiler_options(tags))
-    described = [replace(each, array=jax.ShapeDtypeStruct(each.array.shape, each.array.dtype)) for each in arguments]
+    described = [
+        replace(argument, array=jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype))
+        for argument in arguments
+    ]
     return PipelinedStep(pipeline, tuple(described), num_updated, settings)
 
 
@@ -432,7 +443,7 @@ def _kept(mesh: DeviceMatrix, settings: PlanSettings, search: SearchResult | Non
 
 def _said_of(tables: Mapping[int, UnevenRows], graph: OperatorGraph) -> list[str]:
     """For each table in uneven parts how it is kept."""
-    names = {each.tensor: each.name for each in graph.inputs}
+    names = {entry.tensor: entry.name for entry in graph.inputs}
     return [
         f"{names[tensor]}: {rows.num_rows} rows in parts of {rows.rows}, kept in blocks of {rows.block}"
         for tensor, rows in tables.items()
@@ -452,24 +463,28 @@ def make_plan(
     position = 0
     learns = _learns(graph)
     steps = settings.num_stacked
-    fed = [each.array for each in arguments if each.role is Role.DATA and placement_of(each.array, mesh) is None]
+    fed = [
+        argument.array
+        for argument in arguments
+        if argument.role is Role.DATA and placement_of(argument.array, mesh) is None
+    ]
     strategy = settings.parallel.dataset_strategy
     if fed and not isinstance(strategy, str):
         check_dataset_strategy(strategy, [tuple(array.shape[steps:]) for array in fed], mesh.num_devices)
-    for each, argument in zip(inputs, arguments, strict=True):
+    for entry, argument in zip(inputs, arguments, strict=True):
         here = placement_of(argument.array, mesh)
         if argument.role is Role.DATA:
             if here is None:
                 batch = data_placement(tuple(argument.array.shape[steps:]), position, settings.parallel, mesh)
                 here = Placement((*((),) * steps, *batch.dims))
                 position += 1
-            placed[each.tensor] = here
+            placed[entry.tensor] = here
         elif here is not None and not learns:
-            placed[each.tensor] = here
+            placed[entry.tensor] = here
     whole = frozenset(argument.name for argument in arguments if not argument.cuttable)
     if settings.parallel.parallel_mode == ParallelMode.AUTO_PARALLEL:
-        plan, found = auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
-        return _of_first_process(plan), found
+        plan, search = auto_plan(graph, mesh, settings, placed, whole, profile_of(settings))
+        return _of_first_process(plan), search
     return semi_auto_plan(graph, mesh, settings.parallel, placed, whole), None
 
 

@@ -63,6 +63,7 @@ class RowCache:
         self._take_prefetched(connection)
         flat = ids.reshape(-1)
         unique, inverse = np.unique(flat, return_inverse=True)
+        # -1 indexes the last place below, where a clock is read that `usable` then ignores.
         places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
         store = connection.store
         staleness = store.options.staleness

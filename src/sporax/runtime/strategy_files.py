@@ -75,22 +75,22 @@ def save(step: SavedStep, kept: Callable[[OperatorMark], bool]) -> None:
         OSError: a file cannot be written.
     """
     config = step.settings.parallel
-    if config.group_ckpt_save_file and any(each.trainable for each in step.arguments):
+    if config.group_ckpt_save_file and any(argument.trainable for argument in step.arguments):
         _write_bytes(config.group_ckpt_save_file, _groups(step))
     places, weights = config.op_strategy_save_file, config.strategy_ckpt_save_file
     if not places and not weights:
         return
     by_place, by_weight = {}, {}
-    for each in entrances(step.graph, step.plan):
-        strategy = planned_strategy(each, step.plan.mesh, kept)
+    for entrance in entrances(step.graph, step.plan):
+        strategy = planned_strategy(entrance, step.plan.mesh, kept)
         if strategy is not None:
-            by_place[each.name] = strategy_to_json(strategy)
-            by_weight[each.weight_name] = by_place[each.name]
+            by_place[entrance.name] = strategy_to_json(strategy)
+            by_weight[entrance.weight_name] = by_place[entrance.name]
     by_weight.pop("", None)
     if places:
         _write(places, {STRATEGIES: by_place})
     if weights:
-        trained = {each.name for each in step.arguments if each.trainable}
+        trained = {argument.name for argument in step.arguments if argument.trainable}
         only_trained = config.strategy_ckpt_only_trainable_params
         layouts = {
             name: layout_to_json(layout)
@@ -134,7 +134,7 @@ def _write_bytes(path: str, content: bytes) -> None:
 
 def _groups(step: SavedStep) -> bytes:
     """Which ranks share slices in optimizer parallelism, and which hold the same slices of all Parameters as this one."""
-    trained = {each.name for each in step.arguments if each.trainable}
+    trained = {argument.name for argument in step.arguments if argument.trainable}
     layouts = {name: layout for name, layout in step.parameter_layouts().items() if name in trained}
     names = dict.fromkeys(layout.opt_shard_group for layout in layouts.values() if layout.opt_shard_group)
     return strategy_protobuf.encode_groups({name: _ranks(name) for name in names}, step.twins())
@@ -198,13 +198,13 @@ def loaded(graph: OperatorGraph, config: ParallelConfig) -> dict[int, Cuts]:
     by_weight = _read("strategy_ckpt_load_file", config.strategy_ckpt_load_file)
     if not by_place and not by_weight:
         return {}
-    found = chosen(graph, by_place, by_weight)
-    if not found and entrances(graph):
+    strategies = chosen(graph, by_place, by_weight)
+    if not strategies and entrances(graph):
         files = " and ".join(filter(None, (config.op_strategy_load_file, config.strategy_ckpt_load_file)))
         warnings.warn(
             f"No operator of this step has a strategy in {files}; it was saved by another program.", stacklevel=2
         )
-    return found
+    return strategies
 
 
 def _read(key: str, path: str) -> dict[str, Cuts]:

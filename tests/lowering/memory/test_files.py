@@ -77,6 +77,18 @@ def test_a_write_waits_for_all_reads_of_the_old_value():
         assert events.count("write") == 1
 
 
+def test_each_write_depends_on_every_read_of_the_old_value():
+    log = []
+    files = {0: File("w0", W0, log), 1: File("w1", W1, log)}
+    program = with_filed_arguments(flat(jax.make_jaxpr(step)(W0, W1, X)), files, 2, 2)
+    calls = [eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "io_callback"]
+    reads = [eqn for eqn in calls if len(eqn.outvars) == 2]
+    writes = [eqn for eqn in calls if len(eqn.outvars) == 1]
+    assert len(writes) == 2
+    waited_for = {var for eqn in writes for var in eqn.invars}
+    assert waited_for.issuperset(eqn.outvars[1] for eqn in reads)
+
+
 def test_an_argument_that_is_not_updated_is_read_and_its_token_stays():
     log = []
     file = File("w0", W0, log)

@@ -1,5 +1,7 @@
 """What recomputation asks of a first plan: collectives that are not repeated, and smaller slices."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -55,12 +57,21 @@ def test_results_of_collectives_are_kept_where_they_shall_not_be_repeated():
     assert facts.kept == {product}  # its partial sums are reduced
 
 
+def test_collectives_of_tags_that_allow_it_are_repeated():
+    def loss(w, x):
+        with jax.named_scope(new_tag().scope):
+            product = x @ w
+        with jax.named_scope(new_tag(mp_comm_recompute=False).scope):
+            return jnp.sin(jnp.sin(product)).sum()
+
+    closed = flat_for_plan(jax.make_jaxpr(jax.grad(loss))(jnp.ones((4, 8)), jnp.ones((8, 4))))
+    assert plan_facts(closed, plan_of, ROLES).kept == set()
+
+
 def test_a_plan_of_a_changed_program_is_refused():
     def other(closed):
         graph, plan = plan_of(closed)
-        import dataclasses
-
-        return dataclasses.replace(graph, operators=graph.operators[1:]), plan
+        return replace(graph, operators=graph.operators[1:]), plan
 
     with pytest.raises(
         SporaxNotImplementedError,
@@ -77,7 +88,7 @@ def test_a_plan_of_a_changed_program_is_refused():
         (P(((), (0,))), (3, 8), P(((), (0, 1)))),  # the first dimension cannot be divided
         (P(((0,), ())), (2, 3), None),
         (P(((0,), (1,))), (8, 8), None),  # no axis is left
-        (P(((0,), ()), (1,), "sum"), (8, 8), None),
+        (P(((), ()), (1,), "sum"), (8, 8), None),
     ],
 )
 def test_the_finer_placement_shards_along_the_axes_that_repeat_the_value(here, shape, wanted):

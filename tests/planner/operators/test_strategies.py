@@ -8,7 +8,6 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import OperatorMark, Side
 from sporax.ir.operation import TensorSpec
 from sporax.ir.placement import prime_mesh
-from sporax.planner.operators.dataset_strategy import check_dataset_strategy
 from sporax.planner.operators.strategies import batch_parallel, placements_for, result_placement
 
 MESH = prime_mesh(DeviceMatrix((8,)))
@@ -226,31 +225,3 @@ def test_a_virtual_axis_leaves_slices_as_they_are():
     with pytest.warns(UserWarning, match="'interleaved_parallel' has no effect"):
         found = placed("MatMul", shapes, (Layout(matrix, ((0, 2), (1,))), Layout(matrix, ((1,), ()))))
     assert found == placed("MatMul", shapes, (Layout(GRID, ((0,), (1,))), Layout(GRID, ((1,), ()))))
-
-
-@pytest.mark.parametrize("strategy", [((8, 1), (8,)), ((1, 1), (1,)), ((8, 1), (1,)), ((1, 4), (4,)), ((1, 2), (1,))])
-def test_dataset_strategies(strategy):
-    check_dataset_strategy(strategy, [(16, 8), (16,)], 8)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "words"),
-    [
-        (((8, 1),), "each of the 2 inputs, but got 1"),
-        (((8, 1), (8,), (8,)), "each of the 2 inputs, but got 3"),
-        (((8,), (8,)), "must have 2 numbers"),
-        (((3, 1), (3,)), "power of 2"),
-        (((16, 1), (16,)), "divide the 8 devices"),
-        (((1, 8), (4,)), "one number of slices, but got 4 and 8"),
-        (((2, 4), (8,)), "one dimension at most, but the entry of input 0 shards 2"),
-        (((1, 1), (8,)), r"most dimensions \(2\) must be sharded if any is, but only inputs \[1\]"),
-        (((8, 1), (1, 8)), "must have 1 numbers"),
-    ],
-)
-def test_dataset_strategies_that_are_refused(strategy, words):
-    with pytest.raises(SporaxRuntimeError, match=f"For 'dataset_strategy'.*{words}"):
-        check_dataset_strategy(strategy, [(16, 8), (16,)], 8)
-
-
-def test_layouts_of_a_dataset_may_cut_several_dimensions():
-    check_dataset_strategy((Layout(GRID, ((0,), (1,))), Layout(GRID, ((0,),))), [(16, 8), (16,)], 8)

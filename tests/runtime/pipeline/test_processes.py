@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_pipelines import ARGUMENTS, ROLES
+from small_pipelines import ARGUMENTS, ROLES, tied, training
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.graph import Role
@@ -18,11 +18,13 @@ from sporax.runtime.pipeline.transfer import Line
 from sporax.runtime.session import SESSION
 
 
-def test_a_variable_is_kept_where_it_is_updated(planned):
+def test_a_variable_is_kept_where_it_is_updated(planned, plan):
     assert [{device.id for device in processes.home_of(planned, place).device_set} for place in (0, 1)] == [
         {0, 1},
         {2, 3},
     ]
+    shared = plan(training(tied))  # both stages read the first weight
+    assert {device.id for device in processes.home_of(shared, 0).device_set} == {0, 1}
     assert processes.home_of(planned, 7) is None
 
 

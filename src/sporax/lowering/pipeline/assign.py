@@ -200,19 +200,28 @@ class _Assigner:
         early: list[tuple[Operator, Equation, Phase, int]] = []
         late: list[tuple[Operator, Equation, Phase, int]] = []
         last = len(self.route) - 1
-        for each in self.micro.sums:
+        for micro_sum in self.micro.sums:
             by_chunk: dict[int, list[int]] = {}
-            for term in each.terms:
+            for term in micro_sum.terms:
                 by_chunk.setdefault(self.places.get(term, last), []).append(term)
             parts = []
             for chunk, terms in sorted(by_chunk.items()):
                 whole = terms[0]
                 for term in terms[1:]:
                     tensors.append(tensors[whole])
-                    made = len(tensors) - 1
-                    phase = Phase.BACKWARD if self.micro.trains and each.adding.name == "add_any" else Phase.FORWARD
-                    early.append((Operator(each.adding, (whole, term), (made,)), each.equation, phase, chunk))
-                    whole = made
+                    subtotal = len(tensors) - 1
+                    phase = (
+                        Phase.BACKWARD if self.micro.trains and micro_sum.adding.name == "add_any" else Phase.FORWARD
+                    )
+                    early.append(
+                        (
+                            Operator(micro_sum.adding, (whole, term), (subtotal,)),
+                            micro_sum.equation,
+                            phase,
+                            chunk,
+                        )
+                    )
+                    whole = subtotal
                 summed.add(whole)
                 self.places[whole] = chunk
                 parts.append((chunk, whole))
@@ -220,14 +229,21 @@ class _Assigner:
             owner = parts[0][0]
             for number, (_, part) in enumerate(parts[1:], 2):
                 if number == len(parts):
-                    made = each.total
+                    subtotal = micro_sum.total
                 else:
                     tensors.append(tensors[total])
-                    made = len(tensors) - 1
-                late.append((Operator(each.adding, (total, part), (made,)), each.equation, Phase.UPDATE, owner))
-                total = made
-            if total != each.total:
-                renamed[each.total] = total
+                    subtotal = len(tensors) - 1
+                late.append(
+                    (
+                        Operator(micro_sum.adding, (total, part), (subtotal,)),
+                        micro_sum.equation,
+                        Phase.UPDATE,
+                        owner,
+                    )
+                )
+                total = subtotal
+            if total != micro_sum.total:
+                renamed[micro_sum.total] = total
         self._insert(tensors, operators, equations, phases, early, late, renamed)
         return summed
 
@@ -315,12 +331,12 @@ class _Assigner:
                     if operand != LITERAL
                 )
                 continue
-            for chunk_here in sorted({each for each in where_from if each is not None}):
-                positions = [number for number, each in enumerate(where_from) if each == chunk_here]
+            for chunk_here in sorted({place for place in where_from if place is not None}):
+                positions = [number for number, place in enumerate(where_from) if place == chunk_here]
                 part, how = part_of_identity(operator, equation, positions)
                 places.update((tensor, chunk_here) for tensor in part.results)
                 add(part, how, phase, chunk_here)
-            rest = [number for number, each in enumerate(where_from) if each is None]
+            rest = [number for number, place in enumerate(where_from) if place is None]
             renamed.update((operator.results[number], operator.operands[number]) for number in rest)
         graph = replace(step.graph, operators=tuple(operators), outputs=tuple(map(now, step.graph.outputs)))
         whole = Ingested(graph, tuple(equations), step.constants, step.literal_outputs)
@@ -333,26 +349,26 @@ class _Assigner:
 
 def _replicable(micro: MicroStep, invariant: frozenset[int]) -> frozenset[int]:
     """Tensors that depend on variables and on carries of their own kind alone: random counters."""
-    free = {each.before for each in micro.carries}
+    free = {carry.before for carry in micro.carries}
     while True:
-        found = _closure(micro.step.graph, set(invariant) | free)
-        kept = {each.before for each in micro.carries if each.before in free and each.after in found}
+        replicable = _closure(micro.step.graph, set(invariant) | free)
+        kept = {carry.before for carry in micro.carries if carry.before in free and carry.after in replicable}
         if kept == free:
-            return frozenset(found)
+            return frozenset(replicable)
         free = kept
 
 
-def _closure(graph: OperatorGraph, found: set[int]) -> set[int]:
+def _closure(graph: OperatorGraph, reached: set[int]) -> set[int]:
     for operator in graph.operators:
         if operator.name in IDENTITIES:
-            found.update(
+            reached.update(
                 result
                 for result, operand in zip(operator.results, operator.operands, strict=True)
-                if operand == LITERAL or operand in found
+                if operand == LITERAL or operand in reached
             )
-        elif all(operand == LITERAL or operand in found for operand in operator.operands):
-            found.update(operator.results)
-    return found
+        elif all(operand == LITERAL or operand in reached for operand in operator.operands):
+            reached.update(operator.results)
+    return reached
 
 
 def _bytes(spec: TensorSpec) -> int:

@@ -72,21 +72,21 @@ class _Cutter:
         self.assigned = assigned
         self.micro = assigned.micro
         self.graph = assigned.micro.step.graph
-        self.inputs = {each.tensor: each for each in self.graph.inputs}
+        self.inputs = {entry.tensor: entry for entry in self.graph.inputs}
         first = len(self.micro.step.constants)
         self.constants = {
-            each.tensor: value for each, value in zip(self.graph.inputs, self.micro.step.constants, strict=False)
+            entry.tensor: value for entry, value in zip(self.graph.inputs, self.micro.step.constants, strict=False)
         }
-        carried = {each.before for each in self.micro.carries}
+        carried = {carry.before for carry in self.micro.carries}
         self.arguments = {
-            each.tensor: position
-            for position, each in enumerate(self.graph.inputs[first:])
-            if each.tensor not in self.micro.micro_inputs and each.tensor not in carried
+            entry.tensor: position
+            for position, entry in enumerate(self.graph.inputs[first:])
+            if entry.tensor not in self.micro.micro_inputs and entry.tensor not in carried
         }
         if not self.micro.looped:
             self.arguments.update(dict(self.micro.micro_inputs.items()))
-        self.carry_of = {each.before: each for each in self.micro.carries}
-        self.after = {each.after: each for each in self.micro.carries}
+        self.carry_of = {carry.before: carry for carry in self.micro.carries}
+        self.after = {carry.after: carry for carry in self.micro.carries}
         self.makers = self.graph.producers()
         self.updates, self.results = self._owners(first)
 
@@ -139,9 +139,9 @@ class _Cutter:
             equations.append(equation)
             phases.append(self._phase(position, operator))
         read = {tensor for operator in operators for tensor in operator.operands} - {LITERAL}
-        read |= set(updates.values()) | set(results.values()) | {each.start for each in carried}
-        made = {tensor for operator in operators for tensor in operator.results}
-        missing = [tensor for tensor in self.inputs if tensor in read - made]
+        read |= set(updates.values()) | set(results.values()) | {carry.start for carry in carried}
+        results_inside = {tensor for operator in operators for tensor in operator.results}
+        missing = [tensor for tensor in self.inputs if tensor in read - results_inside]
         updated = [tensor for tensor, position in self.arguments.items() if position in updates]
         missing += [tensor for tensor in updated if tensor not in missing]
         constants = [tensor for tensor in missing if tensor in self.constants]
@@ -185,17 +185,17 @@ class _Cutter:
         results: dict[int, int],
         carried: Sequence[Carry],
     ) -> OperatorGraph:
-        positions = {each.tensor: position for position, each in enumerate(inputs)}
+        positions = {entry.tensor: position for position, entry in enumerate(inputs)}
         outputs: list[int] = []
         aliases: list[tuple[int, int]] = []
         tensors = {position: tensor for tensor, position in self.arguments.items()}
         for argument, tensor in updates.items():
             aliases.append((len(outputs), positions[tensors[argument]]))
             outputs.append(tensor)
-        for each in carried:
-            if each.before in positions:
-                aliases.append((len(outputs), positions[each.before]))
-                outputs.append(each.after)
+        for carry in carried:
+            if carry.before in positions:
+                aliases.append((len(outputs), positions[carry.before]))
+                outputs.append(carry.after)
         outputs += results.values()
         return OperatorGraph(self.graph.tensors, tuple(operators), tuple(inputs), tuple(outputs), tuple(aliases))
 
@@ -244,8 +244,8 @@ class _Cutter:
     def _received_in(self, tensor: int, phase: Phase, received: dict[int, Phase]) -> Phase:
         """When a tensor arrives: with the micro batch's forward pass as soon as that is where it is made."""
         maker = self.makers[tensor]
-        made = self.micro.phases[maker]
+        phase_of_maker = self.micro.phases[maker]
         if phase is Phase.UPDATE:
             before = received.get(tensor)
             return Phase.UPDATE if before is None else before
-        return made if made in (Phase.FORWARD, Phase.BACKWARD) else phase
+        return phase_of_maker if phase_of_maker in (Phase.FORWARD, Phase.BACKWARD) else phase

@@ -121,9 +121,11 @@ def open_micro_loop(step: Ingested) -> MicroStep:
 def _without_loop(step: Ingested) -> MicroStep:
     """A step that has no loop over micro batches: one forward pass."""
     first = len(step.constants)
-    micro = {each.tensor: position for position, each in enumerate(step.graph.inputs[first:]) if each.role is Role.DATA}
-    found = MicroStep(step, (Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
-    return replace(found, phases=_with_invariants(found))
+    micro = {
+        entry.tensor: position for position, entry in enumerate(step.graph.inputs[first:]) if entry.role is Role.DATA
+    }
+    flat = MicroStep(step, (Phase.FORWARD,) * len(step.graph.operators), 1, micro, looped=False)
+    return replace(flat, phases=_with_invariants(flat))
 
 
 @dataclass(slots=True)
@@ -172,12 +174,12 @@ class _Opener:
             offset = len(self.tensors)
             self.tensors.extend(body.graph.tensors)
             arguments = {
-                each.tensor + offset: self._operand(operator, equation, position + 1)
-                for position, each in enumerate(body.graph.inputs[len(body.constants) :])
+                entry.tensor + offset: self._operand(operator, equation, position + 1)
+                for position, entry in enumerate(body.graph.inputs[len(body.constants) :])
             }
             self.same.update(arguments)
-            for each, value in zip(body.graph.inputs, body.constants, strict=False):
-                self.constants.append((each.tensor + offset, value))
+            for entry, value in zip(body.graph.inputs, body.constants, strict=False):
+                self.constants.append((entry.tensor + offset, value))
 
             def inner(tensor: int, offset: int = offset) -> int:
                 return tensor if tensor == LITERAL else tensor + offset
@@ -244,21 +246,24 @@ class _Opener:
             self.step.literal_outputs,
         )
         sums = tuple(
-            replace(each, total=self._now(each.total), terms=tuple(map(self._now, each.terms))) for each in self.sums
+            replace(micro_sum, total=self._now(micro_sum.total), terms=tuple(map(self._now, micro_sum.terms)))
+            for micro_sum in self.sums
         )
         carries = tuple(
-            replace(each, after=self._now(each.after), start=self._now(each.start)) for each in self.carries
+            replace(carry, after=self._now(carry.after), start=self._now(carry.start)) for carry in self.carries
         )
-        found = MicroStep(
+        opened = MicroStep(
             step, tuple(phase for _, _, phase in entries), num_micro, self.micro_inputs, sums, carries, trains
         )
-        return replace(found, phases=_with_invariants(found))
+        return replace(opened, phases=_with_invariants(opened))
 
     def _around_the_loop(
         self, outer: Sequence[tuple[Operator, Equation]]
     ) -> tuple[list[tuple[Operator, Equation]], list[tuple[Operator, Equation]]]:
         """The operators around the loops: those that do not read what these compute, and those that do."""
-        late = {self._now(each.total) for each in self.sums} | {self._now(each.after) for each in self.carries}
+        late = {self._now(micro_sum.total) for micro_sum in self.sums} | {
+            self._now(carry.after) for carry in self.carries
+        }
         before: list[tuple[Operator, Equation]] = []
         after: list[tuple[Operator, Equation]] = []
         for operator, equation in outer:
@@ -286,9 +291,9 @@ class _Opener:
 
         num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
         first = len(body.constants)
-        arguments = [inner(each.tensor) for each in body.graph.inputs[first:]]
-        for each, value in zip(body.graph.inputs, body.constants, strict=False):
-            self.constants.append((inner(each.tensor), value))
+        arguments = [inner(entry.tensor) for entry in body.graph.inputs[first:]]
+        for entry, value in zip(body.graph.inputs, body.constants, strict=False):
+            self.constants.append((inner(entry.tensor), value))
         outputs = [
             self._constant(body.literal_outputs[position]) if tensor == LITERAL else inner(tensor)
             for position, tensor in enumerate(body.graph.outputs)
@@ -296,14 +301,14 @@ class _Opener:
         entries = [
             (
                 replace(
-                    each,
-                    operands=tuple(map(inner, each.operands)),
-                    results=tuple(map(inner, each.results)),
+                    operator,
+                    operands=tuple(map(inner, operator.operands)),
+                    results=tuple(map(inner, operator.results)),
                     backward=phase is Phase.BACKWARD,
                 ),
                 inside,
             )
-            for each, inside in zip(body.graph.operators, body.equations, strict=True)
+            for operator, inside in zip(body.graph.operators, body.equations, strict=True)
         ]
         for position in range(num_consts):
             self.same[arguments[position]] = self._operand(operator, equation, position)
@@ -311,7 +316,9 @@ class _Opener:
         for position in range(num_consts + num_carry, len(operator.operands)):
             self.same[arguments[position]] = self._one_micro_batch(operator, position)
         self._stacked_results(operator, outputs, num_carry, phase)
-        self.inside += [(each, how, phase) for number, (each, how) in enumerate(entries) if number not in dropped]
+        self.inside += [
+            (operator, how, phase) for number, (operator, how) in enumerate(entries) if number not in dropped
+        ]
 
     def _hand_over(
         self,
@@ -324,10 +331,10 @@ class _Opener:
     ) -> set[int]:
         """Make sums and carries of what goes from one round to the next; gives the additions that are left out."""
         num_consts, num_carry = equation.params["num_consts"], equation.params["num_carry"]
-        producers = {tensor: number for number, (each, _) in enumerate(entries) for tensor in each.results}
+        producers = {tensor: number for number, (operator, _) in enumerate(entries) for tensor in operator.results}
         readers: dict[int, int] = {}
-        for each, _ in entries:
-            for tensor in each.operands:
+        for member, _ in entries:
+            for tensor in member.operands:
                 readers[tensor] = readers.get(tensor, 0) + 1
         for tensor in outputs:
             readers[tensor] = readers.get(tensor, 0) + 1
@@ -357,8 +364,10 @@ class _Opener:
 
     def _stacked_results(self, operator: Operator, outputs: Sequence[int], num_carry: int, phase: Phase) -> None:
         """Stacked results of the forward loop are what the backward loop reads; nothing else may read any."""
-        befores = {each.before for each in self.carries}
-        read = {tensor for each in self.step.graph.operators if each.name != "scan" for tensor in each.operands}
+        befores = {carry.before for carry in self.carries}
+        read = {
+            tensor for operator in self.step.graph.operators if operator.name != "scan" for tensor in operator.operands
+        }
         read.update(self.step.graph.outputs)
         for result, inside in zip(operator.results[num_carry:], outputs[num_carry:], strict=True):
             if result in read:
@@ -403,7 +412,9 @@ class _Opener:
         graph = self.step.graph
         producers = graph.producers()
         first = len(self.step.constants)
-        arguments = {each.tensor: number for number, each in enumerate(graph.inputs[first:]) if each.role is Role.DATA}
+        arguments = {
+            entry.tensor: number for number, entry in enumerate(graph.inputs[first:]) if entry.role is Role.DATA
+        }
         chain: list[int] = []
         tensor, shape = stacked, graph.tensors[stacked].shape
         while tensor not in arguments:
@@ -444,24 +455,24 @@ class _Opener:
         operation = operator.operation
         operand, result = (replace(spec, shape=shape) for spec in (operation.operands[0], operation.results[0]))
         self.tensors.append(result)
-        made = len(self.tensors) - 1
+        result_number = len(self.tensors) - 1
         self.before.append(
             (
                 replace(
                     operator,
                     operation=replace(operation, operands=(operand,), results=(result,)),
                     operands=(here,),
-                    results=(made,),
+                    results=(result_number,),
                 ),
                 equation,
             )
         )
-        return made
+        return result_number
 
     def _is_zero(self, tensor: int) -> bool:
         """Whether a tensor is zeros, as far as its producer says it."""
-        for known, value in self.constants:
-            if known == tensor:
+        for constant, value in self.constants:
+            if constant == tensor:
                 return not np.any(np.asarray(value))
         number = self.step.graph.producers().get(tensor)
         if number is None:
@@ -532,19 +543,23 @@ def _with_invariants(micro: MicroStep) -> tuple[Phase, ...]:
 
 def invariant_tensors(micro: MicroStep) -> frozenset[int]:
     """Tensors that depend on no micro batch: variables, constants, and what is computed of these alone."""
-    varies = set(micro.micro_inputs) | {each.before for each in micro.carries} | {each.total for each in micro.sums}
+    varies = (
+        set(micro.micro_inputs)
+        | {carry.before for carry in micro.carries}
+        | {micro_sum.total for micro_sum in micro.sums}
+    )
     graph = micro.step.graph
-    found = {each.tensor for each in graph.inputs if each.tensor not in varies}
+    invariant = {entry.tensor for entry in graph.inputs if entry.tensor not in varies}
     for operator in graph.operators:
         if operator.name in IDENTITIES:
-            found.update(
+            invariant.update(
                 result
                 for result, operand in zip(operator.results, operator.operands, strict=True)
-                if operand == LITERAL or operand in found
+                if operand == LITERAL or operand in invariant
             )
-        elif all(operand == LITERAL or operand in found for operand in operator.operands):
-            found.update(operator.results)
-    return frozenset(found)
+        elif all(operand == LITERAL or operand in invariant for operand in operator.operands):
+            invariant.update(operator.results)
+    return frozenset(invariant)
 
 
 def part_of_identity(operator: Operator, equation: Equation, positions: Sequence[int]) -> tuple[Operator, Equation]:
@@ -553,20 +568,22 @@ def part_of_identity(operator: Operator, equation: Equation, positions: Sequence
     params = dict(equation.params)
     if isinstance(mark, GradientMark):
         mark = GradientMark(
-            tuple(mark.parameters[each] for each in positions), tuple(mark.fusion[each] for each in positions)
+            tuple(mark.parameters[place] for place in positions), tuple(mark.fusion[place] for place in positions)
         )
         params["mark"] = mark
     changed = replace(
         operation,
-        operands=tuple(operation.operands[each] for each in positions),
-        results=tuple(operation.results[each] for each in positions),
+        operands=tuple(operation.operands[place] for place in positions),
+        results=tuple(operation.results[place] for place in positions),
         params={**operation.params, **({"mark": mark} if mark is not None else {})},
     )
     part = replace(
         operator,
         operation=changed,
-        operands=tuple(operator.operands[each] for each in positions),
-        results=tuple(operator.results[each] for each in positions),
+        operands=tuple(operator.operands[place] for place in positions),
+        results=tuple(operator.results[place] for place in positions),
     )
-    literals = {number: equation.literals[each] for number, each in enumerate(positions) if each in equation.literals}
+    literals = {
+        number: equation.literals[place] for number, place in enumerate(positions) if place in equation.literals
+    }
     return part, replace(equation, params=params, literals=literals)

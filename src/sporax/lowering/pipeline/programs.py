@@ -130,16 +130,16 @@ class _Maker:
         graph = chunk.step.graph
         self.graph = graph
         self.makers = graph.producers()
-        self.stored = {each.tensor: place for each, place in zip(graph.inputs, plan.inputs, strict=True)}
+        self.stored = {entry.tensor: place for entry, place in zip(graph.inputs, plan.inputs, strict=True)}
         self.current = dict(self.stored)
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
             self.current.update(zip(operator.results, planned.results, strict=True))
         self.current.update(
-            {tensor: each.placement for tensor, each in plan.reshardings.items() if tensor in self.current}
+            {tensor: resharding.placement for tensor, resharding in plan.reshardings.items() if tensor in self.current}
         )
-        self.carries = {each.before: each for each in chunk.carries}
-        self.afters = {each.after: each for each in chunk.carries}
-        self.constants = {each.tensor for each in graph.inputs[: len(chunk.step.constants)]}
+        self.carries = {carry.before: carry for carry in chunk.carries}
+        self.afters = {carry.after: carry for carry in chunk.carries}
+        self.constants = {entry.tensor for entry in graph.inputs[: len(chunk.step.constants)]}
 
     # ------------------------------------------------------------------------------------------------------- all of them
 
@@ -148,7 +148,7 @@ class _Maker:
         updates: list[ChunkProgram] = []
         for level in reversed(range(num_levels)):
             updates.insert(0, self._update(level, updates))
-        summed = sorted({slot.number for each in updates for slot, _ in each.inputs if slot.kind == "sum"})
+        summed = sorted({slot.number for program in updates for slot, _ in program.inputs if slot.kind == "sum"})
         backward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.BACKWARD]
         forward_sums = [tensor for tensor in summed if self._phase(tensor) is Phase.FORWARD]
         sent_back = [
@@ -186,9 +186,9 @@ class _Maker:
         ]
         outputs = [*self._sent(sent), *kept.items()]
         outputs += [
-            (Slot("carry", each.before), self.stored[each.before])
-            for each in chunk.carries
-            if each.before in self.stored
+            (Slot("carry", carry.before), self.stored[carry.before])
+            for carry in chunk.carries
+            if carry.before in self.stored
         ]
         outputs += self._results(lambda tensor: self._is_forward(tensor))
         forward = self._program(f"{name}_forward", Phase.FORWARD, outputs, forward_sums)
@@ -199,7 +199,7 @@ class _Maker:
             _overwriting(backward),
             _overwriting(inputs),
             _overwriting(weights),
-            tuple(_overwriting(each, updates[level + 1 :]) for level, each in enumerate(updates)),
+            tuple(_overwriting(program, updates[level + 1 :]) for level, program in enumerate(updates)),
         )
 
     def _phase(self, tensor: int) -> Phase:
@@ -275,17 +275,17 @@ class _Maker:
         return {number for number, paths in reached.items() if number not in needed and len(paths) == 1}
 
     def _ancestors(self, tensors: Iterable[int]) -> set[int]:
-        found: set[int] = set()
+        ancestors: set[int] = set()
         left = list(tensors)
         while left:
             tensor = left.pop()
             number = self.makers.get(tensor)
-            if number is None or number in found or self.chunk.phases[number] is not Phase.BACKWARD:
+            if number is None or number in ancestors or self.chunk.phases[number] is not Phase.BACKWARD:
                 continue
-            found.add(number)
+            ancestors.add(number)
             operator = self.graph.operators[number]
             left += operator.operands
-        return found
+        return ancestors
 
     # ------------------------------------------------------------------------------------------------------ one of them
 
@@ -299,8 +299,8 @@ class _Maker:
     ) -> ChunkProgram:
         """The program that makes `outputs` and one addend for each of `sums`."""
         addends = [(Slot("sum", tensor), self.current[tensor]) for tensor in sums]
-        made = [*addends, *outputs]
-        wanted = [self._tensor(slot) for slot, _ in made]
+        given = [*addends, *outputs]
+        wanted = [self._tensor(slot) for slot, _ in given]
         entries = self._operators(wanted, phase, belongs)
         produced = {tensor for operator, *_ in entries for tensor in operator.results}
         read = dict.fromkeys(
@@ -312,7 +312,7 @@ class _Maker:
         constants = [tensor for tensor in read if tensor in self.constants]
         others = [tensor for tensor in read if tensor not in self.constants]
         slots = [self._source(tensor, phase) for tensor in others]
-        inputs = {each.tensor: each for each in self.graph.inputs}
+        inputs = {entry.tensor: entry for entry in self.graph.inputs}
         graph = OperatorGraph(
             self.graph.tensors,
             tuple(operator for operator, *_ in entries),
@@ -321,7 +321,7 @@ class _Maker:
             ),
             tuple(wanted),
         )
-        values = dict(zip((each.tensor for each in self.graph.inputs), self.chunk.step.constants, strict=False))
+        values = dict(zip((entry.tensor for entry in self.graph.inputs), self.chunk.step.constants, strict=False))
         step = Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
         settles = set(produced)
         if phase is not Phase.UPDATE:  # the update reads variables as they are kept
@@ -329,12 +329,12 @@ class _Maker:
         plan = Plan(
             self.plan.mesh,
             (*(self.stored[tensor] for tensor in constants), *(place for _, place in slots)),
-            tuple(place for _, place in made),
+            tuple(place for _, place in given),
             tuple(entry[2] for entry in entries),
-            {tensor: each for tensor, each in self.plan.reshardings.items() if tensor in settles},
+            {tensor: resharding for tensor, resharding in self.plan.reshardings.items() if tensor in settles},
             alltoall=self.plan.alltoall,
         )
-        return ChunkProgram(name, step, plan, (*addends, *slots), tuple(made), len(addends))
+        return ChunkProgram(name, step, plan, (*addends, *slots), tuple(given), len(addends))
 
     def _tensor(self, slot: Slot) -> int:
         """The tensor that a slot is filled with."""
@@ -370,8 +370,8 @@ class _Maker:
                 operator, equation = part_of_identity(operator, equation, positions)
                 planned = replace(
                     planned,
-                    operands=tuple(planned.operands[each] for each in positions),
-                    results=tuple(planned.results[each] for each in positions),
+                    operands=tuple(planned.operands[place] for place in positions),
+                    results=tuple(planned.results[place] for place in positions),
                 )
             needed.update(operator.operands)
             entries.append((operator, equation, planned))
@@ -411,5 +411,5 @@ class _Maker:
 def _overwriting(program: ChunkProgram, later: Sequence[ChunkProgram] = ()) -> ChunkProgram:
     """A program that may overwrite what it gives new values of, unless programs after it read the old ones."""
     read = {slot for slot, _ in program.inputs if slot.kind in ("sum", "carry", "variable")}
-    read_later = {slot for each in later for slot, _ in each.inputs}
+    read_later = {slot for program in later for slot, _ in program.inputs}
     return replace(program, donated=frozenset((read & {slot for slot, _ in program.outputs}) - read_later))

@@ -29,6 +29,7 @@ def check_limits(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_de
         SporaxRuntimeError: it cannot be sharded in this way.
     """
     check = _LIMITS.get(mark.operator)
+    # An input that stays whole meets every limit.
     if check is not None and any(parts > 1 for cut in cuts for parts in cut):
         check(mark, shapes, cuts, num_devices)
 
@@ -126,6 +127,7 @@ def _pooling(mark: OperatorMark, shapes: Sequence[Shape], cuts: Cuts, num_device
 
 
 def _window_inside(mark: OperatorMark, dim: int, size: int, cut: int, reach: int, stride: int) -> None:
+    # Windows that do not overlap read only elements of their own slice.
     if reach > stride:
         raise SporaxRuntimeError(
             f"For '{mark.where}', spatial dimension {dim} has {cut} slices, so its windows must not overlap: the window of "

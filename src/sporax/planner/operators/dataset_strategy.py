@@ -32,6 +32,7 @@ def check_dataset_strategy(strategy: Sequence[Entry], shapes: Sequence[Shape], n
             f"{strategy_text(strategy)}."
         )
     tuples = tuple(entry for entry in strategy if not isinstance(entry, Layout))
+    # Layouts may shard as they like: their slices need not be of the batch.
     if len(tuples) != len(strategy):
         return
     Strategy(tuples).check(_WHERE, list(shapes), num_devices)

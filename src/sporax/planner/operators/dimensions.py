@@ -94,6 +94,7 @@ def _aligned(mark: OperatorMark, shapes: Shapes) -> Dims | None:
 
 def _broadcasts(shapes: Shapes) -> bool:
     for sizes in itertools.zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        # Dimensions of size one stretch, so they fit every other size.
         if len({size for size in sizes if size != 1}) > 1:
             return False
     return True
@@ -317,6 +318,7 @@ def _tile(mark: OperatorMark, shapes: Shapes) -> Dims | None:
     sizes = ((1,) * lead) + shapes[0]
     result = tuple(f"m{dim}" if count > 1 else f"d{dim}" for dim, count in enumerate(copies))
     entry = Entry(result, tuple(count if count > 1 else size for count, size in zip(copies, sizes, strict=True)))
+    # Where there is one copy, the dimension of the result is that of the input.
     inputs = tuple(f"d{dim}" if copies[dim] == 1 else f"d{dim}!" for dim in range(lead, len(copies)))
     return Dims((inputs,), (entry,), result)
 

@@ -82,6 +82,7 @@ class _GroupCollector:
         self._collect_moves(transfers.at_start, "weights for use", Phase.FORWARD, times)
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark = operator.mark
+            # Behind the last finished gradient everything belongs to the update.
             self.updates = self.updates or number == learnt
             group = self._group_of(graph, number, planned)
             if outermost:
@@ -191,6 +192,7 @@ class _UnmarkedGroupCollector(_GroupCollector):
             group.inputs, group.results = planned.operands, planned.results
             maker = len(self.groups), group
         elif candidates:
+            # The latest group wins: an operator that reads two belongs to the one that it had to wait for.
             maker = max(candidates, key=lambda candidate: candidate[0])
         else:
             maker = -1, self._group((operator.path, phase), operator.path, "", phase)
@@ -221,7 +223,7 @@ def _gradients(graph: OperatorGraph) -> frozenset[int]:
 
 
 def _last_gradients(graph: OperatorGraph) -> int:
-    """Where the last gradients are finished and the update starts; -1 where nothing is learnt."""
+    """Where the last gradients are finished and the update starts; -1 where there are no gradients."""
     positions = (number for number, operator in enumerate(graph.operators) if isinstance(operator.mark, GradientMark))
     return max(positions, default=-1)
 

@@ -32,7 +32,7 @@ class PipelineSummary:
         """The quickest schedule; of equally quick ones that with the least memory."""
         return min(
             (self.outcome, *self.others),
-            key=lambda each: (round(each.seconds, 12), max(stage.peak_bytes for stage in each.stages)),
+            key=lambda outcome: (round(outcome.seconds, 12), max(stage.peak_bytes for stage in outcome.stages)),
         )
 
     def __str__(self) -> str:
@@ -51,17 +51,18 @@ class PipelineSummary:
             f"Pipeline of {len(self.outcome.stages)} stages, {self.num_micro} micro batches, schedule "
             f"{self.outcome.schedule.name}: {_seconds(self.outcome.seconds)} per step, bubble {self.outcome.bubble_share:.1%}"
         )
-        told = [head, *([self.reason] if self.reason else [])]
-        lines = [*(line for each in told for line in textwrap.wrap(each, page_width())), *_table(rows)]
+        paragraphs = [head, *([self.reason] if self.reason else [])]
+        lines = [*(line for paragraph in paragraphs for line in textwrap.wrap(paragraph, page_width())), *_table(rows)]
         if self.others:
             lines += ["", *self._comparison()]
         return "\n".join(lines)
 
     def _comparison(self) -> list[str]:
         rows = [("schedule", "step", "bubble", "peak memory")]
-        for each in sorted((self.outcome, *self.others), key=lambda outcome: outcome.seconds):
-            peak = max(stage.peak_bytes for stage in each.stages)
-            rows.append((each.schedule.name, _seconds(each.seconds), f"{each.bubble_share:.1%}", decimal_bytes(peak)))
+        for outcome in sorted((self.outcome, *self.others), key=lambda outcome: outcome.seconds):
+            peak = max(stage.peak_bytes for stage in outcome.stages)
+            row = outcome.schedule.name, _seconds(outcome.seconds), f"{outcome.bubble_share:.1%}", decimal_bytes(peak)
+            rows.append(row)
         return [*_table(rows), f"Best: {self.best.schedule.name} with {self.num_micro} micro batches."]
 
     def to_json(self) -> str:
@@ -82,8 +83,8 @@ class PipelineSummary:
                     for stage in self.outcome.stages
                 ],
                 "schedules": {
-                    each.schedule.name: {"seconds": each.seconds, "bubble_share": each.bubble_share}
-                    for each in (self.outcome, *self.others)
+                    outcome.schedule.name: {"seconds": outcome.seconds, "bubble_share": outcome.bubble_share}
+                    for outcome in (self.outcome, *self.others)
                 },
                 "best": self.best.schedule.name,
             }

@@ -39,6 +39,7 @@ def svg(timelines: Sequence[tuple[str, Times]], width: int = 900) -> str:
     top = 0
     for title, times in timelines:
         stages = 1 + max(task.stage for task in times)
+        # Measured times begin when the process does, so the first task moves to the left border.
         first = min(start for start, _ in times.values())
         length = max(end for _, end in times.values()) - first or 1.0
         scale = (width - _LEFT - 10) / length

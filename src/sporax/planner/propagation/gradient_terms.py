@@ -32,6 +32,7 @@ def _terms(
     while left:
         tensor = left.pop()
         operator = graph.operators[producers[tensor]] if tensor in producers else None
+        # `add_any` is the addition that differentiation inserts; other additions are the user's.
         if operator is None or operator.name != "add_any" or LITERAL in operator.operands or len(consumers[tensor]) > 1:
             terms.append(tensor)
         else:

@@ -64,7 +64,7 @@ def plan_control_flow(operator: Operator, current: MaybePlacements, plan_body: P
 
     Args:
         operator: it.
-        known: where its operands are, as far as it is decided, all of them complete.
+        current: where its operands are, as far as it is decided, all of them complete.
         plan_body: plans one of its bodies.
     """
     return _KINDS[operator.name](operator, current, plan_body)
@@ -114,6 +114,7 @@ def _scan(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
     rows = [
         None if placement is None else Placement(placement.dims[1:]) for placement in current[num_consts + num_carry :]
     ]
+    # The first plan shows which placements the body prefers; the second one has them at both ends of a round.
     first, used = plan_body(body, [*consts, *carry, *rows])
     decided = first.inputs[len(body.inputs) - len(specs) :]
     plan, _ = plan_body(
@@ -139,6 +140,7 @@ def _while(operator: Operator, current: MaybePlacements, plan_body: PlanBody) ->
     num_body = operator.operation.params["body_nconsts"]
     condition, body = operator.bodies
     carry = current[num_cond + num_body :]
+    # The condition reads what the body carries, so the body decides.
     first, _ = plan_body(body, [*current[num_cond : num_cond + num_body], *carry])
     decided = first.inputs[len(body.inputs) - num_body - len(carry) :]
     carried = decided[num_body:]
@@ -158,6 +160,8 @@ def _cond(operator: Operator, current: MaybePlacements, plan_body: PlanBody) -> 
         outputs = plan.outputs
         plans.append(plan)
     decided = tuple(argument or SCALAR for argument in arguments)
+    # A later branch may have decided what earlier ones left open; then all are planned again with the same
+    # placements.
     if any(plan.inputs[len(plan.inputs) - len(decided) :] != decided for plan in plans):
         plans = [plan_body(body, decided, outputs)[0] for body in operator.bodies]
     return OperatorPlan((), (SCALAR, *decided), tuple(plans[0].outputs), tuple(plans))

@@ -19,7 +19,7 @@ class Policy(Protocol):
 
     @property
     def scatters_gradient_terms(self) -> bool:
-        """Whether what gradients are sums of is combined before it is added up, for parameters that are kept in shards."""
+        """Whether the terms of gradients are combined before they are added up, for parameters that are stored in shards."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Policy(Protocol):
         Args:
             name: of the parameter.
             spec: its shape.
-            home, used: where it is kept, and where operators have it.
+            storage, used: its storage sharding, and its sharding for use.
         """
         ...
 
@@ -52,7 +52,7 @@ class Policy(Protocol):
 
         Args:
             name: of the parameter.
-            home: where it is kept.
+            storage: its storage sharding.
         """
         ...
 
@@ -65,12 +65,12 @@ class Policy(Protocol):
         ...
 
     def loss_scale(self, placement: Placement) -> float:
-        """How often the derivative of a loss counts that is like this."""
+        """The factor of the derivative of a loss with this placement."""
         ...
 
 
 class NoPolicy:
-    """Takes no notice of operators; gradients are combined as their parameters are."""
+    """Ignores marks of operators; gradients are combined at the placement of their parameters."""
 
     scatters_gradient_terms = False
     returns_cotangents = True

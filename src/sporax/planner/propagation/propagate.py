@@ -88,6 +88,7 @@ class _Propagation:
         for tensor, placement in self.inputs.items():
             self._decide(tensor, placement)
         for argument in self.graph.inputs:
+            # Scalars have one placement, so operators on scalars alone never wait.
             if not self.graph.tensors[argument.tensor].shape:
                 self._decide(argument.tensor, SCALAR)
         for number in range(len(self.graph.operators)):
@@ -123,7 +124,7 @@ class _Propagation:
     # ------------------------------------------------------------------------------------------------- one operator
 
     def _visit(self, number: int) -> None:
-        """Cut an operator if enough is known of its tensors; else it waits for them."""
+        """Shard an operator if enough is decided about its tensors; otherwise it waits for them."""
         if number in self.plans:
             return
         operator = self.graph.operators[number]
@@ -145,7 +146,7 @@ class _Propagation:
                     self.waiting.setdefault(tensor, []).append(number)
 
     def _current_placement(self, tensor: int, number: int) -> Placement | None:
-        """Where an operator finds a tensor: the update of a parameter, at the parameter's home."""
+        """Where an operator finds a tensor: the update of a parameter, in the parameter's storage sharding."""
         if tensor == LITERAL:
             return SCALAR
         if number >= self.update_from and tensor in self.storage_of:
@@ -175,7 +176,7 @@ class _Propagation:
         self._finish(number, operator, OperatorPlan(nothing_cut(rule_for(operator.operation)), where, where))
 
     def _as_given(self, number: int, operator: Operator, current: MaybePlacements) -> None:
-        """Cut an operator as a search decided; operands that it wants complete are combined for all their readers."""
+        """Shard an operator as a search decided; operands that it needs complete are combined for all their readers."""
         assignment = self.given.cuts[number]
         where, whence = placements(rule_for(operator.operation), assignment)
         for tensor, here, wanted in zip(operator.operands, current, where, strict=True):
@@ -201,6 +202,7 @@ class _Propagation:
         first = propagate(rule, self.mesh, current, result_placements)
         decided = [position for position, placement in enumerate(current) if placement is not None and placement.used]
         best = self._seconds(operator, rule, first, current)
+        # Only a conflict between operands costs something, so single decided operands are tried only then.
         for position in decided[1:] if best else ():
             alone = [placement if number == position else None for number, placement in enumerate(current)]
             taken = frozenset(axis for axes in propagate(rule, self.mesh, alone) for axis in axes)
@@ -263,6 +265,7 @@ class _Propagation:
 
     def _may_combine(self, tensor: int, number: int) -> bool:
         """Whether no operator has been sharded on the assumption that the tensor is partial."""
+        # A reader that was sharded for partial operands would compute something else on complete ones.
         return not any(reader in self.plans for reader in self.consumers[tensor] if reader != number)
 
     def _finish(self, number: int, operator: Operator, planned: OperatorPlan) -> None:
@@ -290,6 +293,7 @@ class _Propagation:
                 self.storage_of[tensor] = storage
                 self.reshardings[tensor] = self.policy.weight(self.trainable[tensor], placement)
         producer = self.producers.get(tensor)
+        # The producer of an undecided tensor (a constant, a mask) may be sharded now.
         if producer is not None and producer not in self.plans:
             self.ready.append(producer)
         self.ready.extend(self.waiting.pop(tensor, ()))

@@ -98,6 +98,7 @@ class SemiAuto:
         """Inputs as the strategy says, results complete."""
         if mark.side is Side.OUT:
             return self._results(mark, specs, current)
+        # Marks at the exit of an operator need the shapes of its inputs, which only the entrance sees.
         self.shapes[mark.number] = tuple(spec.shape for spec in specs)
         reason = f"input of {mark.operator}"
         if mark.in_strategy is not None:
@@ -132,7 +133,7 @@ class SemiAuto:
         )
 
     def gradient_term(self, name: str, storage: Placement) -> Resharding:
-        """Combined by itself, and scattered as its parameter is kept; what is made of the sum is the gradient's affair."""
+        """Combined by itself, and scattered as its parameter is kept; the gradient's own resharding decides about the sum."""
         return Resharding(storage, f"part of the gradient of {name}", in_float32=self.config.gradient_fp32_sync)
 
     def weight(self, name: str, used: Placement) -> Resharding:
@@ -155,6 +156,7 @@ class SemiAuto:
         too_small = math.prod(spec.shape) * spec.itemsize < threshold
         if not axes or local[0] % num_parts(self.mesh, axes) or too_small:
             return used
+        # The storage sharding comes on top of the sharding for use, so the weight's own axes stay in front.
         return Placement(((*used.dims[0], *axes), *used.dims[1:]))
 
     def _optimizer_axes(self, used: Placement) -> Axes:

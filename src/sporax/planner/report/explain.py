@@ -123,6 +123,7 @@ class _Explainer:
             other = self._alternative(number, rule, assignment)
             alternatives.setdefault((other.operands, other.results), other)
         ordered = sorted(alternatives.values(), key=lambda item: (item.seconds, not item.chosen))
+        # The plan's own choice is always shown, whatever else is left out.
         reported = ordered[:most] if own in ordered[:most] else [*ordered[: most - 1], own]
         notes = [*self._impossible(rule)]
         if len(ordered) > len(reported):

@@ -57,18 +57,18 @@ class Planned(Protocol):
 def facts(planned: Planned) -> list[tuple[str, str]]:
     """What is said of a plan in few words: its size, its search, and how to ask for more."""
     graph, plan, search = planned.graph, planned.plan, planned.search
-    kinds = Counter(each.role.value for each in graph.inputs)
-    found = [
+    kinds = Counter(argument.role.value for argument in graph.inputs)
+    lines = [
         ("devices", f"{plan.mesh.num_devices}, axes {' × '.join(map(str, plan.mesh.shape)) or 'none'}"),
         ("graph", f"{sum(1 for _ in graph.walk())} operators, {len(graph.tensors)} tensors"),
         ("inputs", ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "none"),
         ("outputs", str(len(graph.outputs))),
     ]
     if search is not None:
-        found.append(("search", f"{search.method}, predicted {cost_text(search.cost_seconds, search.unit)} a step"))
+        lines.append(("search", f"{search.method}, predicted {cost_text(search.cost_seconds, search.unit)} a step"))
     if plan.notes:
-        found.append(("notes", f"{len(plan.notes)}; the first: {shorten(plan.notes[0], 90)}"))
-    return [*found, ("more", "summary(), explain(operator), alternatives(), report(file)")]
+        lines.append(("notes", f"{len(plan.notes)}; the first: {shorten(plan.notes[0], 90)}"))
+    return [*lines, ("more", "summary(), explain(operator), alternatives(), report(file)")]
 
 
 class Answers:

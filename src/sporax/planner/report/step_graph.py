@@ -101,6 +101,7 @@ def folded_boxes(
     place = {member: number for number, (members, _) in enumerate(groups) for member in members}
     shown = []
     for members, name in groups:
+        # The members differ in their layer alone, so the figures of the first stand for all.
         first = boxes[min(members, key=lambda member: [int(n) for n in re.findall(r"\d+", boxes[member].row.path)])]
         paths = re.sub(r"\s*\(\d+\s×\)$", "", name) if len(members) > 1 else ""
         shown.append(replace(first, times=len(members), paths=paths))

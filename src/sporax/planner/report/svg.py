@@ -72,6 +72,7 @@ def _places(boxes: Sequence[Box]) -> list[tuple[int, int]]:
     """Column and row of each box."""
     columns = [_COLUMNS[box.row.phase] for box in boxes]
     rows = [columns[:number].count(column) for number, column in enumerate(columns)]
+    # A backward operator stands next to its forward operator; those without one find a free row near the last.
     beside: dict[tuple[str, str], list[int]] = {}
     alone: list[tuple[int, int]] = []
     taken: set[int] = set()

@@ -1,4 +1,10 @@
-"""What the tasks of a planned pipeline cost: seconds by the planner's cost model, bytes by its memory model."""
+"""What the tasks of a planned pipeline cost.
+
+Problem: schedules are compared, and shown to users, before anything runs.
+Method: seconds of a task are those of its program by the planner's cost model, or medians of measured times. Bytes are those of
+one device's slices of the values that programs hand on; what a task needs inside comes from the planner's memory model.
+`sporax.planner.pipeline.simulate` puts tasks in order.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +53,12 @@ def simulated(pipeline: PlannedPipeline, model: CostModel, profile: HardwareProf
 
 def with_measured(costs: PipelineCosts, times: Times) -> PipelineCosts:
     """The costs with measured seconds: of every chunk and kind of task the median."""
-    found: dict[tuple[int, int], dict[TaskKind, list[float]]] = {}
+    lengths: dict[tuple[int, int], dict[TaskKind, list[float]]] = {}
     for task, (start, end) in times.items():
-        found.setdefault((task.stage, task.chunk), {}).setdefault(task.kind, []).append(end - start)
+        lengths.setdefault((task.stage, task.chunk), {}).setdefault(task.kind, []).append(end - start)
     chunks = {
         place: replace(
-            chunk, seconds={kind: median(all_) for kind, all_ in found.get(place, {}).items()} or chunk.seconds
+            chunk, seconds={kind: median(all_) for kind, all_ in lengths.get(place, {}).items()} or chunk.seconds
         )
         for place, chunk in costs.chunks.items()
     }
@@ -81,7 +87,7 @@ def summarize_pipeline(
             raise SporaxValueError(
                 f"For 'sporax plan', --schedule must be 'all' or one of {[*SCHEDULES]}, but got '{unknown[0]}'."
             )
-        others = [each for name in names if (each := _other(name, pipeline, costs)) is not None]
+        others = [other for name in names if (other := _other(name, pipeline, costs)) is not None]
     return PipelineSummary(outcome, pipeline.micro.num_micro, tuple(others), reason)
 
 
@@ -143,9 +149,9 @@ def _held_bytes(chunk: PlannedChunk) -> float:
     """What a chunk holds on each device during the whole step: variables, weights made ready, sums."""
     graph, mesh = chunk.chunk.step.graph, chunk.plan.mesh
     total = 0
-    for each, place in zip(graph.inputs, chunk.plan.inputs, strict=True):
-        if each.tensor in chunk.chunk.arguments:
-            spec = graph.tensors[each.tensor]
+    for entry, place in zip(graph.inputs, chunk.plan.inputs, strict=True):
+        if entry.tensor in chunk.chunk.arguments:
+            spec = graph.tensors[entry.tensor]
             total += replace(spec, shape=place.local_shape(spec.shape, mesh)).num_bytes
     for slot, place in chunk.programs.prepare.outputs:
         spec = graph.tensors[slot.number]

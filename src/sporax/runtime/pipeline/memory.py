@@ -26,7 +26,11 @@ class MemoryWatch:
         self.peaks: dict[int, int] = {}
         self.devices: dict[int, Any] = {}
         for (stage, _), chunk in zip(planned.schedule.route, planned.chunks, strict=True):
-            own = [each for each in jax_mesh(chunk.plan.mesh).devices.flat if each.process_index == jax.process_index()]
+            own = [
+                device
+                for device in jax_mesh(chunk.plan.mesh).devices.flat
+                if device.process_index == jax.process_index()
+            ]
             if own:
                 self.devices[stage] = own[0]
 

@@ -1,4 +1,11 @@
-"""Plans a step of the global view as a pipeline: cuts it, plans its chunks, and makes their programs."""
+"""Plans a step of the global view as a pipeline.
+
+Problem: one traced step has to become programs for several stages, each with a plan for the devices of that stage alone.
+Method: the loop over micro batches is opened, operators get their chunks, and each chunk becomes a graph of its own. Chunks are
+planned like any step, in the order of the route: what a chunk receives keeps the placement with which it was sent. The programs
+of a chunk are then cut from its one plan (`sporax.lowering.pipeline`). What no pipeline can run is refused first.
+Reference: Huang et al., GPipe, 2019; Narayanan et al., Megatron-LM, 2021 (interleaved stages).
+"""
 
 from __future__ import annotations
 
@@ -141,7 +148,7 @@ def _plan(
 def _fed_position(micro: MicroStep, argument: int) -> int:
     """The number of an argument among those that hold data."""
     inputs = micro.step.graph.inputs[len(micro.step.constants) :]
-    return sum(1 for each in inputs[:argument] if each.role is Role.DATA)
+    return sum(1 for entry in inputs[:argument] if entry.role is Role.DATA)
 
 
 # ------------------------------------------------------------------------------------------------------------- checks
@@ -167,11 +174,11 @@ def _route(stages: int, segments: int, name: str) -> Route:
 
 def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments: int, micro: MicroStep) -> None:
     wanted = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
-    found = (schedule.num_stages, len(schedule.route), schedule.num_micro)
-    if wanted != found:
+    actual = (schedule.num_stages, len(schedule.route), schedule.num_micro)
+    if wanted != actual:
         raise SporaxRuntimeError(
             f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {wanted}, but '{schedule.name}' "
-            f"is for {found}."
+            f"is for {actual}."
         )
 
 

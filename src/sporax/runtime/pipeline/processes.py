@@ -38,13 +38,13 @@ def several() -> bool:
 
 def home_of(planned: PlannedPipeline, position: int) -> NamedSharding | None:
     """Where an argument is kept between steps: in the chunk that updates it, else in the first that reads it."""
-    readers = [each for each in planned.chunks if position in each.chunk.arguments.values()]
+    readers = [candidate for candidate in planned.chunks if position in candidate.chunk.arguments.values()]
     if not readers:
         return None
-    chunk = next((each for each in readers if position in each.chunk.updates), readers[0])
+    chunk = next((reader for reader in readers if position in reader.chunk.updates), readers[0])
     tensor = next(tensor for tensor, number in chunk.chunk.arguments.items() if number == position)
     inputs = chunk.chunk.step.graph.inputs
-    place = next(place for each, place in zip(inputs, chunk.plan.inputs, strict=True) if each.tensor == tensor)
+    place = next(place for entry, place in zip(inputs, chunk.plan.inputs, strict=True) if entry.tensor == tensor)
     return sharding_of(place, chunk.plan.mesh)
 
 
@@ -142,7 +142,7 @@ class ManyProcesses:
         self.num_micro = planned.micro.num_micro
         graph = planned.micro.step.graph
         inputs = graph.inputs[len(planned.micro.step.constants) :]
-        specs = [graph.tensors[each.tensor] for each in inputs]
+        specs = [graph.tensors[entry.tensor] for entry in inputs]
         self.shapes = [tuple(spec.shape) for spec in specs]
         homes = {position: home for position in updated if (home := home_of(planned, position)) is not None}
         told = {position for position in homes if is_told(planned, position)}
@@ -178,7 +178,7 @@ class ManyProcesses:
 
 
 def _of_kind(kind: str, told: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
-    return {position: array for (each, position), array in told.items() if each == kind}
+    return {position: array for (told_kind, position), array in told.items() if told_kind == kind}
 
 
 def together(name: str, step: Callable[[], Any]) -> Any:

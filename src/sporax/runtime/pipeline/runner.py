@@ -183,7 +183,7 @@ class CompiledPipeline:
             if self.many is None or sharding.is_fully_addressable:
                 placed = jax.device_put(list(rows.reshape((len(numbers), *shape))), sharding)
             else:
-                placed = [processes.placed_rows(each, shape, sharding, self.many.config) for each in rows]
+                placed = [processes.placed_rows(part, shape, sharding, self.many.config) for part in rows]
             for number, array in zip(numbers, placed, strict=True):
                 values[number] = array
 
@@ -203,7 +203,7 @@ class _Compiler:
         self.planned = planned
         self.config = config
         self.line = Line() if processes.several() else None
-        self.meshes = [jax_mesh(each.plan.mesh) for each in planned.chunks]
+        self.meshes = [jax_mesh(chunk.plan.mesh) for chunk in planned.chunks]
         self.drivers = [{device.process_index for device in mesh.devices.flat} for mesh in self.meshes]
         self.numbers: dict[Key, int] = {}
         self.instructions: list[Instruction] = []
@@ -284,8 +284,8 @@ class _Compiler:
                 inputs = target.chunk.step.graph.inputs
                 where = next(
                     placement
-                    for each, placement in zip(inputs, target.plan.inputs, strict=True)
-                    if each.tensor == slot.number
+                    for entry, placement in zip(inputs, target.plan.inputs, strict=True)
+                    if entry.tensor == slot.number
                 )
                 arrives = Slot("received" if micro >= 0 else "arrived", slot.number)
                 sharding = sharding_of(where, target.plan.mesh)
@@ -328,9 +328,9 @@ class _Compiler:
             many = ManyProcesses(self.planned, self.config, self.line, set(updated), self._results(makers))
         self._check(there)
         if many is not None:
-            self.instructions = [each for each in self.instructions if each.run is not _of_others]
-            variables = [each for each in variables if is_here(each[2])]
-            cut = [each for each in cut if is_here(each[3])]
+            self.instructions = [instruction for instruction in self.instructions if instruction.run is not _of_others]
+            variables = [variable for variable in variables if is_here(variable[2])]
+            cut = [part for part in cut if is_here(part[3])]
             updated = {key[2]: value for key, value in kinds["updated"].items() if self._is_here(key[0])}
             results = {key[2]: value for key, value in kinds["result"].items() if self._is_here(key[0])}
         _free(self.instructions, {*results.values(), *updated.values()})
@@ -351,7 +351,7 @@ class _Compiler:
         """Copies that the update of a chunk reads of a variable that another chunk of the same devices updates."""
         places = {value: sharding for value, _, sharding in variables}
         owners = {position: chunk for chunk, kind, position, _ in self.numbers if kind == "updated"}
-        found = set()
+        copies = set()
         for (chunk, kind, position, _), value in self.numbers.items():
             owner = owners.get(position, chunk)
             if kind != "variable" or owner == chunk or value not in places:
@@ -359,28 +359,28 @@ class _Compiler:
             own = self.numbers.get((owner, "variable", position, -1), -1)
             reads = (slot for program in self._programs(chunk).updates for slot, _ in program.inputs)
             if places.get(own) == places[value] and Slot("variable", position) in reads:
-                found.add(value)
-        return frozenset(found)
+                copies.add(value)
+        return frozenset(copies)
 
     def _places(self, chunk: int) -> dict[int, NamedSharding]:
         """Where the inputs of a chunk lie, by tensor."""
         planned = self.planned.chunks[chunk]
         inputs = planned.chunk.step.graph.inputs
         return {
-            each.tensor: sharding_of(place, planned.plan.mesh)
-            for each, place in zip(inputs, planned.plan.inputs, strict=True)
+            entry.tensor: sharding_of(place, planned.plan.mesh)
+            for entry, place in zip(inputs, planned.plan.inputs, strict=True)
         }
 
     def _variables(self) -> list[tuple[int, int, Any]]:
         """Every chunk's copy of a variable: value, position of the argument, sharding."""
         places = [self._places(chunk) for chunk in range(len(self.planned.chunks))]
-        found: list[tuple[int, int, Any]] = []
+        copies: list[tuple[int, int, Any]] = []
         for (chunk, kind, number, _), value in self.numbers.items():
             if kind == "variable":
                 arguments = self.planned.chunks[chunk].chunk.arguments
                 tensor = next(tensor for tensor, position in arguments.items() if position == number)
-                found.append((value, number, places[chunk][tensor]))
-        return found
+                copies.append((value, number, places[chunk][tensor]))
+        return copies
 
     def _parts(self) -> list[tuple[tuple[int, ...], int, tuple[int, ...], Any]]:
         """Every chunk's copy of an argument that is cut into micro batches: values, position, shape of a part, sharding."""
@@ -389,13 +389,13 @@ class _Compiler:
         for (chunk, kind, number, micro), value in self.numbers.items():
             if kind == "micro":
                 parts.setdefault((chunk, number), {})[micro] = value
-        found = []
+        copies = []
         for (chunk, tensor), values in parts.items():
             graph = self.planned.chunks[chunk].chunk
             shape, position = graph.step.graph.tensors[tensor].shape, graph.micro_inputs[tensor]
             numbers = tuple(values[micro] for micro in range(self.num_micro))
-            found.append((numbers, position, shape, places[chunk][tensor]))
-        return found
+            copies.append((numbers, position, shape, places[chunk][tensor]))
+        return copies
 
     def _from_homes(
         self, variables: list[tuple[int, int, Any]], updated: set[int]
@@ -429,24 +429,24 @@ class _Compiler:
     def _results(self, makers: Mapping[int, int]) -> dict[int, tuple[NamedSharding, Any]]:
         """Where the results of the step lie, and their shapes and dtypes."""
         graph = self.planned.micro.step.graph
-        found: dict[int, tuple[NamedSharding, Any]] = {}
+        specs: dict[int, tuple[NamedSharding, Any]] = {}
         for chunk in self.planned.chunks:
             programs = chunk.programs
             for program in (programs.prepare, programs.forward, programs.backward, programs.weights, *programs.updates):
                 for slot, place in program.outputs:
                     if slot.kind == "result" and slot.number in makers:
                         spec = graph.tensors[graph.outputs[slot.number]]
-                        found[slot.number] = (sharding_of(_complete(place), program.plan.mesh), spec)
-        return found
+                        specs[slot.number] = (sharding_of(_complete(place), program.plan.mesh), spec)
+        return specs
 
     def _check(self, *there: set[int]) -> None:
         """Every value must be there before it is read: our own invariant."""
-        known = set().union(*there)
+        available = set().union(*there)
         keys = {number: key for key, number in self.numbers.items()}
         for instruction in self.instructions:
-            missing = [keys[number] for number in instruction.inputs if number not in known]
+            missing = [keys[number] for number in instruction.inputs if number not in available]
             assert not missing, f"{instruction.label} reads {missing}, which nothing makes before"
-            known.update(instruction.outputs)
+            available.update(instruction.outputs)
 
 
 def _of_others(*_: Any) -> Sequence[Any]:
@@ -529,7 +529,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
 
     def run(*arguments: jax.Array) -> list[jax.Array]:
         results = inner(*arguments[num_sums:])
-        sums = [total + each for total, each in zip(arguments[:num_sums], results[:num_sums], strict=True)]
+        sums = [total + addend for total, addend in zip(arguments[:num_sums], results[:num_sums], strict=True)]
         return [*sums, *results[num_sums:], *(jnp.zeros(shape, dtype) for shape, dtype in zeros)]
 
     run.__name__ = run.__qualname__ = program.name
@@ -550,7 +550,7 @@ def jitted_program(program: ChunkProgram, options: Mapping[str, Any]) -> tuple[A
     )
     first = len(program.step.constants)
     numbers = [slot.number for slot, _ in program.inputs[:num_sums]]
-    numbers += [each.tensor for each in program.step.graph.inputs[first:]]
+    numbers += [entry.tensor for entry in program.step.graph.inputs[first:]]
     shapes = [
         jax.ShapeDtypeStruct(tensors[number].shape, tensors[number].dtype, sharding=sharding_of(_complete(place), mesh))
         for number, (_, place) in zip(numbers, program.inputs, strict=True)

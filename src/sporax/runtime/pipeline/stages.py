@@ -1,4 +1,11 @@
-"""Stages chosen by the planner (``auto_pipeline``): the network is a chain of Cells, cut where the slowest stage is quickest."""
+"""Stages chosen by the planner (``auto_pipeline``).
+
+Problem: a pipeline is as quick as its slowest stage, and where a network is best divided depends on the times of its Cells.
+Method: the forward pass is read as a chain of Cells. The cost model gives the time of each, forward and backward, and the bytes
+that a division behind it would send; dynamic programming over the chain (`sporax.planner.pipeline.partition`) finds the division
+whose slowest stage is quickest and fits the memory.
+Reference: Narayanan et al., PipeDream, 2019, where stages are chosen in the same way.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +42,14 @@ def chosen_stages(micro: MicroStep, settings: PlanSettings, profile: HardwarePro
     chain = _Chain(micro)
     blocks = _blocks(micro, chain, settings, profile)
     capacity = float(settings.cost.device_memory_capacity) if settings.symbolic else float(profile.memory_bytes)
-    found = partition(blocks, config.pipeline_stages, micro.num_micro, capacity * config.num_stage_devices)
+    division = partition(blocks, config.pipeline_stages, micro.num_micro, capacity * config.num_stage_devices)
 
     def stage_of(operator: Operator) -> tuple[int, int] | None:
         block = chain.block_of(operator)
-        return None if block is None else (found.stage_of(block), 0)
+        return None if block is None else (division.stage_of(block), 0)
 
-    times = ", ".join(f"{seconds * 1e3:.3f} ms" for seconds in found.seconds)
-    starts = ", ".join(blocks[start].name for start in found.starts)
+    times = ", ".join(f"{seconds * 1e3:.3f} ms" for seconds in division.seconds)
+    starts = ", ".join(blocks[start].name for start in division.starts)
     reason = (
         f"Stages chosen by the planner: they start with {starts}. One micro batch takes {times} on one device; no other division "
         f"of the chain of {len(blocks)} blocks has a quicker slowest stage."
@@ -57,12 +64,19 @@ def _other_numbers(
 ) -> str:
     """Which numbers of stages, micro batches and devices inside a stage would be quickest: the script sets them."""
     config, tensors = settings.parallel, micro.step.graph.tensors
-    rows = min((tensors[each].shape[0] for each in micro.micro_inputs if tensors[each].shape), default=1)
-    found = search_numbers(blocks, config.device_num, micro.num_micro, rows, profile.links[-1], capacity)
-    if not found:
+    rows = min((tensors[tensor].shape[0] for tensor in micro.micro_inputs if tensors[tensor].shape), default=1)
+    combinations = search_numbers(blocks, config.device_num, micro.num_micro, rows, profile.links[-1], capacity)
+    if not combinations:
         return "No numbers of stages, micro batches and devices inside a stage fit the memory."
-    asked = [each for each in found if (each.stages, each.micro) == (config.pipeline_stages, micro.num_micro)]
-    told = f"Of {len(found)} combinations of stages, micro batches and meshes inside stages the quickest is {found[0]}"
+    asked = [
+        numbers
+        for numbers in combinations
+        if (numbers.stages, numbers.micro) == (config.pipeline_stages, micro.num_micro)
+    ]
+    told = (
+        f"Of {len(combinations)} combinations of stages, micro batches and meshes inside stages the quickest is "
+        f"{combinations[0]}"
+    )
     return f"{told}; with the script's numbers it is {asked[0]}." if asked else f"{told}."
 
 
@@ -99,8 +113,8 @@ def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: Ha
     model = price_list(settings, mesh, profile)
     count = len(chain.names)
     seconds, state, kept = ([0.0] * count for _ in range(3))
-    weights = {each.tensor for each in graph.inputs if each.role is Role.PARAMETER}
-    made: dict[int, int] = {}
+    weights = {entry.tensor for entry in graph.inputs if entry.role is Role.PARAMETER}
+    makers: dict[int, int] = {}
     last: dict[int, int] = {}
     number = count - 1
     for operator, phase in zip(graph.operators, micro.phases, strict=True):
@@ -115,23 +129,23 @@ def _blocks(micro: MicroStep, chain: _Chain, settings: PlanSettings, profile: Ha
             if tensor in weights:
                 weights.discard(tensor)
                 state[number] += _STATES_PER_WEIGHT * graph.tensors[tensor].num_bytes
-            if phase is Phase.FORWARD and tensor in made:
+            if phase is Phase.FORWARD and tensor in makers:
                 last[tensor] = max(last.get(tensor, 0), number)
-            elif tensor in made:
-                kept[made[tensor]] += graph.tensors[tensor].num_bytes
+            elif tensor in makers:
+                kept[makers[tensor]] += graph.tensors[tensor].num_bytes
         if phase is Phase.FORWARD:
-            made.update(dict.fromkeys(operator.results, number))
-    crossing = _crossing_bytes(graph, made, last, count)
+            makers.update(dict.fromkeys(operator.results, number))
+    crossing = _crossing_bytes(graph, makers, last, count)
     return [Block(name, *values) for name, *values in zip(chain.names, seconds, crossing, state, kept, strict=True)]
 
 
 def _crossing_bytes(
-    graph: OperatorGraph, made: Mapping[int, int], last: Mapping[int, int], count: int
+    graph: OperatorGraph, makers: Mapping[int, int], last: Mapping[int, int], count: int
 ) -> Sequence[float]:
     """For every block the bytes that a cut behind it would send."""
-    found = [0.0] * count
+    sent = [0.0] * count
     for tensor, reader in last.items():
         if tensor != LITERAL:
-            for number in range(made[tensor], reader):
-                found[number] += graph.tensors[tensor].num_bytes
-    return found
+            for number in range(makers[tensor], reader):
+                sent[number] += graph.tensors[tensor].num_bytes
+    return sent

@@ -137,7 +137,7 @@ class PipelinedStep:
 
     def as_text(self) -> str:
         """The compiled programs of all stages, one after another."""
-        return "\n\n".join(each.as_text() for each in self.compile().executables.values())
+        return "\n\n".join(executable.as_text() for executable in self.compile().executables.values())
 
     def values(self, variables: Sequence[Any]) -> list[jax.Array]:
         """The arrays of variables."""

@@ -74,15 +74,15 @@ def messages(shape: tuple[int, ...], source: NamedSharding, target: NamedShardin
     holders: dict[Box, list[tuple[int, Any]]] = {}
     for place, (device, box) in enumerate(has.items()):
         holders.setdefault(box, []).append((place, device))
-    found = []
+    blocks = []
     for place, (device, needed) in enumerate(needs.items()):
         for box, having in holders.items():
             common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, needed, strict=True))
             if any(start >= end for start, end in common):
                 continue
-            _, nearest = min(having, key=lambda each: _distance(each, (place, device)))
-            found.append(Message(nearest, device, common))
-    return found
+            _, nearest = min(having, key=lambda holder: _distance(holder, (place, device)))
+            blocks.append(Message(nearest, device, common))
+    return blocks
 
 
 def rounds(remote: Sequence[Message]) -> list[Round]:
@@ -91,13 +91,13 @@ def rounds(remote: Sequence[Message]) -> list[Round]:
     for message in remote:
         key = (message.source.process_index, message.target.process_index, message.shape)
         open_rounds = groups.setdefault(key, [])
-        for each in open_rounds:
-            if all(message.source != other.source and message.target != other.target for other in each):
-                each.append(message)
+        for open_round in open_rounds:
+            if all(message.source != other.source and message.target != other.target for other in open_round):
+                open_round.append(message)
                 break
         else:
             open_rounds.append([message])
-    return [tuple(each) for key in sorted(groups) for each in groups[key]]
+    return [tuple(open_round) for key in sorted(groups) for open_round in groups[key]]
 
 
 class Transfer:
@@ -116,10 +116,10 @@ class Transfer:
         every = messages(self.shape, source, target)
         self.origins = _boxes(self.shape, source)
         self.needs = _boxes(self.shape, target)
-        here = [each for each in every if each.source.process_index == each.target.process_index == self.me]
+        here = [message for message in every if message.source.process_index == message.target.process_index == self.me]
         self.copies = here
-        between = [each for each in every if each.source.process_index != each.target.process_index]
-        self.rounds = [_Exchange(each, self.dtype) for each in rounds(between) if self.me in _processes(each)]
+        between = [message for message in every if message.source.process_index != message.target.process_index]
+        self.rounds = [_Exchange(round_, self.dtype) for round_ in rounds(between) if self.me in _processes(round_)]
         self.receives = any(device.process_index == self.me for device in self.needs)
         own = [device for device in self.origins if device.process_index == self.me]
         self.only = own[0] if len(own) == 1 else None  # the quick way
@@ -140,14 +140,14 @@ class Transfer:
         if array is not None and self.only is not None:
             shards[self.only] = array.addressable_data(0)
         elif array is not None:
-            shards = {each.device: each.data for each in array.addressable_shards}
+            shards = {shard.device: shard.data for shard in array.addressable_shards}
         arrived: dict[Any, list[tuple[Box, jax.Array]]] = {}
         for message in self.copies:
             block = jax.device_put(self._block(shards, message), message.target)
             arrived.setdefault(message.target, []).append((message.box, block))
         for exchange in self.rounds:
             if exchange.sends:
-                exchange([self._block(shards, each) for each in exchange.messages], self.line)
+                exchange([self._block(shards, message) for message in exchange.messages], self.line)
                 continue
             for message, block in zip(exchange.messages, exchange([], self.line), strict=True):
                 arrived.setdefault(message.target, []).append((message.box, block))
@@ -219,7 +219,7 @@ class _Exchange:
         self.messages = round_
         self.sends = round_[0].source.process_index == jax.process_index()
         self.program, self.sharding = _program(round_, dtype)
-        self.zeros = None if self.sends else self._joined([_zeros(each, dtype) for each in round_])
+        self.zeros = None if self.sends else self._joined([_zeros(message, dtype) for message in round_])
 
     def __call__(self, blocks: list[jax.Array], line: Line) -> list[jax.Array]:
         """Send blocks, one per message; or receive them."""
@@ -228,8 +228,8 @@ class _Exchange:
             return []
         if len(self.messages) == 1:  # the quick way
             return [taken.addressable_data(0)]
-        found = {shard.device: shard.data for shard in taken.addressable_shards}
-        return [found[message.target] for message in self.messages]
+        received = {shard.device: shard.data for shard in taken.addressable_shards}
+        return [received[message.target] for message in self.messages]
 
     def _joined(self, blocks: list[jax.Array]) -> jax.Array:
         """Every device has a block of its own under one shape, so the array claims to be replicated."""
@@ -239,7 +239,7 @@ class _Exchange:
 @cache
 def _program(round_: Round, dtype: Any) -> tuple[Any, NamedSharding]:
     """The compiled program of a round, and where its array lies."""
-    devices = [device for each in round_ for device in (each.source, each.target)]
+    devices = [device for message in round_ for device in (message.source, message.target)]
     mesh = Mesh(np.array(devices), (_AXIS,), axis_types=(AxisType.Auto,))
     pairs = [(2 * number, 2 * number + 1) for number in range(len(round_))]
     everywhere = NamedSharding(mesh, PartitionSpec())
