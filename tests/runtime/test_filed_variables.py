@@ -23,7 +23,7 @@ class Variable:
     __slots__ = ("filed", "name", "raw", "requires_grad")
 
     def __init__(self, name, size):
-        self.name, self.raw, self.filed, self.requires_grad = name, jnp.arange(float(size)), None, True
+        self.name, self.raw, self.filed, self.requires_grad = name, jnp.arange(size, dtype=jnp.float32), None, True
 
     def __getattr__(self, name):
         if name == "raw":
@@ -75,14 +75,14 @@ def test_a_step_takes_and_returns_a_token_for_a_file_and_an_array_for_others(tag
     assert handed_over(other) is other.raw
     take_back(filed, jnp.int32(7))
     assert int(handed_over(filed)) == 7
-    take_back(other, jnp.ones(10))
+    take_back(other, jnp.ones(10, jnp.float32))
     np.testing.assert_array_equal(other.raw, np.ones(10))
 
 
 def test_what_is_assigned_goes_to_the_file_when_the_next_step_begins(tags):
     variable = Variable("w", 4)
     bring_to_files([variable], tags(0), unknown)
-    variable.raw = jnp.full(4, 9.0)
+    variable.raw = jnp.full(4, 9.0, jnp.float32)
     np.testing.assert_array_equal(place_of(variable).array.read(), np.arange(4.0))
     handed_over(variable)
     assert joint.slot(variable, "raw") is None

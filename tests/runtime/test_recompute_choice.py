@@ -33,7 +33,11 @@ def step(written, read, data):
 
 
 def program():
-    return flat(jax.make_jaxpr(lambda w, x: step([w], [], [x]))(jnp.eye(WIDTH), jnp.ones((ROWS, WIDTH))))
+    return flat(
+        jax.make_jaxpr(lambda w, x: step([w], [], [x]))(
+            *(jnp.ones(shape, jnp.float32) for shape in ((WIDTH, WIDTH), (ROWS, WIDTH)))
+        )
+    )
 
 
 def predicted():

@@ -28,8 +28,8 @@ def traced():
 
     def trace(scopes=None, **settings):
         scopes = scopes or [new_tag(**settings).scope for _ in range(LAYERS)]
-        weights = [jnp.eye(4) * (1 + number) for number in range(LAYERS)]
-        x = jnp.linspace(-1, 1, 8).reshape(2, 4)
+        weights = [jnp.eye(4, dtype=jnp.float32) * (1 + number) for number in range(LAYERS)]
+        x = jnp.linspace(-1, 1, 8, dtype=jnp.float32).reshape(2, 4)
         closed = jax.make_jaxpr(jax.grad(lambda weights, x: network(weights, x, scopes)))(weights, x)
         return flat(closed), (*weights, x)
 

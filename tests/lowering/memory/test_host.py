@@ -9,7 +9,7 @@ from jax.sharding import SingleDeviceSharding
 from sporax.lowering.memory import host
 from sporax.lowering.memory.flat import flat
 
-X = jnp.arange(4.0)
+X = jnp.arange(4, dtype=jnp.float32)
 
 
 def program(function, *args):

@@ -19,7 +19,7 @@ from sporax.planner.memory.peak import memory_of
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 
 MESH = DeviceMatrix((1,))
-X, W = jnp.ones((256, 8)), jnp.eye(8)
+X, W = jnp.ones((256, 8), jnp.float32), jnp.eye(8, dtype=jnp.float32)
 CONFIG = ParallelConfig(parallel_mode="semi_auto_parallel")
 
 
