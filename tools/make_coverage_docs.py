@@ -124,6 +124,8 @@ def _model_zoo() -> list[str]:
             ],
         ),
         f"Not equal or not run: {others or 'none'}.",
+        "Llama, GPT-2 and BERT of mindformers 1.0 train with their own parallel configurations on eight devices as on one: "
+        "`tools/run_mindformers.py`.",
     ]
 
 
