@@ -17,6 +17,8 @@ PLACES = {
     "": "sporax", "Tensor": "sporax.Tensor", "Parameter": "sporax.Parameter", "nn": "sporax.nn", "nn.Cell": "sporax.nn.Cell",
     "ops": "sporax.ops", "ops.Primitive": "sporax.ops.Primitive", "mint": "sporax.mint", "mint.nn": "sporax.mint.nn",
     "mint.nn.functional": "sporax.mint.nn.functional", "mint.optim": "sporax.mint.optim",
+    "experimental.optim": "sporax.experimental.optim",
+    "experimental.optim.lr_scheduler": "sporax.experimental.optim.lr_scheduler",
     "nn.Optimizer": "sporax.nn.Optimizer", "common.initializer": "sporax.common.initializer", "amp": "sporax.amp",
     "train": "sporax.train", "train.Model": "sporax.train.Model", "dataset": "sporax.dataset",
     "dataset.vision": "sporax.dataset.vision", "dataset.transforms": "sporax.dataset.transforms",

@@ -25,6 +25,8 @@ RECIPES = {
     "ops": (GOLDEN / "curve_recipes.py", *sorted((GOLDEN / "models").glob("*.py"))),
     "nn": (GOLDEN / "curve_recipes.py", *sorted((GOLDEN / "models").glob("*.py")), GOLDEN / "optimizer_recipes.py"),
     "mint": (TESTS / "mint" / "mint_recipes.py", TESTS / "mint" / "recorded_torch.json"),
+    "experimental.optim": (TESTS / "experimental" / "optim_recipes.py",),
+    "experimental.optim.lr_scheduler": (TESTS / "experimental" / "optim_recipes.py",),
     "train": (TESTS / "train" / "metric_recipes.py", TESTS / "train" / "callback_recipes.py"),
     "common.initializer": (GOLDEN / "cases" / "statistics.cases",),
     "dataset": (TESTS / "dataset" / "test_samplers.py", TESTS / "dataset" / "source_cases.py"),

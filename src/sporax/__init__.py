@@ -16,7 +16,10 @@ from sporax.ir.missing import missing_name
 _module_paths.install()
 
 _SUBMODULES = frozenset(
-    "common communication context dataset ir log mindrecord mint nn numpy ops parallel planner profiler runtime train".split()
+    """
+    common communication context dataset experimental ir log mindrecord mint nn numpy ops parallel planner profiler runtime
+    train
+    """.split()
 )
 
 # Which module each top-level name lives in.

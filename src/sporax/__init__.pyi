@@ -10,6 +10,7 @@ from sporax import common as common
 from sporax import communication as communication
 from sporax import context as context
 from sporax import dataset as dataset
+from sporax import experimental as experimental
 from sporax import ir as ir
 from sporax import log as log
 from sporax import mindrecord as mindrecord

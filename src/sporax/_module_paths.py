@@ -65,6 +65,11 @@ _PATHS_OF = {
         mint.nn.layer.pooling
     """,
     "sporax.mint.optim": "mint.optim.adam mint.optim.adamw mint.optim.fused_adamw mint.optim.sgd",
+    "sporax.experimental.optim": """
+        experimental.optim.optimizer experimental.optim.adadelta experimental.optim.adagrad experimental.optim.adam
+        experimental.optim.adamax experimental.optim.adamw experimental.optim.asgd experimental.optim.nadam
+        experimental.optim.radam experimental.optim.rmsprop experimental.optim.rprop experimental.optim.sgd
+    """,
     "sporax.dataset": """
         dataset.engine dataset.engine.datasets dataset.engine.datasets_standard_format dataset.engine.datasets_text
         dataset.engine.datasets_user_defined dataset.engine.datasets_audio dataset.engine.datasets_vision dataset.engine.samplers

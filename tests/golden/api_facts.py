@@ -22,6 +22,8 @@ MODULES = (
     "dataset.transforms",
     "dataset.vision",
     "dtype",
+    "experimental.optim",
+    "experimental.optim.lr_scheduler",
     "log",
     "mint",
     "mint.nn",

@@ -27,6 +27,7 @@ from mindspore import mint, nn, ops, train
 from mindspore.dataset import text, transforms, vision
 from mindspore.dataset.engine.datasets import Dataset, MappableDataset, SourceDataset
 from mindspore.dataset.engine.samplers import BuiltinSampler
+from mindspore.experimental import optim
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 from mindspore.nn.loss.loss import LossBase
 
@@ -80,6 +81,8 @@ KINDS = {
     "mint.nn.functional functions": ("mint.nn.functional", functions(mint.nn.functional)),
     "mint layers and losses": ("mint.nn", subclasses(mint.nn, nn.Cell)),
     "mint optimizers": ("mint.optim", public_classes(mint.optim)),
+    "experimental optimizers": ("experimental.optim", public_classes(optim)),
+    "experimental schedules": ("experimental.optim.lr_scheduler", public_classes(optim.lr_scheduler)),
     "layers": ("nn", subclasses(nn, nn.Cell, LossBase, nn.Optimizer, LearningRateSchedule)),
     "losses": ("nn", subclasses(nn, LossBase)),
     "optimizers": ("nn", subclasses(nn, nn.Optimizer)),

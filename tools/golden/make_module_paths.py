@@ -23,8 +23,9 @@ import api_facts
 
 MODULES = """
     mindspore mindspore.common.initializer mindspore.nn mindspore.ops mindspore.ops.operations mindspore.mint mindspore.mint.nn
-    mindspore.mint.optim mindspore.train mindspore.dataset mindspore.dataset.vision mindspore.dataset.transforms
-    mindspore.dataset.text mindspore.parallel mindspore.parallel.nn mindspore.communication mindspore.communication.comm_func
+    mindspore.mint.optim mindspore.experimental.optim mindspore.train mindspore.dataset mindspore.dataset.vision
+    mindspore.dataset.transforms mindspore.dataset.text mindspore.parallel mindspore.parallel.nn mindspore.communication
+    mindspore.communication.comm_func
 """.split()
 INTERNAL = ("graph", "rewrite", "safeguard", "runtime", "profiler", "device_manager", "run_check", "log")
 

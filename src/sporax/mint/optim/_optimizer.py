@@ -1,4 +1,4 @@
-"""What the optimizers of `sporax.mint.optim` share: groups of Parameters with their own settings, and state.
+"""What the optimizers of `mint.optim` and `experimental.optim` share: groups of Parameters with own settings, and state.
 
 To whoever runs a step they are like any optimizer of `sporax.nn`. Unlike those, they keep every setting in `param_groups`,
 where it may be looked up and changed at any time.
@@ -21,6 +21,9 @@ from sporax.ir.errors import SporaxKeyError, SporaxTypeError, SporaxValueError
 from sporax.nn.cell import Cell
 from sporax.runtime import state
 
+INITIAL_RATE = "initial_lr"
+"""Where the schedules of `experimental.optim.lr_scheduler` keep the rate that a group started with."""
+
 
 class ParameterGroup(dict[str, Any]):
     """Settings of one group, by name; ``params`` holds its Parameters and ``lr``, a Parameter, its learning rate.
@@ -36,7 +39,7 @@ class ParameterGroup(dict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         name = type(self._optimizer).__name__
-        if key not in self:
+        if key not in self and key != INITIAL_RATE and self._optimizer.is_strict:
             raise SporaxKeyError(f"For '{name}', the settings of a group are {list(self)}, but got '{key}'.")
         if key == "params":
             raise SporaxKeyError(f"For '{name}', the Parameters of a group stay; use add_param_group to add others.")
@@ -49,9 +52,9 @@ class ParameterGroup(dict[str, Any]):
 
 
 class Optimizer(nn.Optimizer):
-    """Base of the optimizers of `sporax.mint.optim`.
+    """Base of the optimizers of `mint.optim` and `experimental.optim`.
 
-    A subclass states its state (`slots`) and how one Parameter moves (`move`).
+    A subclass states its state (`slots`) and how one Parameter moves (`step`), or has a `construct` of its own.
 
     Args:
         params: Parameters, or dicts with ``params`` and settings of that group.
@@ -62,6 +65,9 @@ class Optimizer(nn.Optimizer):
     """
 
     slots: tuple[str, ...] = ()
+
+    is_strict = False
+    """Whether groups have no settings but those of `defaults`; else others are kept for whoever asks for them."""
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         Cell.__init__(self, auto_prefix=False)  # not nn.Optimizer's: settings live in `param_groups` alone
@@ -74,6 +80,19 @@ class Optimizer(nn.Optimizer):
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self._append(group)
         self._register()
+
+    def __repr__(self) -> str:
+        """The settings of all groups, line by line as MindSpore prints them."""
+        groups = [
+            f"Parameter Group {index}\n"
+            + "".join(
+                f"    {key}: {group[key].value() if key == 'lr' else group[key]}\n"
+                for key in sorted(group)
+                if key != "params"
+            )
+            for index, group in enumerate(self.param_groups)
+        ]
+        return f"{type(self).__name__} (\n" + "\n".join(groups) + ")"
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Optimize more Parameters, with settings of their own; their state starts at zero.
@@ -92,8 +111,8 @@ class Optimizer(nn.Optimizer):
         name = type(self).__name__
         if not isinstance(group, dict) or "params" not in group:
             raise SporaxTypeError(f"For '{name}', a parameter group must be a dict with 'params', but got {group!r}.")
-        unknown = [key for key in group if key not in self.defaults and key != "params"]
-        if unknown:
+        unknown = [key for key in group if key not in self.defaults and key not in ("params", INITIAL_RATE)]
+        if unknown and self.is_strict:
             raise SporaxKeyError(f"For '{name}', a group may have {('params', *self.defaults)}, but got {unknown}.")
         members = [group["params"]] if isinstance(group["params"], Parameter) else list(group["params"])
         known = {id(parameter) for each in self.param_groups for parameter in each["params"]}
@@ -105,7 +124,7 @@ class Optimizer(nn.Optimizer):
                     f"For '{name}', every parameter must be given once, but '{member.name}' is there twice."
                 )
             known.add(id(member))
-        settings = {**self.defaults, **group, "params": members}
+        settings = {"weight_decay": 0.0, **self.defaults, **group, "params": members}
         self.check_settings(settings)
         self.param_groups.append(ParameterGroup(settings, self, len(self.param_groups)))
         self.group_start_id.append(self.group_start_id[-1] + len(members))
@@ -116,18 +135,19 @@ class Optimizer(nn.Optimizer):
         self.params = self.parameters
         self.lrs = [group["lr"] for group in self.param_groups]
         for slot in self._all_slots():
-            old = {slot_value.name: slot_value for slot_value in self._slots.get(slot, ())}
-            names = [f"{slot}.{parameter.name}" for parameter in self.parameters]
-            self._slots[slot] = ParameterTuple(
-                old.get(name) or _zeros_like(parameter, name)
-                for name, parameter in zip(names, self.parameters, strict=True)
-            )
+            old = tuple(self._slots.get(slot, ()))  # groups are only added, so positions stay
+            new = (self.new_slot(slot, parameter) for parameter in self.parameters[len(old) :])
+            self._slots[slot] = ParameterTuple((*old, *new))
             setattr(self, slot, self._slots[slot])
         self.note_settings()
 
     def _all_slots(self) -> tuple[str, ...]:
         """Names of all state arrays that any group needs."""
         return tuple(dict.fromkeys(slot for group in self.param_groups for slot in self.slots_of(group)))
+
+    def new_slot(self, slot: str, parameter: Parameter) -> Parameter:
+        """The state `slot` of a Parameter before the first step: zeros."""
+        return filled_like(parameter, f"{slot}.{parameter.name}", 0.0)
 
     def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Names of the state arrays that `move` takes for the Parameters of a group."""
@@ -138,7 +158,7 @@ class Optimizer(nn.Optimizer):
         name = type(self).__name__
         _checked_rate(name, settings["lr"])
         not_negative(name, "weight_decay", settings["weight_decay"])
-        flag(name, "maximize", settings["maximize"])
+        flag(name, "maximize", settings.get("maximize", False))
 
     def note_settings(self) -> None:
         """Tell compiled steps what they take as fixed: every setting but the rates."""
@@ -150,7 +170,7 @@ class Optimizer(nn.Optimizer):
             f"{key}={value!r}"
             for group in self.param_groups
             for key, value in group.items()
-            if key not in ("params", "lr")
+            if key not in ("params", "lr", INITIAL_RATE)
         ]
         self.fixed_settings = (*fixed, str(self.group_start_id))
 
@@ -166,7 +186,7 @@ class Optimizer(nn.Optimizer):
                 holders = (parameter, *(self._slots[slot][index] for slot in self.slots_of(group)))
                 values = [holder.array for holder in holders]
                 gradient = grads[index].astype(values[0].dtype)
-                gradient = -gradient if group["maximize"] else gradient
+                gradient = -gradient if group.get("maximize") else gradient
                 moved = self.step(group, rate, shared, gradient, *values)
                 for holder, old, new in zip(holders, values, moved, strict=True):
                     state.write(holder, new.astype(old.dtype))
@@ -225,12 +245,12 @@ class Optimizer(nn.Optimizer):
 # ------------------------------------------------------------------------------------------------------------- checks
 
 
-def _zeros_like(parameter: Parameter, name: str) -> Parameter:
-    """State of one Parameter; that of a lazy one is lazy, too."""
+def filled_like(parameter: Parameter, name: str, value: float) -> Parameter:
+    """State of one Parameter, with one number everywhere; that of a lazy one is lazy, too."""
     if not parameter.has_init:
-        return Parameter(wrap(jnp.zeros_like(parameter.array)), name=name)
+        return Parameter(wrap(jnp.full_like(parameter.array, value)), name=name)
     with no_init_parameters():
-        return Parameter(initializer("zeros", parameter.shape, parameter.dtype), name=name)
+        return Parameter(initializer(value, parameter.shape, parameter.dtype), name=name)
 
 
 def _groups(name: str, params: Any) -> list[Any]:
@@ -266,6 +286,14 @@ def not_negative(name: str, what: str, value: Any) -> None:
         raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
     if value < 0:
         raise SporaxValueError(f"For '{name}', '{what}' must be >= 0, but got {value}.")
+
+
+def check_betas(name: str, betas: Any, kinds: Any = float) -> None:
+    """Raise unless `betas` are two numbers of these types in [0, 1)."""
+    if not isinstance(betas, tuple | list) or any(not isinstance(beta, kinds) for beta in betas):
+        raise SporaxTypeError(f"For '{name}', 'betas' must be two floats, but got {betas!r}.")
+    if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
+        raise SporaxValueError(f"For '{name}', 'betas' must be two floats in [0, 1), but got {betas}.")
 
 
 def flag(name: str, what: str, value: Any) -> None:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from sporax.common import dtype as dtypes
 from sporax.common.parameter import Parameter
 from sporax.common.tensor import Tensor
-from sporax.ir.errors import SporaxTypeError, SporaxValueError
-from sporax.mint.optim._optimizer import Optimizer, flag, not_negative
+from sporax.ir.errors import SporaxValueError
+from sporax.mint.optim._optimizer import Optimizer, check_betas, flag, not_negative
 from sporax.runtime import state
 
 
@@ -35,7 +35,8 @@ class SGD(Optimizer):
         SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
-    slots = ("momentum_buf",)
+    slots: tuple[str, ...] = ("momentum_buf",)
+    is_strict = True
 
     def __init__(
         self,
@@ -50,6 +51,10 @@ class SGD(Optimizer):
     ) -> None:
         settings = {"momentum": momentum, "weight_decay": weight_decay, "dampening": dampening, "nesterov": nesterov}
         super().__init__(params, {"lr": lr, **settings, "maximize": maximize})
+        self.start_counting()
+
+    def start_counting(self) -> None:
+        """Make the counter of steps."""
         self.step_t = Parameter(Tensor(0, dtypes.int32), name="step_t", requires_grad=False)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
@@ -64,7 +69,7 @@ class SGD(Optimizer):
                 f"but got {settings['momentum']} and {settings['dampening']}."
             )
 
-    def prepare(self) -> jax.Array:
+    def prepare(self) -> Any:
         """Count the step; gives whether it is the first."""
         done = self.step_t.array
         state.write(self.step_t, done + 1)
@@ -110,7 +115,9 @@ class Adam(Optimizer):
         SporaxTypeError, SporaxValueError: settings of another kind.
     """
 
-    slots = ("exp_avg", "exp_avg_sq")
+    slots: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+    is_strict = True
+    beta_types: Any = float
     decoupled_decay = False
     first_count = 0.0
     """What `state_step` starts from; checkpoints hold it."""
@@ -128,7 +135,11 @@ class Adam(Optimizer):
     ) -> None:
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**settings, "amsgrad": amsgrad, "maximize": maximize})
-        self.state_step = Parameter(Tensor([self.first_count], dtypes.float32), name="state_step", requires_grad=False)
+        self.state_step = Parameter(self.counter(), name="state_step", requires_grad=False)
+
+    def counter(self) -> Tensor:
+        """The counter of steps before the first one."""
+        return Tensor([self.first_count], dtypes.float32)
 
     def check_settings(self, settings: dict[str, Any]) -> None:
         """See `Optimizer`."""
@@ -136,10 +147,7 @@ class Adam(Optimizer):
         name, betas = type(self).__name__, settings["betas"]
         not_negative(name, "eps", settings["eps"])
         flag(name, "amsgrad", settings["amsgrad"])
-        if not isinstance(betas, tuple | list) or any(not isinstance(beta, float) for beta in betas):
-            raise SporaxTypeError(f"For '{name}', 'betas' must be two floats, but got {betas!r}.")
-        if len(betas) != 2 or not all(0.0 <= beta < 1.0 for beta in betas):
-            raise SporaxValueError(f"For '{name}', 'betas' must be two floats in [0, 1), but got {betas}.")
+        check_betas(name, betas, self.beta_types)
 
     def slots_of(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Two moments, and with `amsgrad` the largest second one."""
@@ -149,7 +157,7 @@ class Adam(Optimizer):
         """Count the step; gives its number, 1 for the first."""
         count = self.state_step.array + 1
         state.write(self.state_step, count)
-        return count.reshape(()) - self.first_count
+        return count.reshape(()).astype(jnp.float32) - self.first_count
 
     def step(
         self,
@@ -169,9 +177,15 @@ class Adam(Optimizer):
             gradient = gradient + decay * parameter
         first = beta1 * first + (1 - beta1) * gradient
         second = beta2 * second + (1 - beta2) * jnp.square(gradient)
-        bound = [jnp.maximum(largest[0], second)] if largest else []
-        denominator = jnp.sqrt(bound[0] if bound else second) / jnp.sqrt(_rest(beta2, shared)) + group["eps"]
-        return parameter - rate / _rest(beta1, shared) * first / denominator, first, second, *bound
+        if group["amsgrad"]:
+            largest = [jnp.maximum(largest[0], second)]
+        spread = jnp.sqrt(largest[0] if group["amsgrad"] else second)
+        denominator = self.denominator(spread, jnp.sqrt(bias_correction(beta2, shared)), group["eps"])
+        return parameter - rate / bias_correction(beta1, shared) * first / denominator, first, second, *largest
+
+    def denominator(self, spread: jax.Array, correction: jax.Array, eps: float) -> jax.Array:
+        """What the step is divided by, of √v and its bias correction."""
+        return spread / correction + eps
 
 
 class AdamW(Adam):
@@ -201,6 +215,6 @@ class FusedAdamW(AdamW):
     """Same as `AdamW`: every optimizer is one compiled program here, so there is nothing more to fuse."""
 
 
-def _rest(beta: float, count: jax.Array) -> jax.Array:
+def bias_correction(beta: float, count: jax.Array) -> jax.Array:
     """``1 - beta ** count`` in float32, without the digits that subtraction from 1 loses."""
     return -jnp.expm1(count * math.log(beta)) if beta else jnp.ones_like(count)
