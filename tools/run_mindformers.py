@@ -4,8 +4,8 @@
     PYTHONPATH=/tmp/mf sporax run tools/run_mindformers.py llama one.npz
     PYTHONPATH=/tmp/mf sporax run --local_devices 8 tools/run_mindformers.py llama eight.npz --devices 8 --against one.npz
 
-Models: llama, gpt2, bert. Their own `TransformerOpParallelConfig` cuts them on eight devices. GPT-2 and BERT calculate in float16
-in places, whatever their configuration says.
+Models: llama, gpt2, bert. Their own `TransformerOpParallelConfig` cuts them on eight devices. GPT-2 calculates in float16 in two
+places, whatever its configuration says.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sporax.common import dtype as dtypes
+from sporax.common import fans as fan_functions
 from sporax.common import seed
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array
@@ -399,7 +400,7 @@ class XavierUniform(_ByFan):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return draw.uniform(shape, self.gain * math.sqrt(6.0 / sum(_fans(shape)))).astype(dtype)
+        return draw.uniform(shape, self.gain * math.sqrt(6.0 / sum(fan_functions.fans(shape)))).astype(dtype)
 
 
 @_named("xavier_normal")
@@ -411,7 +412,7 @@ class XavierNormal(_ByFan):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        return (self.gain * math.sqrt(2.0 / sum(_fans(shape))) * draw.normal(shape)).astype(dtype)
+        return (self.gain * math.sqrt(2.0 / sum(fan_functions.fans(shape))) * draw.normal(shape)).astype(dtype)
 
 
 class _He(_ByFan):
@@ -426,8 +427,10 @@ class _He(_ByFan):
 
     def deviation(self, shape: Shape) -> float:
         """Standard deviation that keeps the variance of activations (He et al. 2015)."""
-        fan_in, fan_out = _fans(shape)
-        return _gain(self.nonlinearity, self.negative_slope) / math.sqrt(fan_in if self.mode == "fan_in" else fan_out)
+        fan_in, fan_out = fan_functions.fans(shape)
+        return fan_functions.gain(self.nonlinearity, self.negative_slope) / math.sqrt(
+            fan_in if self.mode == "fan_in" else fan_out
+        )
 
 
 @_named("he_uniform")
@@ -469,7 +472,7 @@ class VarianceScaling(_ByFan):
 
     def values(self, draw: Draw, shape: Shape, dtype: Any) -> Any:
         """Draw."""
-        fan_in, fan_out = _fans(shape)
+        fan_in, fan_out = fan_functions.fans(shape)
         fan = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[self.mode]
         variance = self.scale / max(1.0, fan)
         if self.distribution == "uniform":
@@ -519,87 +522,14 @@ class Sparse(Initializer):
         return xp.where(ranks < num_zeros, 0.0, self.sigma * values.normal(shape)).astype(dtype)
 
 
-def _fans(shape: Shape) -> tuple[int, int]:
-    """Inputs and outputs one element of the result connects: (dim 1, dim 0) times the rest."""
-    if len(shape) < 2:
-        raise SporaxValueError(
-            f"For 'initializer', fan in and fan out need at least 2 dimensions, but got shape {shape}."
-        )
-    field = math.prod(shape[2:])
-    return shape[1] * field, shape[0] * field
-
-
-_LEAKY_SLOPE = 0.01
-"""Of MindSpore's leaky ReLU, where no slope is given."""
-
-
-def _gain(nonlinearity: str, slope: float) -> float:
-    fixed = {"tanh": 5.0 / 3, "relu": math.sqrt(2.0)}
-    if nonlinearity in fixed:
-        return fixed[nonlinearity]
-    if nonlinearity == "leaky_relu":
-        return math.sqrt(2.0 / (1 + slope**2))
-    if nonlinearity in ("sigmoid", "linear") or nonlinearity.startswith("conv"):
-        return 1.0
-    raise SporaxValueError(f"For 'initializer', the 'nonlinearity' is not known: '{nonlinearity}'.")
-
-
 # What scripts import from this module in MindSpore, with its names.
-
-
-def _calculate_fan_in_and_fan_out(shape: Shape) -> tuple[int, int]:
-    """Inputs and outputs that one element of a weight of this shape connects."""
-    return _fans(tuple(shape))
-
-
-def _calculate_correct_fan(shape: Shape, mode: str) -> int:
-    """One of both: ``mode`` is ``"fan_in"`` or ``"fan_out"``.
-
-    Raises:
-        SporaxValueError: another mode.
-    """
-    if mode.lower() not in ("fan_in", "fan_out"):
-        raise SporaxValueError(f"For 'initializer', 'mode' must be 'fan_in' or 'fan_out', but got {mode!r}.")
-    fan_in, fan_out = _fans(tuple(shape))
-    return fan_in if mode.lower() == "fan_in" else fan_out
-
-
-def _calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """What initial weights are multiplied by before a nonlinearity; `param` is the slope of ``"leaky_relu"``."""
-    return _gain(nonlinearity, _LEAKY_SLOPE if param is None else param)
-
-
-def _assignment(arr: np.ndarray[Any, Any], num: Any) -> np.ndarray[Any, Any]:
-    """Fill a numpy array, in place where it has dimensions, and return it."""
-    filled = arr.reshape(1) if arr.shape == () else arr
-    filled[:] = num
-    return filled.reshape(arr.shape)
-
-
-def _calculate_in_and_out(arr: Any) -> tuple[int, int]:
-    """Inputs and outputs that one element of this array connects."""
-    return _fans(tuple(arr.shape))
-
-
-def _numpy_seed() -> int:
-    """A number that depends on numpy's seed alone."""
-    return int(np.random.randint(low=1, high=1 << 63, dtype=np.int64))
-
-
-def _init_random_normal(mean: float, sigma: float, shape: Any) -> np.ndarray[Any, Any]:
-    """Normal numbers, float32, that depend on numpy's seed alone.
-
-    Raises:
-        SporaxValueError: `sigma` is negative.
-    """
-    if sigma < 0:
-        raise SporaxValueError(f"For 'initializer', 'sigma' must not be negative, but got {sigma}.")
-    return np.random.default_rng(_numpy_seed()).normal(mean, sigma, shape).astype(np.float32)
-
-
-def _init_random_uniform(a: float, b: float, shape: Any) -> np.ndarray[Any, Any]:
-    """Uniform numbers between `a` and `b`, float32, that depend on numpy's seed alone."""
-    return np.random.default_rng(_numpy_seed()).uniform(a, b, shape).astype(np.float32)
+_calculate_fan_in_and_fan_out = fan_functions.fan_in_and_fan_out
+_calculate_correct_fan = fan_functions.fan_of_mode
+_calculate_gain = fan_functions.gain_of
+_assignment = fan_functions.filled_with
+_calculate_in_and_out = fan_functions.fans_of_array
+_init_random_normal = fan_functions.normal_numbers
+_init_random_uniform = fan_functions.uniform_numbers
 
 
 def _register(*aliases: str) -> Callable[[type[Initializer]], type[Initializer]]:

@@ -11,17 +11,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from sporax.dataset import _batching, _checks
-from sporax.dataset._batch_source import BatchSource
-from sporax.dataset._flows import in_order, rows_of
+from sporax.dataset._described import Described
+from sporax.dataset._flows import in_order
 from sporax.dataset._gates import Gate
 from sporax.dataset._iterators import DictIterator, TupleIterator
 from sporax.dataset._nodes import (
     Batch,
     Concat,
-    FlowSource,
     Limit,
     Map,
     Node,
@@ -29,26 +26,25 @@ from sporax.dataset._nodes import (
     Rewritten,
     Select,
     Shuffle,
-    Source,
     SyncWait,
     Zip,
-    first_row,
     gates_of,
     replaced_columns,
 )
 from sporax.dataset._operations import as_operations
-from sporax.dataset._patches import for_all_ranks, selected
+from sporax.dataset._patches import selected
 from sporax.dataset._random import Pass, first_pass
 from sporax.dataset._rows import Row, opened, shown
-from sporax.dataset._sizes import common_shapes, split_counts
+from sporax.dataset._saving import save_rows
+from sporax.dataset._sizes import split_counts
 from sporax.dataset._tables import ENDLESS
 from sporax.ir.errors import SporaxAttributeError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
 
-#: Methods of MindSpore's that serve its C++ runtime and MindRecord files.
-_NOT_OFFERED = frozenset({"device_que", "recv", "send"})
+#: Methods of MindSpore's that serve its C++ runtime.
+_NOT_OFFERED = frozenset({"device_que", "recv", "send", "to_json"})
 
 
-class Dataset:
+class Dataset(Described):
     """A description of an input pipeline; base of all datasets.
 
     Args:
@@ -442,6 +438,23 @@ class Dataset:
         where = "create_dict_iterator"
         return DictIterator(*self._iterator_arguments(where, self._node.columns, num_epochs, output_numpy, do_copy))
 
+    def save(self, file_name: str, num_files: int = 1, file_type: str = "mindrecord") -> None:
+        """Write the rows of one epoch to MindRecord files that `MindDataset` reads.
+
+        Numbers become int32, int64, float32 or float64, whichever holds them; strings and bytes stay.
+
+        Args:
+            file_name: the file; several files have a number appended.
+            num_files: how many files to spread the rows over, 1 to 1000.
+            file_type: only ``"mindrecord"``.
+
+        Raises:
+            SporaxTypeError: an argument has the wrong type.
+            SporaxValueError: an argument is out of range, or a column cannot be stored.
+            SporaxRuntimeError: there are no rows, or a file exists.
+        """
+        save_rows(self._node.columns, self._rows_once(), file_name, num_files, file_type)
+
     def __iter__(self) -> Iterator[list[Any]]:
         return self.create_tuple_iterator(num_epochs=1)
 
@@ -456,59 +469,7 @@ class Dataset:
         self._iterators_made += 1
         return self._node, first, shown(columns), epochs, _checks.check_bool(where, "output_numpy", output_numpy)
 
-    # -- questions ---------------------------------------------------------------------------------------------------
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names of the columns, in order."""
-        return list(self._node.columns)
-
-    def get_col_names(self) -> list[str]:
-        """Names of the columns, in order."""
-        return list(self._node.columns)
-
-    def get_dataset_size(self) -> int:
-        """Rows (batches, after `batch`) of one epoch; a sequential pipeline is read once to count them."""
-        return self._node.num_rows()
-
-    def __len__(self) -> int:
-        return self.get_dataset_size()
-
-    def get_batch_size(self) -> int:
-        """The batch size of the last `batch`, 1 without."""
-        for node in _chain(self._node):
-            if isinstance(node, Batch):
-                return -1 if node.fixed_size is None else node.fixed_size
-            if isinstance(node, BatchSource):
-                return -1
-        return 1
-
-    def get_repeat_count(self) -> int:
-        """The count of the last `repeat`, 1 without; -1 for an endless one."""
-        for node in _chain(self._node):
-            if isinstance(node, Repeat):
-                return -1 if node.count == ENDLESS else node.count
-        return 1
-
-    def output_shapes(self, estimate: bool = False) -> list[list[int | None]]:
-        """Shapes of the columns of the first row; with `estimate`, None for each size that is not always the same.
-
-        With `estimate` the whole pipeline is read once.
-        """
-        if not _checks.check_bool("output_shapes", "estimate", estimate):
-            row = first_row(for_all_ranks(self._node))
-            return [list(row[name].shape) for name in self._node.columns]
-        shapes: list[list[int | None]] = []
-        for row in self._rows_once():
-            row_shapes = [list(row[name].shape) for name in self._node.columns]
-            shapes = common_shapes(shapes, row_shapes) if shapes else row_shapes
-        return shapes
-
-    def output_types(self) -> list[np.dtype[Any]]:
-        """numpy dtypes of the columns of the first row; of strings, each of which has its own length, the kind alone."""
-        row = first_row(for_all_ranks(self._node))
-        dtypes = [row[name].dtype for name in self._node.columns]
-        return [np.dtype(dtype.kind) if dtype.kind in "US" else dtype for dtype in dtypes]
+    # -- what belongs to it ------------------------------------------------------------------------------------------
 
     def num_classes(self) -> int | None:
         """Number of classes, where the source (the last of several) knows it."""
@@ -522,23 +483,6 @@ class Dataset:
     def children(self) -> list[Dataset]:
         """The datasets that this one continues; none for a source."""
         return list(self._children)
-
-    def is_shuffled(self) -> bool:
-        """Whether any step draws its order at random."""
-        return any(
-            isinstance(node, Shuffle)
-            or (isinstance(node, (Source, Concat)) and node.sampler is not None and node.sampler.is_shuffled())
-            or (isinstance(node, FlowSource) and node.shuffled)
-            for node in self._node.walk()
-        )
-
-    def is_sharded(self) -> bool:
-        """Whether any source reads one rank's share only."""
-        return any(
-            (isinstance(node, (Source, Concat)) and node.sampler is not None and node.sampler.is_sharded())
-            or (isinstance(node, FlowSource) and node.sharded)
-            for node in self._node.walk()
-        )
 
     def reset(self) -> None:
         """Forget the iterators made so far: the next one starts like the first."""
@@ -569,9 +513,6 @@ class Dataset:
         names = _checks.check_names(where, argument, given)
         _checks.check_columns_exist(where, names, self._node.columns)
         return names
-
-    def _rows_once(self) -> Iterator[Row]:
-        return rows_of(self._node.build(first_pass(0)))
 
     def _part(self, start: int, count: int, randomize: bool) -> Dataset:
         """`count` rows of a split, in one order for all epochs."""
@@ -615,12 +556,3 @@ def _size_function(batch_size: int | Callable[[_batching.BatchInfo], int]) -> Ca
         return _checks.check_int("batch", "batch_size", ask(_batching.BatchInfo(number, epoch)), 1, _checks.INT32_MAX)
 
     return size_of
-
-
-def _chain(node: Node) -> Iterator[Node]:
-    """The node and its first parents, down to the source."""
-    while True:
-        yield node
-        if not node.parents:
-            return
-        node = node.parents[0]

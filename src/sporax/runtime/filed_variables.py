@@ -92,7 +92,9 @@ def place_of(variable: Any) -> Place | None:
 
 def filed_arrays(variables: Sequence[Any]) -> Mapping[int, FiledArray]:
     """The files of variables, by position."""
-    return {number: place.array for number, each in enumerate(variables) if (place := place_of(each)) is not None}
+    return {
+        number: place.array for number, variable in enumerate(variables) if (place := place_of(variable)) is not None
+    }
 
 
 def handed_over(variable: Any) -> jax.Array:

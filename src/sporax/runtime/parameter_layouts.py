@@ -104,7 +104,7 @@ class ParameterLayout(NamedTuple):
 
 def parameter_layouts(step: PlacedStep, rank: int) -> dict[str, ParameterLayout]:
     """The layouts of all Parameters of a step, those of its optimizer included, as `rank` sees them."""
-    names = {each.name: number for number, each in enumerate(step.arguments) if each.role is Role.PARAMETER}
+    names = {argument.name: number for number, argument in enumerate(step.arguments) if argument.role is Role.PARAMETER}
     reader = _Reader(step, rank)
     return {name: reader.layout(number, reader.weight_of(name, number, names)) for name, number in names.items()}
 

@@ -119,7 +119,7 @@ class PlannedFunction(Answers):
 
     def _shardings(self, places: Sequence[Placement]) -> list[NamedSharding]:
         self._check_devices()
-        return [sharding_of(each, self.plan.mesh) for each in places]
+        return [sharding_of(place, self.plan.mesh) for place in places]
 
     def _check_devices(self) -> None:
         wanted, there = self.plan.mesh.num_devices, jax.device_count()

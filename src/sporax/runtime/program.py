@@ -430,7 +430,7 @@ def _discover(
             with frame:
                 function(*args, **kwargs)
 
-        inputs = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in arrays]
+        inputs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
         try:
             if distributed.has_peers() and by_rank:
                 jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
@@ -513,7 +513,7 @@ def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any
 
     bring_to_host(variables, variant.tags, peak_bytes)
     filed_variables.bring_to_files(variables, variant.tags, peak_bytes)
-    variant.filed = with_files and any(filed_variables.place_of(each) is not None for each in variables)
+    variant.filed = with_files and any(filed_variables.place_of(variable) is not None for variable in variables)
 
 
 def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:

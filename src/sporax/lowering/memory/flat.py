@@ -55,7 +55,7 @@ def barrier(operands: Sequence[Any], like: JaxprEqn) -> tuple[list[Var], JaxprEq
         operands: what passes.
         like: the equation whose place in the user's program it takes.
     """
-    results = [Var(each.aval) for each in operands]
+    results = [Var(operand.aval) for operand in operands]
     primitive = jax.lax.optimization_barrier_p
     eqn = new_jaxpr_eqn(list(operands), results, primitive, {}, frozenset(), like.source_info, like.ctx)
     return results, eqn
@@ -63,7 +63,7 @@ def barrier(operands: Sequence[Any], like: JaxprEqn) -> tuple[list[Var], JaxprEq
 
 def equations_of(function: Callable[..., Any], *atoms: Any) -> tuple[list[JaxprEqn], list[Any], dict[Var, Any]]:
     """The equations of a JAX function of these values, its results, and the constants that it brings along."""
-    sub = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(each.aval.shape, each.aval.dtype) for each in atoms))
+    sub = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in atoms))
     env: dict[Any, Any] = dict(zip(sub.jaxpr.invars, atoms, strict=True))
     constants: dict[Var, Any] = {}
     for var, value in zip(sub.jaxpr.constvars, sub.consts, strict=True):

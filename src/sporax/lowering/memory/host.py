@@ -82,7 +82,7 @@ def with_host_arguments(
         return function  # type: ignore[return-value]  # called as the function is
 
     def program(*arguments: Any) -> list[Any]:
-        here = [jax.device_put(each, away[n]) if n in away else each for n, each in enumerate(arguments)]
+        here = [jax.device_put(argument, away[n]) if n in away else argument for n, argument in enumerate(arguments)]
         results = list(function(*here))
         for number, sharding in away.items():
             if number < num_updated:

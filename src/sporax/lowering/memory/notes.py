@@ -56,7 +56,7 @@ def transfer_notes(names: Mapping[str, int], updated: Iterable[str]) -> list[str
 
 
 def _num_bytes(variables: Sequence[Any]) -> int:
-    return sum(int(each.aval.size * each.aval.dtype.itemsize) for each in variables)
+    return sum(int(variable.aval.size * variable.aval.dtype.itemsize) for variable in variables)
 
 
 def _flops(eqn: JaxprEqn) -> float:

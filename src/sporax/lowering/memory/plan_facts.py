@@ -114,7 +114,7 @@ def _slices(
             smaller = finer(here, graph.tensors[tensor], plan.mesh)
             if smaller is not None:
                 slices[variables[tensor]] = smaller.to_layout(plan.mesh), here.to_layout(plan.mesh)
-    return {var: each for var, each in slices.items() if var not in weights}
+    return {var: part for var, part in slices.items() if var not in weights}
 
 
 def finer(here: Placement, spec: TensorSpec, mesh: DeviceMatrix) -> Placement | None:

@@ -227,9 +227,9 @@ class _Rewriter:
         positions = self._leading_to(wanted)
         entering: dict[Var, None] = {}
         for position in positions:
-            for each in self.eqns[position].invars:
-                if isinstance(each, Var) and not self._may_run_again(each):
-                    entering[each] = None
+            for var in self.eqns[position].invars:
+                if isinstance(var, Var) and not self._may_run_again(var):
+                    entering[var] = None
         again = self._gathered_again(tag, entering, reader)
         rest = [each for each in entering if each not in again]
         late = self._cotangent(reader)
@@ -244,10 +244,8 @@ class _Rewriter:
                     self.returned[tag.number, each] = again[each]
         for position in positions:
             eqn = self.eqns[position]
-            invars = [
-                again.get(each, self.copies.get(each, each)) if isinstance(each, Var) else each for each in eqn.invars
-            ]
-            outvars = [Var(each.aval) for each in eqn.outvars]
+            invars = [again.get(var, self.copies.get(var, var)) if isinstance(var, Var) else var for var in eqn.invars]
+            outvars = [Var(var.aval) for var in eqn.outvars]
             info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
             self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
             pairs = zip(eqn.outvars, outvars, strict=True)
@@ -273,9 +271,9 @@ class _Rewriter:
             if position not in positions:
                 positions.add(position)
                 open_ += [
-                    each
-                    for each in self.eqns[position].invars
-                    if isinstance(each, Var) and self._may_run_again(each) and each not in self.copies
+                    var
+                    for var in self.eqns[position].invars
+                    if isinstance(var, Var) and self._may_run_again(var) and var not in self.copies
                 ]
         return sorted(positions)
 
@@ -297,7 +295,7 @@ class _Rewriter:
 
     def _cotangent(self, reader: JaxprEqn) -> list[Var]:
         """A value of the backward pass that is there before `reader` runs, if there is one."""
-        own = [each for each in reader.invars if isinstance(each, Var) and self.depths.get(each)]
+        own = [var for var in reader.invars if isinstance(var, Var) and self.depths.get(var)]
         late = max(own, key=lambda each: self.depths[each], default=self.deepest)
         return [] if late is None else [late]
 

@@ -135,7 +135,7 @@ def _likeness(place: int, eqn: JaxprEqn) -> Any:
     if eqn.effects:
         return place
     params = tuple((name, _comparable(eqn.params[name])) for name in sorted(eqn.params))
-    avals = tuple(str(getattr(each, "aval", None)) for each in (*eqn.invars, *eqn.outvars))
+    avals = tuple(str(getattr(var, "aval", None)) for var in (*eqn.invars, *eqn.outvars))
     where = _DIGITS.sub("#", stack_of(eqn))
     return str(eqn.primitive.name), params, avals, where, str(eqn.ctx.compute_type)
 
@@ -433,8 +433,8 @@ class _Writer:
         ordered = atoms[::-1] if backwards else atoms
         places = [self.rows.get(atom) if isinstance(atom, Var) else None for atom in ordered]
         whole = places[0]
-        if whole is not None and all(each is not None and each.stack is whole.stack for each in places):
-            indices = [each.index for each in places if each is not None]
+        if whole is not None and all(place is not None and place.stack is whole.stack for place in places):
+            indices = [place.index for place in places if place is not None]
             whole_aval: Any = whole.stack.aval
             low, count, size = min(indices), len(indices), whole_aval.shape[0]
             if indices in (list(range(low, low + count)), list(range(low, low + count))[::-1]):

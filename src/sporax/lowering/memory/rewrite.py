@@ -57,7 +57,7 @@ def rewritten(
     def program(*args: Any) -> Any:
         tokens, tree = jax.tree.flatten(args)
         inside = {number: jax.ShapeDtypeStruct(each.shape, each.dtype) for number, each in (filed or {}).items()}
-        leaves = [inside.get(number, each) for number, each in enumerate(tokens)]
+        leaves = [inside.get(number, token) for number, token in enumerate(tokens)]
 
         def of_leaves(*arrays: Any) -> Any:
             return function(*jax.tree.unflatten(tree, arrays))
@@ -67,7 +67,7 @@ def rewritten(
         chosen = None if choose is None else choose(whole)
         final = passed(whole, tags, None, chosen, new_file)[0]
         if filed:
-            num_updated, num_read = (len(jax.tree.leaves(each)) for each in args[:2])
+            num_updated, num_read = (len(jax.tree.leaves(argument)) for argument in args[:2])
             final = with_filed_arguments(final, filed, num_updated, num_updated + num_read)
         results = jaxpr_as_fun(final)(*tokens)
         return jax.tree.unflatten(jax.tree.structure(shapes), results)

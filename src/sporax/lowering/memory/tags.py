@@ -70,7 +70,7 @@ def innermost_tag(stack: str) -> RecomputeTag | None:
     if not matches:
         return None
     number, letters = matches[-1]
-    said = {each.name: False for each in fields(RecomputeTag) if each.name != "number"}
+    said = {field.name: False for field in fields(RecomputeTag) if field.name != "number"}
     return RecomputeTag(int(number), **{**said, **{_LETTERS[letter]: True for letter in letters}})
 
 

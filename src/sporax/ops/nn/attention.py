@@ -82,7 +82,7 @@ def positions(length: int, ends: Array | None) -> tuple[Array, Array, Array]:
 
 def _window(mode: int, reach: tuple[int, int], rows: tuple[Array, ...], columns: tuple[Array, ...]) -> Array:
     """Which positions may see which, (queries, keys): those of one sequence, as far as the mode says."""
-    sequence, place, length = (each[:, None] for each in rows)
+    sequence, place, length = (row[:, None] for row in rows)
     ahead = columns[1][None] - place
     past_end = columns[2][None] - length  # what lies beyond the square, where the lengths differ
     backward, forward = reach
@@ -232,10 +232,10 @@ def _flash_attention_score(
     drops = keep_prob < 1
     kept = _kept(inputs.get("drop_mask"), inputs.get("random_key"), keep_prob, scores.shape) if drops else None
     result = _weighted(scores, value, kept, keep_prob)
-    statistics = (jnp.repeat(each, _STATISTICS_COPIES, axis=-1) for each in _statistics(scores))
+    statistics = (jnp.repeat(statistic, _STATISTICS_COPIES, axis=-1) for statistic in _statistics(scores))
     if input_layout.startswith("T"):
-        statistics = (each[0].swapaxes(0, 1) for each in statistics)
-    largest, total = (jax.lax.stop_gradient(each) for each in statistics)
+        statistics = (statistic[0].swapaxes(0, 1) for statistic in statistics)
+    largest, total = (jax.lax.stop_gradient(statistic) for statistic in statistics)
     return largest, total, jnp.zeros((), query.dtype), together(result, input_layout).astype(query.dtype)
 
 

@@ -51,7 +51,7 @@ def _of_operators(graph: OperatorGraph, num_devices: int) -> Iterator[tuple[int,
             except SporaxRuntimeError:
                 continue  # said where the operator is placed, unless a search is free to leave the strategy out
         elif isinstance(mark, LayoutMark):
-            yield from (each.device_matrix.device_shape for each in mark.layouts if isinstance(each, Layout))
+            yield from (layout.device_matrix.device_shape for layout in mark.layouts if isinstance(layout, Layout))
 
 
 def _of_data(strategy: Any, num_devices: int) -> Iterator[tuple[int, ...]]:

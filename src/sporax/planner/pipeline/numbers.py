@@ -90,14 +90,14 @@ def _numbers(
 ) -> Numbers | None:
     inside = [
         replace(
-            each,
-            seconds=each.seconds * scale / (data * model)
-            + _COLLECTIVES * _ring_seconds(each.sent_bytes * scale / data, model, link),
-            sent_bytes=each.sent_bytes * scale / data,
-            state_bytes=each.state_bytes / model,
-            kept_bytes=each.kept_bytes * scale / (data * model),
+            block,
+            seconds=block.seconds * scale / (data * model)
+            + _COLLECTIVES * _ring_seconds(block.sent_bytes * scale / data, model, link),
+            sent_bytes=block.sent_bytes * scale / data,
+            state_bytes=block.state_bytes / model,
+            kept_bytes=block.kept_bytes * scale / (data * model),
         )
-        for each in blocks
+        for block in blocks
     ]
     try:
         cut = partition(inside, stages, micro, memory)

@@ -73,7 +73,7 @@ def partition(blocks: Sequence[Block], num_stages: int, num_micro: int, memory_b
         )
     time, state, kept = (
         [0.0, *accumulate(values)]
-        for values in zip(*((each.seconds, each.state_bytes, each.kept_bytes) for each in blocks), strict=True)
+        for values in zip(*((block.seconds, block.state_bytes, block.kept_bytes) for block in blocks), strict=True)
     )
 
     def peak(stage: int, first: int, end: int) -> float:

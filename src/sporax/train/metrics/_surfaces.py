@@ -216,11 +216,11 @@ class MeanSurfaceDistance(_SurfaceMetric):
 class RootMeanSquareDistance(MeanSurfaceDistance):
     """The root of the mean squared distance between surfaces; arguments as for `MeanSurfaceDistance`.
 
-    As in MindSpore, the root is left out when ``symmetric=False``.
+    As in MindSpore 2.10, the root is left out when ``symmetric=False``: the result is the mean square.
     """
 
     def _mean(self, distances: Array) -> float:
         return super()._mean(distances.astype(float) ** 2)
 
     def _result(self, mean: float) -> float:
-        return float(np.sqrt(mean))
+        return float(np.sqrt(mean)) if self.symmetric else mean
