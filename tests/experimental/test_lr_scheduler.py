@@ -9,6 +9,7 @@ import pytest
 
 import sporax as ms
 from sporax import Parameter, Tensor, mint, nn
+from sporax.experimental import optim
 from sporax.experimental.optim import lr_scheduler
 from sporax.ir.errors import SporaxKeyError, SporaxNotImplementedError, SporaxTypeError, SporaxValueError
 
@@ -66,6 +67,35 @@ def test_a_schedule_goes_on_where_another_stopped():
         group["initial_lr"] = 1.0
     schedule = lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5**epoch, last_epoch=2)
     assert [rate.item() for rate in schedule.get_last_lr()] == [0.125, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda o: lr_scheduler.StepLR(o, 2, 0.5), [1.0, 0.5, 0.5, 0.25]),
+        (lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.5**epoch), [0.5, 0.25, 0.125, 0.0625]),
+        (lambda o: lr_scheduler.CyclicLR(o, 1.0, 2.0, 2), [1.5, 2.0, 1.5, 1.0]),
+    ],
+    ids=["step", "lambda", "cyclic"],
+)
+def test_schedules_may_be_part_of_a_compiled_step(make, expected):
+    weight = Parameter(Tensor([1.0]), name="w")
+    optimizer = optim.SGD([weight], 1.0)
+    schedule = make(optimizer)
+
+    @ms.jit
+    def step(gradient):
+        optimizer((gradient,))
+        schedule.step()
+        return gradient
+
+    rates = []
+    for _ in expected:
+        step(Tensor([1.0]))
+        rates.append(optimizer.param_groups[0]["lr"].item())
+    assert rates == expected
+    assert weight.item() == 1.0 - 1.0 - sum(expected[:-1])
+    assert len(ms.recompilations(step)) == 1
 
 
 def test_optimizers_of_mint_may_have_schedules():

@@ -12,6 +12,7 @@ from sporax.experimental.optim._scheduler import (
     ClosedSchedule,
     LRScheduler,
     as_tensor,
+    exactly_float,
     number,
     per_group,
     share,
@@ -32,7 +33,7 @@ class StepLR(ClosedSchedule):
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         whole("StepLR", "step_size", step_size)
-        number("StepLR", "gamma", gamma, float)
+        exactly_float("StepLR", "gamma", gamma)
         self.step_size = step_size
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
@@ -156,7 +157,7 @@ class ExponentialLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
-        number("ExponentialLR", "gamma", gamma, float)
+        exactly_float("ExponentialLR", "gamma", gamma)
         self.gamma = gamma
         super().__init__(optimizer, last_epoch)
 
@@ -179,7 +180,7 @@ class PolynomialLR(ClosedSchedule):
     """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
-        number("PolynomialLR", "power", power, float)
+        exactly_float("PolynomialLR", "power", power)
         if power < 0:
             raise SporaxValueError(f"For 'PolynomialLR', 'power' must be >= 0, but got {power}.")
         whole("PolynomialLR", "total_iters", total_iters)

@@ -159,10 +159,16 @@ def whole(name: str, what: str, value: Any) -> None:
         raise SporaxTypeError(f"For '{name}', '{what}' must be an int, but got {type(value).__name__}.")
 
 
-def number(name: str, what: str, value: Any, kinds: Any = int | float) -> None:
-    """Raise unless `value` is of the types `kinds`."""
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        raise SporaxTypeError(f"For '{name}', '{what}' must be {kinds}, but got {type(value).__name__}.")
+def number(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is an int or a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a number, but got {type(value).__name__}.")
+
+
+def exactly_float(name: str, what: str, value: Any) -> None:
+    """Raise unless `value` is a float."""
+    if not isinstance(value, float):
+        raise SporaxTypeError(f"For '{name}', '{what}' must be a float, but got {type(value).__name__}.")
 
 
 def share(name: str, what: str, value: Any, may_be_zero: bool = True) -> None:
