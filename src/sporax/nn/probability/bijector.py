@@ -180,18 +180,18 @@ class PowerTransform(Bijector):
 
     def _forward(self, x: Tensor) -> Tensor:
         is_zero, _, power = self._powers(x)
-        return ops.where(is_zero, ops.exp(x), ops.exp(ops.log1p(x * power) / power))  # type: ignore[no-any-return]
+        return ops.where(is_zero, ops.exp(x), ops.exp(ops.log1p(x * power) / power))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse(self, y: Tensor) -> Tensor:
         is_zero, _, power = self._powers(y)
-        return ops.where(is_zero, ops.log(y), ops.expm1(ops.log(y) * power) / power)  # type: ignore[no-any-return]
+        return ops.where(is_zero, ops.log(y), ops.expm1(ops.log(y) * power) / power)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
         is_zero, _, power = self._powers(x)
-        return ops.where(is_zero, x, (1.0 / power - 1.0) * ops.log1p(x * power))  # type: ignore[no-any-return]
+        return ops.where(is_zero, x, (1.0 / power - 1.0) * ops.log1p(x * power))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
-        return (self._powers(y)[1] - 1.0) * ops.log(y)  # type: ignore[no-any-return]
+        return (self._powers(y)[1] - 1.0) * ops.log(y)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class Exp(PowerTransform):
@@ -224,13 +224,13 @@ class ScalarAffine(Bijector):
         return self._shift
 
     def _forward(self, x: Tensor) -> Tensor:
-        return ops.cast(self._scale, x.dtype) * x + ops.cast(self._shift, x.dtype)  # type: ignore[no-any-return]
+        return ops.cast(self._scale, x.dtype) * x + ops.cast(self._shift, x.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse(self, y: Tensor) -> Tensor:
-        return (y - ops.cast(self._shift, y.dtype)) / ops.cast(self._scale, y.dtype)  # type: ignore[no-any-return]
+        return (y - ops.cast(self._shift, y.dtype)) / ops.cast(self._scale, y.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
-        return ops.log(ops.abs(ops.cast(self._scale, x.dtype)))  # type: ignore[no-any-return]
+        return ops.log(ops.abs(ops.cast(self._scale, x.dtype)))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
         return -self._forward_log_jacobian(y)
@@ -259,17 +259,17 @@ class Softplus(Bijector):
 
     def _forward(self, x: Tensor) -> Tensor:
         scaled, sharpness = self._scaled(x)
-        return -ops.logsigmoid(-scaled) / sharpness  # type: ignore[no-any-return]
+        return -ops.logsigmoid(-scaled) / sharpness  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse(self, y: Tensor) -> Tensor:
         scaled, sharpness = self._scaled(y)
-        return (scaled + ops.log(-ops.expm1(-scaled))) / sharpness  # type: ignore[no-any-return]
+        return (scaled + ops.log(-ops.expm1(-scaled))) / sharpness  # type: ignore[no-any-return]  # operators are made at run time
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
-        return ops.logsigmoid(self._scaled(x)[0])  # type: ignore[no-any-return]
+        return ops.logsigmoid(self._scaled(x)[0])  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
-        return -ops.log(-ops.expm1(-self._scaled(y)[0]))  # type: ignore[no-any-return]
+        return -ops.log(-ops.expm1(-self._scaled(y)[0]))  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class GumbelCDF(Bijector):
@@ -304,18 +304,18 @@ class GumbelCDF(Bijector):
         return (x - ops.cast(self._loc, x.dtype)) / scale, scale
 
     def _forward(self, x: Tensor) -> Tensor:
-        return ops.exp(-ops.exp(-self._standard(x)[0]))  # type: ignore[no-any-return]
+        return ops.exp(-ops.exp(-self._standard(x)[0]))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse(self, y: Tensor) -> Tensor:
         scale = ops.cast(self._scale, y.dtype)
-        return ops.cast(self._loc, y.dtype) - scale * ops.log(-ops.log(y))  # type: ignore[no-any-return]
+        return ops.cast(self._loc, y.dtype) - scale * ops.log(-ops.log(y))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _forward_log_jacobian(self, x: Tensor) -> Tensor:
         z, scale = self._standard(x)
-        return -z - ops.exp(-z) - ops.log(scale)  # type: ignore[no-any-return]
+        return -z - ops.exp(-z) - ops.log(scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _inverse_log_jacobian(self, y: Tensor) -> Tensor:
-        return ops.log(ops.cast(self._scale, y.dtype) / (-y * ops.log(y)))  # type: ignore[no-any-return]
+        return ops.log(ops.cast(self._scale, y.dtype) / (-y * ops.log(y)))  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class Invert(Bijector):

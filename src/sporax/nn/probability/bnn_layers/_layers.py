@@ -101,7 +101,7 @@ class DenseReparam(_Dense):
     """
 
     def _apply_variational_weight(self, inputs: Tensor) -> Tensor:
-        return ops.matmul(inputs, self.weight_posterior("sample").T)  # type: ignore[no-any-return]
+        return ops.matmul(inputs, self.weight_posterior("sample").T)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class DenseLocalReparam(_Dense):

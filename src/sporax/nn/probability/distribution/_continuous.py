@@ -67,19 +67,19 @@ class Normal(_LocationScale):
         return sd
 
     def _entropy(self, mean: Tensor, sd: Tensor) -> Tensor:
-        return 0.5 * (_LOG_2PI + 1.0) + ops.log(sd)  # type: ignore[no-any-return]
+        return 0.5 * (_LOG_2PI + 1.0) + ops.log(sd)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd)  # type: ignore[no-any-return]
+        return -0.5 * ops.square((value - mean) / sd) - 0.5 * _LOG_2PI - ops.log(sd)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0))))  # type: ignore[no-any-return]
+        return 0.5 * (1.0 + ops.erf((value - mean) / (sd * math.sqrt(2.0))))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (mean_a, sd_a), (mean_b, sd_b) = own, other
         wider = ops.log(sd_a) - ops.log(sd_b)
         apart = ops.square((mean_a - mean_b) / sd_b)
-        return 0.5 * apart + 0.5 * ops.expm1(2.0 * wider) - wider  # type: ignore[no-any-return]
+        return 0.5 * apart + 0.5 * ops.expm1(2.0 * wider) - wider  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], mean: Tensor, sd: Tensor) -> Tensor:
         return self._noise("normal", shape) * sd + mean
@@ -107,7 +107,7 @@ class Laplace(_LocationScale):
     """
 
     def _log_prob(self, value: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
-        return -ops.abs((value - mean) / sd) - ops.log(2.0 * sd)  # type: ignore[no-any-return]
+        return -ops.abs((value - mean) / sd) - ops.log(2.0 * sd)  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class StudentT(Distribution):
@@ -138,7 +138,7 @@ class StudentT(Distribution):
     def _log_prob(self, value: Tensor, df: Tensor, mean: Tensor, sd: Tensor) -> Tensor:
         weight = -0.5 * (df + 1.0) * ops.log1p(ops.square((value - mean) / sd) / df)
         norm = ops.log(sd) + 0.5 * ops.log(df) + 0.5 * math.log(math.pi)
-        return weight - norm - ops.lgamma(0.5 * df) + ops.lgamma(0.5 * (df + 1.0))  # type: ignore[no-any-return]
+        return weight - norm - ops.lgamma(0.5 * df) + ops.lgamma(0.5 * (df + 1.0))  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class Uniform(Distribution):
@@ -179,17 +179,17 @@ class Uniform(Distribution):
         return (low + high) / 2.0
 
     def _var(self, low: Tensor, high: Tensor) -> Tensor:
-        return ops.square(high - low) / 12.0  # type: ignore[no-any-return]
+        return ops.square(high - low) / 12.0  # type: ignore[no-any-return]  # operators are made at run time
 
     def _entropy(self, low: Tensor, high: Tensor) -> Tensor:
-        return ops.log(high - low)  # type: ignore[no-any-return]
+        return ops.log(high - low)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _prob(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
         inside = ops.logical_and(value >= low, value <= high)
-        return ops.where(inside, 1.0 / (high - low), ops.zeros_like(value))  # type: ignore[no-any-return]
+        return ops.where(inside, 1.0 / (high - low), ops.zeros_like(value))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        return ops.clip_by_value((value - low) / (high - low), 0.0, 1.0)  # type: ignore[no-any-return]
+        return ops.clip_by_value((value - low) / (high - low), 0.0, 1.0)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (low_a, high_a), (low_b, high_b) = own, other
@@ -224,13 +224,13 @@ class Exponential(Distribution):
         return 1.0 / rate
 
     def _mode(self, rate: Tensor) -> Tensor:
-        return ops.zeros_like(rate)  # type: ignore[no-any-return]
+        return ops.zeros_like(rate)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _sd(self, rate: Tensor) -> Tensor:
         return 1.0 / rate
 
     def _entropy(self, rate: Tensor) -> Tensor:
-        return 1.0 - ops.log(rate)  # type: ignore[no-any-return]
+        return 1.0 - ops.log(rate)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
         return _where_inside(value >= 0, ops.log(rate) - rate * value, -math.inf)
@@ -243,10 +243,10 @@ class Exponential(Distribution):
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
-        return ops.log(a) - ops.log(b) + b / a - 1.0  # type: ignore[no-any-return]
+        return ops.log(a) - ops.log(b) + b / a - 1.0  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], rate: Tensor) -> Tensor:
-        return -ops.log(self._noise("uniform", shape)) / rate  # type: ignore[no-any-return]
+        return -ops.log(self._noise("uniform", shape)) / rate  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class Gamma(Distribution):
@@ -289,27 +289,27 @@ class Gamma(Distribution):
         return concentration / rate
 
     def _var(self, concentration: Tensor, rate: Tensor) -> Tensor:
-        return concentration / ops.square(rate)  # type: ignore[no-any-return]
+        return concentration / ops.square(rate)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _mode(self, concentration: Tensor, rate: Tensor) -> Tensor:
         return _where_inside(concentration > 1.0, (concentration - 1.0) / rate, math.nan)
 
     def _entropy(self, concentration: Tensor, rate: Tensor) -> Tensor:
         spread = ops.lgamma(concentration) + (1.0 - concentration) * ops.digamma(concentration)
-        return concentration - ops.log(rate) + spread  # type: ignore[no-any-return]
+        return concentration - ops.log(rate) + spread  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
         weight = (concentration - 1.0) * ops.log(value) - rate * value
-        return weight - ops.lgamma(concentration) + concentration * ops.log(rate)  # type: ignore[no-any-return]
+        return weight - ops.lgamma(concentration) + concentration * ops.log(rate)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, concentration: Tensor, rate: Tensor) -> Tensor:
-        return ops.igamma(concentration, rate * value)  # type: ignore[no-any-return]
+        return ops.igamma(concentration, rate * value)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (shape_a, rate_a), (shape_b, rate_b) = own, other
         shapes = (shape_a - shape_b) * ops.digamma(shape_a) + ops.lgamma(shape_b) - ops.lgamma(shape_a)
         rates = shape_b * (ops.log(rate_a) - ops.log(rate_b)) + shape_a * (rate_b / rate_a - 1.0)
-        return shapes + rates  # type: ignore[no-any-return]
+        return shapes + rates  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], concentration: Tensor, rate: Tensor) -> Tensor:
         return self._noise("gamma", shape, concentration) / rate
@@ -356,24 +356,24 @@ class Beta(Distribution):
 
     def _var(self, ones: Tensor, zeros: Tensor) -> Tensor:
         total = ones + zeros
-        return ones * zeros / (ops.square(total) * (total + 1.0))  # type: ignore[no-any-return]
+        return ones * zeros / (ops.square(total) * (total + 1.0))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _mode(self, ones: Tensor, zeros: Tensor) -> Tensor:
         return _where_inside(ops.logical_and(ones > 1.0, zeros > 1.0), (ones - 1.0) / (ones + zeros - 2.0), math.nan)
 
     def _entropy(self, ones: Tensor, zeros: Tensor) -> Tensor:
         apart = (ones - 1.0) * ops.digamma(ones) + (zeros - 1.0) * ops.digamma(zeros)
-        return _lbeta(ones, zeros) - apart + (ones + zeros - 2.0) * ops.digamma(ones + zeros)  # type: ignore[no-any-return]
+        return _lbeta(ones, zeros) - apart + (ones + zeros - 2.0) * ops.digamma(ones + zeros)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, ones: Tensor, zeros: Tensor) -> Tensor:
         weight = (ones - 1.0) * ops.log(value) + (zeros - 1.0) * ops.log1p(-value)
-        return weight - _lbeta(ones, zeros)  # type: ignore[no-any-return]
+        return weight - _lbeta(ones, zeros)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (ones_a, zeros_a), (ones_b, zeros_b) = own, other
         more = ops.digamma(ones_a) * (ones_b - ones_a) + ops.digamma(zeros_a) * (zeros_b - zeros_a)
         total = ops.digamma(ones_a + zeros_a) * (ones_b + zeros_b - ones_a - zeros_a)
-        return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total  # type: ignore[no-any-return]
+        return _lbeta(ones_b, zeros_b) - _lbeta(ones_a, zeros_a) - more + total  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], ones: Tensor, zeros: Tensor) -> Tensor:
         first, second = self._noise("gamma", shape, ones), self._noise("gamma", shape, zeros)
@@ -430,24 +430,24 @@ class Cauchy(_LocScale):
         return loc
 
     def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log(scale) + math.log(4 * math.pi)  # type: ignore[no-any-return]
+        return ops.log(scale) + math.log(4 * math.pi)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)  # type: ignore[no-any-return]
+        return -ops.log1p(ops.square((value - loc) / scale)) - ops.log(math.pi * scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.atan((value - loc) / scale) / math.pi + 0.5  # type: ignore[no-any-return]
+        return ops.atan((value - loc) / scale) / math.pi + 0.5  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)  # type: ignore[no-any-return]
+        return ops.log1p(2.0 * ops.atan((value - loc) / scale) / math.pi) - math.log(2.0)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         (loc_a, scale_a), (loc_b, scale_b) = own, other
         apart = ops.square(scale_a + scale_b) + ops.square(loc_a - loc_b)
-        return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)  # type: ignore[no-any-return]
+        return ops.log(apart) - math.log(4.0) - ops.log(scale_a) - ops.log(scale_b)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
-        return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))  # type: ignore[no-any-return]
+        return loc + scale * ops.tan(math.pi * (self._noise("uniform", shape) - 0.5))  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class Logistic(_LocScale):
@@ -468,27 +468,27 @@ class Logistic(_LocScale):
         return scale * (math.pi / math.sqrt(3.0))
 
     def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.log(scale) + 2.0  # type: ignore[no-any-return]
+        return ops.log(scale) + 2.0  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         z = (value - loc) / scale
-        return -z + 2.0 * ops.logsigmoid(z) - ops.log(scale)  # type: ignore[no-any-return]
+        return -z + 2.0 * ops.logsigmoid(z) - ops.log(scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.sigmoid((value - loc) / scale)  # type: ignore[no-any-return]
+        return ops.sigmoid((value - loc) / scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_cdf(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.logsigmoid((value - loc) / scale)  # type: ignore[no-any-return]
+        return ops.logsigmoid((value - loc) / scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _survival_function(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.sigmoid((loc - value) / scale)  # type: ignore[no-any-return]
+        return ops.sigmoid((loc - value) / scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_survival(self, value: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.logsigmoid((loc - value) / scale)  # type: ignore[no-any-return]
+        return ops.logsigmoid((loc - value) / scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
         drawn = self._noise("uniform", shape)
-        return (ops.log(drawn) - ops.log1p(-drawn)) * scale + loc  # type: ignore[no-any-return]
+        return (ops.log(drawn) - ops.log1p(-drawn)) * scale + loc  # type: ignore[no-any-return]  # operators are made at run time
 
 
 def _no_numbers(name: str, **parameters: Any) -> None:

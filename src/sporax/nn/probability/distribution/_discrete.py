@@ -54,26 +54,26 @@ class Bernoulli(_OfProbability):
         return p
 
     def _mode(self, p: Tensor) -> Tensor:
-        return ops.cast(p > 0.5, self.dtype)  # type: ignore[no-any-return]
+        return ops.cast(p > 0.5, self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _var(self, p: Tensor) -> Tensor:
         return p * (1.0 - p)
 
     def _entropy(self, p: Tensor) -> Tensor:
-        return -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)  # type: ignore[no-any-return]
+        return -(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
         least = float(np.finfo(dtypes.dtype_to_nptype(p.dtype)).eps)
         p = ops.clip_by_value(p, least, 1.0 - least)
-        return ops.log(p) * value + ops.log(1.0 - p) * (1.0 - value)  # type: ignore[no-any-return]
+        return ops.log(p) * value + ops.log(1.0 - p) * (1.0 - value)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, p: Tensor) -> Tensor:
         below_one = _zero_below(value, 1.0 - p + ops.zeros_like(value))
-        return ops.where(ops.floor(value) < 1, below_one, ops.ones_like(below_one))  # type: ignore[no-any-return]
+        return ops.where(ops.floor(value) < 1, below_one, ops.ones_like(below_one))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
-        return a * ops.log(a / b) + (1.0 - a) * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]
+        return a * ops.log(a / b) + (1.0 - a) * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
         return self._noise("uniform", shape) < p
@@ -91,13 +91,13 @@ class Geometric(_OfProbability):
         return (1.0 - p) / p
 
     def _mode(self, p: Tensor) -> Tensor:
-        return ops.cast(ops.zeros_like(p), self.dtype)  # type: ignore[no-any-return]
+        return ops.cast(ops.zeros_like(p), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _var(self, p: Tensor) -> Tensor:
-        return (1.0 - p) / ops.square(p)  # type: ignore[no-any-return]
+        return (1.0 - p) / ops.square(p)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _entropy(self, p: Tensor) -> Tensor:
-        return (-(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)) / p  # type: ignore[no-any-return]
+        return (-(1.0 - p) * ops.log(1.0 - p) - p * ops.log(p)) / p  # type: ignore[no-any-return]  # operators are made at run time
 
     def _prob(self, value: Tensor, p: Tensor) -> Tensor:
         return _zero_below(value, ops.exp(ops.log(1.0 - p) * ops.floor(value) + ops.log(p)))
@@ -107,10 +107,10 @@ class Geometric(_OfProbability):
 
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
-        return ops.log(a / b) + (1.0 - a) / a * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]
+        return ops.log(a / b) + (1.0 - a) / a * ops.log((1.0 - a) / (1.0 - b))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
-        return ops.floor(ops.log(self._noise("uniform", shape)) / ops.log(1.0 - p))  # type: ignore[no-any-return]
+        return ops.floor(ops.log(self._noise("uniform", shape)) / ops.log(1.0 - p))  # type: ignore[no-any-return]  # operators are made at run time
 
 
 class Categorical(_OfProbability):
@@ -145,10 +145,10 @@ class Categorical(_OfProbability):
 
     def _var(self, p: Tensor) -> Tensor:
         squares = ops.square(ops.arange(p.shape[-1]).astype(p.dtype))
-        return (squares * p).sum(-1, keepdims=True) - ops.square(self._mean(p))  # type: ignore[no-any-return]
+        return (squares * p).sum(-1, keepdims=True) - ops.square(self._mean(p))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _mode(self, p: Tensor) -> Tensor:
-        return ops.cast(p.argmax(-1), self.dtype)  # type: ignore[no-any-return]
+        return ops.cast(p.argmax(-1), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _entropy(self, p: Tensor) -> Tensor:
         return -(ops.log(p) * p).sum(-1)
@@ -156,12 +156,12 @@ class Categorical(_OfProbability):
     def _log_prob(self, value: Tensor, p: Tensor) -> Tensor:
         place, inside = self._places(value, p)
         chosen = _category(ops.log(p), place)
-        return ops.where(inside, chosen, ops.full_like(chosen, math.nan))  # type: ignore[no-any-return]
+        return ops.where(inside, chosen, ops.full_like(chosen, math.nan))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, p: Tensor) -> Tensor:
         place, _ = self._places(value, p)
         chosen = _category(ops.cumsum(p, -1), place)
-        return ops.where(value <= -1.0, ops.zeros_like(chosen), chosen)  # type: ignore[no-any-return]
+        return ops.where(value <= -1.0, ops.zeros_like(chosen), chosen)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _places(self, value: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         """Categories of values, and which of them exist; from -1 on, values count as 0."""
@@ -172,7 +172,7 @@ class Categorical(_OfProbability):
     def _divergence(self, own: tuple[Tensor], other: tuple[Tensor]) -> Tensor:
         (a,), (b,) = own, other
         weights, log_a, log_b = ops.softmax(ops.log(a)), ops.log_softmax(ops.log(a)), ops.log_softmax(ops.log(b))
-        return (weights * (log_a - log_b)).sum(-1)  # type: ignore[no-any-return]
+        return (weights * (log_a - log_b)).sum(-1)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], p: Tensor) -> Tensor:
         return self._noise("categorical", shape, p)
@@ -218,7 +218,7 @@ class Poisson(Distribution):
         return rate
 
     def _mode(self, rate: Tensor) -> Tensor:
-        return ops.floor(rate)  # type: ignore[no-any-return]
+        return ops.floor(rate)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _var(self, rate: Tensor) -> Tensor:
         return rate
@@ -226,7 +226,7 @@ class Poisson(Distribution):
     def _log_prob(self, value: Tensor, rate: Tensor) -> Tensor:
         safe = ops.where(value < 0, ops.zeros_like(value), value)
         weight = ops.log(rate) * safe - ops.lgamma(safe + 1.0)
-        return ops.where(value < 0, ops.full_like(weight, -math.inf), weight) - rate  # type: ignore[no-any-return]
+        return ops.where(value < 0, ops.full_like(weight, -math.inf), weight) - rate  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, rate: Tensor) -> Tensor:
         safe = ops.where(value < 0, ops.zeros_like(value), value)

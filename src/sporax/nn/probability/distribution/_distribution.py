@@ -344,7 +344,7 @@ class Distribution(Cell):
             raise SporaxTypeError(f"For '{self.name}', 'shape' must be a tuple, but got {type(shape).__name__}.")
         draw = self._formula("draw")
         parameters = self._resolved(args, kwargs)
-        return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)  # type: ignore[no-any-return]
+        return ops.cast(draw(shape + self._event_batch(parameters), *parameters), self.dtype)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _event_batch(self, parameters: tuple[Tensor, ...]) -> tuple[int, ...]:
         """Shape of what one draw gives."""

@@ -143,11 +143,11 @@ class Gumbel(TransformedDistribution):
         return self._wide(self.scale) * (math.pi / math.sqrt(6.0))
 
     def _entropy(self) -> Tensor:
-        return 1.0 + ops.log(self._wide(self.scale)) + np.euler_gamma  # type: ignore[no-any-return]
+        return 1.0 + ops.log(self._wide(self.scale)) + np.euler_gamma  # type: ignore[no-any-return]  # operators are made at run time
 
     def _log_prob(self, value: Tensor, *parameters: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
-        return -(z + ops.exp(-z)) - ops.log(self.scale)  # type: ignore[no-any-return]
+        return -(z + ops.exp(-z)) - ops.log(self.scale)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
         return self._function.forward(value)
@@ -163,7 +163,7 @@ class Gumbel(TransformedDistribution):
         loc, scale = other
         ratio, apart = self.scale / scale, (loc - self.loc) / scale
         tail = ops.expm1(apart + ops.lgamma(ratio + 1.0))
-        return -ops.log(ratio) + np.euler_gamma * (ratio - 1.0) - apart + tail  # type: ignore[no-any-return]
+        return -ops.log(ratio) + np.euler_gamma * (ratio - 1.0) - apart + tail  # type: ignore[no-any-return]  # operators are made at run time
 
     def _draw(self, shape: tuple[int, ...], *parameters: Tensor) -> Tensor:
         return self._bijector.forward(self._noise("uniform", shape + (self._function.batch_shape or ())))
@@ -204,24 +204,24 @@ class LogNormal(TransformedDistribution):
         return Distribution._default(self, name)
 
     def _mean(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(loc + 0.5 * ops.square(scale))  # type: ignore[no-any-return]
+        return ops.exp(loc + 0.5 * ops.square(scale))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _mode(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(loc - ops.square(scale))  # type: ignore[no-any-return]
+        return ops.exp(loc - ops.square(scale))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _var(self, loc: Tensor, scale: Tensor) -> Tensor:
         var = ops.square(scale)
-        return ops.expm1(var) * ops.exp(2.0 * loc + var)  # type: ignore[no-any-return]
+        return ops.expm1(var) * ops.exp(2.0 * loc + var)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _entropy(self, loc: Tensor, scale: Tensor) -> Tensor:
-        return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)  # type: ignore[no-any-return]
+        return loc + 0.5 + ops.log(scale) + 0.5 * math.log(2 * math.pi)  # type: ignore[no-any-return]  # operators are made at run time
 
     def _cdf(self, value: Tensor, *parameters: Tensor) -> Tensor:
         below = super()._cdf(value, *parameters)
-        return ops.where(value > 0, below, ops.zeros_like(below))  # type: ignore[no-any-return]
+        return ops.where(value > 0, below, ops.zeros_like(below))  # type: ignore[no-any-return]  # operators are made at run time
 
     def _divergence(self, own: Pair, other: Pair) -> Tensor:
         return self._distribution.kl_loss("Normal", *other, *own)
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
-        return ops.exp(self._noise("normal", shape) * scale + loc)  # type: ignore[no-any-return]
+        return ops.exp(self._noise("normal", shape) * scale + loc)  # type: ignore[no-any-return]  # operators are made at run time
