@@ -70,8 +70,6 @@ DECLARED: dict[str, str] = {
     "out = ops.grad(dict_net)(ms.Tensor([1]))": "the gradient of integers, which JAX does not have: zeros",
     "out = ops.grad(net)(mindspore.tensor([1]))": "the gradient of integers, which JAX does not have: zeros",
     "output_except = (Tensor(np.array(3), ms.int32),)": "the gradient of integers, which JAX does not have: zeros",
-    "mindspore.export(": "`export`: no MindIR",
-    "mindspore.load(": "`load`: no MindIR",
     "CSRTensor(": "`CSRTensor`: no such name",
     "COOTensor(": "`COOTensor`: no such name",
     "runtime.launch_blocking()": "`launch_blocking`: no such name",
