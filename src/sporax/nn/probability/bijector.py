@@ -132,10 +132,9 @@ class Bijector(Cell):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """A function by its name: ``bijector("forward", x)``; or the distribution of the function's values."""
-        from sporax.nn.probability import distribution  # distributions know bijectors, so not at the top
-
-        if args and isinstance(args[0], distribution.Distribution):
-            return distribution.TransformedDistribution(self, args[0])
+        # Distributions know bijectors and not the other way round, so each says itself how it is transformed.
+        if args and hasattr(type(args[0]), "transformed_by"):
+            return args[0].transformed_by(self)
         return super().__call__(*args, **kwargs)
 
     def construct(self, name: str, *args: Any, **kwargs: Any) -> Tensor:

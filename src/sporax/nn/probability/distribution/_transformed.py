@@ -225,3 +225,11 @@ class LogNormal(TransformedDistribution):
 
     def _draw(self, shape: tuple[int, ...], loc: Tensor, scale: Tensor) -> Tensor:
         return ops.exp(self._noise("normal", shape) * scale + loc)  # type: ignore[no-any-return]  # operators are made at run time
+
+
+def _transformed_by(self: Distribution, bijector: Bijector) -> TransformedDistribution:
+    """The distribution of the function's values."""
+    return TransformedDistribution(bijector, self)
+
+
+Distribution.transformed_by = _transformed_by  # type: ignore[attr-defined]  # built of distributions, so defined after them
