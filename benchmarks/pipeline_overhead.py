@@ -1,4 +1,4 @@
-"""How much Python does a pipeline step cost per task, besides starting the task's program?
+"""How much Python does a pipeline step cost per task, apart from starting the task's program?
 
 A network of small products in stages on the devices of one process. The list of instructions of its compiled step runs twice
 in turns: as it is, and with every program and transfer replaced by a function that hands back results made before. The

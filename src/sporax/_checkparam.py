@@ -323,16 +323,16 @@ def args_type_check(*types: Any, **named_types: Any) -> Callable[[Callable[..., 
 
     def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(function)
-        wanted = signature.bind_partial(*types, **named_types).arguments
-        wanted = wanted.get("kwargs", wanted)
+        annotated = signature.bind_partial(*types, **named_types).arguments
+        annotated = annotated.get("kwargs", annotated)
 
         @functools.wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
             given = signature.bind(*args, **kwargs).arguments
             for name, value in given.get("kwargs", given).items():
-                if name in wanted and value is not None and not isinstance(value, wanted[name]):
+                if name in annotated and value is not None and not isinstance(value, annotated[name]):
                     raise SporaxTypeError(
-                        f"For '{function.__name__}', the argument '{name}' must be {_kinds(wanted[name])}, but got "
+                        f"For '{function.__name__}', the argument '{name}' must be {_kinds(annotated[name])}, but got "
                         f"{type(value).__name__}."
                     )
             return function(*args, **kwargs)

@@ -411,3 +411,24 @@ def test_a_planned_step_keeps_no_values_of_its_own():
     _, step, tensors = train(build, batch, steps=2, dataset_strategy="full_batch")
     held = step.program.plan(*tensors).arguments
     assert not any(isinstance(each.array, jax.Array) for each in held)
+
+
+class AddsTiled(nn.Cell):
+    """Adds a tiled row, which is a constant or an input, under a strategy of `Tile`."""
+
+    def __init__(self, strategy):
+        super().__init__()
+        self.tile, self.add = ops.Tile().shard((strategy,)), ops.Add().shard(((8, 1), (8, 1)))
+        self.row = Tensor(np.arange(6, dtype=np.float32).reshape(1, 6))
+
+    def construct(self, x, row=None):
+        return self.add(x, self.tile(self.row if row is None else row, (16, 1)))
+
+
+def test_a_strategy_of_an_operator_on_constants_alone_has_no_effect():
+    """MindSpore's compiler has folded it by then: its strategies are those of Add alone, whatever Tile's cannot divide."""
+    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8, dataset_strategy="full_batch")
+    net, x, row = AddsTiled((1, 4)), np.ones((16, 6), np.float32), np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(net(Tensor(x)).asnumpy(), x + row)
+    with pytest.raises(SporaxRuntimeError, match=r"AddsTiled\.tile .* size 6, which must be divisible .* got 4"):
+        net(Tensor(x), Tensor(row.reshape(1, 6)))

@@ -99,11 +99,11 @@ def read(field: str) -> Reader:
 
 def kind(*types: type) -> Check:
     """The value must be of one of these types; a bool is no int."""
-    wanted = " or ".join(type_.__name__ for type_ in types)
+    expected = " or ".join(type_.__name__ for type_ in types)
 
     def check(function: str, key: str, value: Any) -> Any:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            raise SporaxTypeError(f"For '{function}', '{key}' must be {wanted}, but got {type(value).__name__}.")
+            raise SporaxTypeError(f"For '{function}', '{key}' must be {expected}, but got {type(value).__name__}.")
         return value
 
     return check

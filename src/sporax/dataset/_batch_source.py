@@ -17,7 +17,7 @@ from sporax.ir.errors import SporaxError, SporaxRuntimeError
 
 
 class BatchSource(Node):
-    """Batches of a store's rows; which ones is asked anew for each pass.
+    """Batches of a store's rows; which ones is asked again for each pass.
 
     Args:
         columns: names of the columns.

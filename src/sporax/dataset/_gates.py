@@ -61,7 +61,7 @@ class Gate:
             self._condition.notify_all()
 
     def open(self) -> None:
-        """Let all rows pass: nobody waits for the condition any more."""
+        """Let all rows pass: no row waits for the condition any more."""
         with self._condition:
             self._is_open = True
             self._condition.notify_all()

@@ -153,7 +153,7 @@ def test_what_depends_on_variables_alone_depends_on_no_micro_batch():
     assert {entry.tensor for entry in micro.step.graph.inputs[first : first + 2]} <= invariant
 
 
-def refused(step, words, **options):
+def assert_refused(step, words, **options):
     with pytest.raises(SporaxRuntimeError, match=f"^For 'PipelineCell', {words}"):
         opened(step, **options)
 
@@ -162,7 +162,7 @@ def test_two_loops_in_a_step_are_refused():
     def step(*arguments):
         return [summed(two_products, *arguments) * summed(tied, *arguments)]
 
-    refused(step, "there must be one in a step, but this step runs 2 of them", num_updated=0)
+    assert_refused(step, "there must be one in a step, but this step runs 2 of them", num_updated=0)
 
 
 def test_values_of_single_micro_batches_stay_inside():
@@ -173,7 +173,7 @@ def test_values_of_single_micro_batches_stay_inside():
             )
         return [total, parts * 2]
 
-    refused(
+    assert_refused(
         step, r"only the sum over the micro batches .* something reads a stacked value of shape \(4,\)", num_updated=0
     )
 
@@ -182,7 +182,7 @@ def test_data_that_is_computed_before_the_loop_is_refused():
     def step(w0, w1, x, y):
         return [summed(two_products, w0, w1, jnp.sin(x), y)]
 
-    refused(step, "input .* must be an input of the step, but it is computed from others by sin", num_updated=0)
+    assert_refused(step, "input .* must be an input of the step, but it is computed from others by sin", num_updated=0)
 
 
 def test_gradients_that_are_no_sums_are_refused():
@@ -195,7 +195,7 @@ def test_gradients_that_are_no_sums_are_refused():
 
         return [jax.grad(total)(w0)]
 
-    refused(
+    assert_refused(
         step, "gradients must be sums over the micro batches, but the backward pass hands something else", num_updated=0
     )
 

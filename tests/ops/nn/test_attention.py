@@ -40,7 +40,7 @@ def attend(layout="BNSD", keep_prob=1.0, sparse_mode=0, reach=(2147483647, 21474
     return attention(*(Tensor(LAYOUTS[layout](x)) for x in (QUERY, KEY, VALUE)), **inputs)
 
 
-def close(actual, expected, rtol=1e-5):
+def assert_close(actual, expected, rtol=1e-5):
     np.testing.assert_allclose(actual.asnumpy(), expected, rtol=rtol, atol=1e-6)
 
 
@@ -49,11 +49,13 @@ def close(actual, expected, rtol=1e-5):
 def test_all_layouts_give_one_result_and_its_statistics(layout):
     expected, largest, total = reference()
     maxima, sums, _, result = attend(layout)
-    close(result, LAYOUTS[layout](expected))
-    close(maxima, np.repeat(largest, 8, -1))
-    close(sums, np.repeat(total, 8, -1))
+    assert_close(result, LAYOUTS[layout](expected))
+    assert_close(maxima, np.repeat(largest, 8, -1))
+    assert_close(sums, np.repeat(total, 8, -1))
     inputs = [Tensor(LAYOUTS[layout](x)) for x in (QUERY, KEY, VALUE)]
-    close(ops.flash_attention_score(*inputs, HEADS, scalar_value=SCALE, input_layout=layout), LAYOUTS[layout](expected))
+    assert_close(
+        ops.flash_attention_score(*inputs, HEADS, scalar_value=SCALE, input_layout=layout), LAYOUTS[layout](expected)
+    )
 
 
 def test_gradients_are_those_of_operators():
@@ -66,7 +68,7 @@ def test_gradients_are_those_of_operators():
 
     inputs = tuple(map(Tensor, (QUERY, KEY, VALUE)))
     for ours, theirs in zip(ms.grad(fused, (0, 1, 2))(*inputs), ms.grad(written_out, (0, 1, 2))(*inputs), strict=True):
-        close(ours, theirs.asnumpy(), rtol=1e-4)
+        assert_close(ours, theirs.asnumpy(), rtol=1e-4)
 
 
 AHEAD = np.arange(COLUMNS)[None] - np.arange(ROWS)[:, None]
@@ -83,21 +85,21 @@ PAST = COLUMNS - ROWS
 )
 def test_modes_that_stand_for_masks(mode_number, reach, seen):
     mask = Tensor(np.triu(np.ones((2048, 2048), np.uint8), 1))
-    close(attend(sparse_mode=mode_number, reach=reach, attn_mask=mask)[3], reference(seen=seen)[0])
+    assert_close(attend(sparse_mode=mode_number, reach=reach, attn_mask=mask)[3], reference(seen=seen)[0])
     with pytest.raises(SporaxValueError, match=r"the shape of 'attn_mask' must be \(2048, 2048\)"):
         attend(sparse_mode=mode_number, attn_mask=Tensor(np.zeros((ROWS, COLUMNS), np.uint8)))
 
 
 def test_masks_windows_and_shifts():
     hidden = (some(BATCH, 1, ROWS, COLUMNS, step=3.0) > 0.5).astype(np.uint8)
-    close(attend(attn_mask=Tensor(hidden))[3], reference(seen=hidden == 0)[0])
-    close(attend(sparse_mode=1, reach=(0, 0), attn_mask=Tensor(hidden))[3], reference(seen=hidden == 0)[0])
+    assert_close(attend(attn_mask=Tensor(hidden))[3], reference(seen=hidden == 0)[0])
+    assert_close(attend(sparse_mode=1, reach=(0, 0), attn_mask=Tensor(hidden))[3], reference(seen=hidden == 0)[0])
     window = (AHEAD >= -1) & (AHEAD <= 2)
     nothing = Tensor(np.zeros((ROWS, COLUMNS), bool))
-    close(attend(reach=(1, 2), attn_mask=nothing)[3], reference(seen=window)[0])
-    close(attend(reach=(1, 2))[3], reference()[0])  # a window counts with a mask only
+    assert_close(attend(reach=(1, 2), attn_mask=nothing)[3], reference(seen=window)[0])
+    assert_close(attend(reach=(1, 2))[3], reference()[0])  # a window counts with a mask only
     shift = some(1, HEADS, ROWS, COLUMNS, step=0.4)
-    close(attend(real_shift=Tensor(shift))[3], reference(shift=shift)[0])
+    assert_close(attend(real_shift=Tensor(shift))[3], reference(shift=shift)[0])
 
 
 def test_a_query_that_sees_nothing_gives_zeros():
@@ -112,7 +114,7 @@ def test_weights_are_dropped_by_the_bits_of_a_mask():
     kept = some(BATCH, HEADS, ROWS, COLUMNS, step=2.1) > 0
     bits = np.packbits(kept, axis=-1, bitorder="little")
     result = attend(keep_prob=0.5, drop_mask=Tensor(bits))[3]
-    close(result, reference(kept=kept / 0.5)[0])
+    assert_close(result, reference(kept=kept / 0.5)[0])
     with pytest.raises(SporaxValueError, match="'drop_mask' must be UInt8 of shape"):
         attend(keep_prob=0.5, drop_mask=Tensor(kept))
 
@@ -138,7 +140,7 @@ def test_sequences_in_one_row_do_not_see_each_other(mode_number):
         ahead = np.arange(one[1].shape[2])[None] - np.arange(one[0].shape[2])[:, None]
         seen = {0: None, 2: ahead <= 0, 3: ahead <= one[1].shape[2] - one[0].shape[2]}[mode_number]
         parts.append(reference(*one, seen=seen)[0][0].swapaxes(0, 1))
-    close(result, np.concatenate(parts))
+    assert_close(result, np.concatenate(parts))
     assert maxima.shape == (8, HEADS, 8)
 
 
@@ -172,7 +174,7 @@ def test_prompts_have_lengths_shifts_and_masks():
     seen = (mask == 0)[:, None] & (np.arange(COLUMNS) < np.array([8, 5])[:, None, None, None])
     expected, _, _ = reference(shift=shift[..., :ROWS, :COLUMNS] / SCALE, seen=seen)
     expected[1, :, 2] = 0
-    close(result, LAYOUTS["BSH"](expected))
+    assert_close(result, LAYOUTS["BSH"](expected))
     with pytest.raises(SporaxNotImplementedError, match="'quant_scale1' must be None"):
         ops.prompt_flash_attention(*inputs, num_heads=HEADS, quant_scale1=Tensor([1.0]))
 
@@ -184,7 +186,7 @@ def test_one_token_at_a_time():
     keys, values = ([Tensor(x[:1]), Tensor(x[1:])] for x in (KEY, VALUE))
     result = ops.incre_flash_attention(Tensor(query), keys, values, Tensor(hidden), Tensor([4, 7]), **settings)
     seen = (hidden == 0)[:, None, None] & (np.arange(COLUMNS) < np.array([4, 7])[:, None, None, None])
-    close(result, reference(query, seen=seen)[0])
+    assert_close(result, reference(query, seen=seen)[0])
     with pytest.raises(SporaxNotImplementedError, match="'block_table' must be None"):
         ops.incre_flash_attention(Tensor(query), keys, values, block_table=Tensor([1]), **settings)
 
@@ -229,9 +231,9 @@ def test_batch_heads_and_queries_may_be_sharded(layout, strategy):
     assert "all_gather" not in row
     ms.reset_auto_parallel_context()
     whole = ms.value_and_grad(Attention(layout), (0, 1, 2))(*inputs)
-    close(sharded[0], whole[0].asnumpy())
+    assert_close(sharded[0], whole[0].asnumpy())
     for ours, theirs in zip(sharded[1], whole[1], strict=True):
-        close(ours, theirs.asnumpy(), rtol=1e-4)
+        assert_close(ours, theirs.asnumpy(), rtol=1e-4)
 
 
 @pytest.mark.usefixtures("semi_auto")

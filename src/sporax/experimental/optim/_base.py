@@ -1,4 +1,4 @@
-"""What the optimizers of `experimental.optim` have besides those of `mint.optim`: limits of settings, a counter of steps."""
+"""Shared parts of `experimental.optim`: limits of settings and the step counter, which `mint.optim` does not have."""
 
 from __future__ import annotations
 

@@ -106,8 +106,8 @@ class Bijector(Cell):
             raise SporaxTypeError(f"For '{self.name}', the value must be a Tensor, but got {type(value).__name__}.")
         fits = value.dtype in dtypes.float_type if self.dtype is None else value.dtype == self.dtype
         if not fits:
-            wanted = "floating" if self.dtype is None else self.dtype
-            raise SporaxTypeError(f"For '{self.name}', the value's dtype must be {wanted}, but got {value.dtype}.")
+            expected = "floating" if self.dtype is None else self.dtype
+            raise SporaxTypeError(f"For '{self.name}', the value's dtype must be {expected}, but got {value.dtype}.")
         return value
 
     def _run_formula(self, function: str, value: Any, args: tuple[Any, ...]) -> Tensor:

@@ -87,8 +87,8 @@ def between_marks(
     if _said.strategy is not None:
         (said["in_strategy"], said["out_strategy"]), _said.strategy = _said.strategy, None
     if not any(isinstance(leaves[position].array, jax.core.Tracer) for position in tensors):
-        # MindSpore calculates what follows from constants alone while it compiles, before it reads strategies.
-        said.pop("in_strategy", None), said.pop("out_strategy", None)
+        # MindSpore folds constants before it reads strategies, so that of an operator on constants alone has no effect.
+        said = {name: value for name, value in said.items() if name not in ("in_strategy", "out_strategy")}
     strategy = cuts_of(said.get("in_strategy"))
     entrance = OperatorMark(
         operator.name,

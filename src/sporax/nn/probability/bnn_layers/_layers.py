@@ -76,7 +76,7 @@ class _Dense(_Variational):
         self.activation = get_activation(activation) if isinstance(activation, str) else activation
 
     def construct(self, x: Tensor) -> Tensor:
-        """Outputs with weights that are drawn anew."""
+        """Outputs with weights that are drawn again."""
         outputs = self._apply_variational_weight(x)
         if self.has_bias:
             outputs = outputs + self.bias_posterior("sample")
@@ -155,7 +155,7 @@ class ConvReparam(_Variational):
         self._make_distributions(shape, out_channels, weight_fns, bias_fns)
 
     def construct(self, inputs: Tensor) -> Tensor:
-        """Outputs with a kernel that is drawn anew."""
+        """Outputs with a kernel that is drawn again."""
         outputs = self.conv2d(inputs, self.weight_posterior("sample"))
         return ops.bias_add(outputs, self.bias_posterior("sample")) if self.has_bias else outputs
 
