@@ -103,16 +103,16 @@ class _Explainer:
         self.placement_of: dict[int, Placement] = dict(
             zip((argument.tensor for argument in graph.inputs), plan.inputs, strict=True)
         )
-        self.wanted: dict[int, dict[Placement, None]] = {}
+        self.read_placements: dict[int, dict[Placement, None]] = {}
         for operator, planned in zip(graph.operators, plan.operators, strict=True):
             self.placement_of.update(zip(operator.results, planned.results, strict=True))
             for tensor, where in zip(operator.operands, planned.operands, strict=True):
-                self.wanted.setdefault(tensor, {})[where] = None
+                self.read_placements.setdefault(tensor, {})[where] = None
         for tensor, where in zip(graph.outputs, plan.outputs, strict=True):
-            self.wanted.setdefault(tensor, {})[where] = None
+            self.read_placements.setdefault(tensor, {})[where] = None
         for tensor, resharding in plan.reshardings.items():
             self.placement_of[tensor] = resharding.placement
-            self.wanted[tensor] = {resharding.placement: None}
+            self.read_placements[tensor] = {resharding.placement: None}
 
     def explanation(self, number: int, most: int) -> Explanation:
         operator, planned = self.graph.operators[number], self.plan.operators[number]
@@ -156,7 +156,7 @@ class _Explainer:
         deliveries = (
             self._operand_transfer(self.names.reader(tensor, number), tensor, result, where)
             for tensor, result in zip(operator.results, results, strict=True)
-            for where in self.wanted.get(tensor, ())
+            for where in self.read_placements.get(tensor, ())
             if result != where
         )
         parts = num_parts(self.plan.mesh, tuple(itertools.chain(*assignment)))

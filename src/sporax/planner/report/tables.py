@@ -38,9 +38,9 @@ class Section:
 
 def page_width(environ: Mapping[str, str] | None = None) -> int:
     """Columns of the page: what ``COLUMNS`` says, else those of the terminal, else `WIDTH` for files and pipes."""
-    told = (os.environ if environ is None else environ).get("COLUMNS", "")
-    if told.isdecimal() and int(told) > 0:
-        return max(int(told), _LEAST_WIDTH)
+    columns = (os.environ if environ is None else environ).get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return max(int(columns), _LEAST_WIDTH)
     try:
         return max(os.get_terminal_size(sys.stdout.fileno()).columns, _LEAST_WIDTH)
     except (OSError, ValueError, AttributeError):
@@ -56,7 +56,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
     table = [section.columns, *section.rows] if has_heads else list(section.rows)
     widths = _widths(table, width)
     if has_heads and len(section.columns) > 1:
-        # Names in the first column must stay in one line, or rows could not be told apart.
+        # Names in the first column must stay in one line, or rows could not be columns apart.
         table = [(_cut_left(row[0], widths[0]), *row[1:]) for row in table]
     for number, row in enumerate(table):
         cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]
