@@ -57,6 +57,7 @@ class Timeline:
         self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, places, strict=True)]
         places = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
+        # The end is an event without an operator that reads the results.
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
         # Results are handed out at the end, so they are live until then.
         self.events.append(
@@ -73,6 +74,7 @@ def _bare_events(graph: OperatorGraph) -> Iterator[Event]:
 
 def _events(graph: OperatorGraph, plan: Plan) -> Iterator[Event]:
     communication = schedule(graph, plan)
+    # Arguments are moved before operator 0, results after the last one.
     yield from _moved(0, communication.at_start)
     for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
         yield from _moved(number, communication.before[number])
