@@ -49,12 +49,14 @@ class DeviceMatrix:
         _check_names(self.shape, self.names)
         ranks = self.ranks if len(self.ranks) else range(self.num_devices)
         if len(ranks) != self.num_devices or (
+            # Thousands of ranks are checked by their range in the common case.
             not _counts_up(ranks) and (len(set(ranks)) != len(ranks) or min(ranks) < 0)
         ):
             raise SporaxValueError(
                 f"For 'DeviceMatrix', 'ranks' must be {self.num_devices} distinct numbers >= 0, one per device of the matrix "
                 f"{self.shape}, but got {list(ranks)}."
             )
+        # Frozen: the only way to normalize a field.
         object.__setattr__(self, "ranks", _compact(ranks))
 
     def __str__(self) -> str:
@@ -147,6 +149,7 @@ class DeviceMatrix:
     def refined(self, axis: int, factors: tuple[int, ...]) -> DeviceMatrix:
         """The same ranks with one axis written as several, outermost first.
 
+        # Row-major order: the position is a mixed-radix number with the outermost axis first.
         Raises:
             SporaxValueError: the factors do not multiply to the size of the axis, or the axis is the virtual one.
         """
@@ -197,6 +200,7 @@ def common_shape(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]
 
 def _strides(shape: Sequence[int]) -> list[int]:
     """For each axis, how many ranks one block of it and everything inside it spans."""
+    # A stride of a row-major grid is the product of the axes inside.
     return [math.prod(shape[axis:]) for axis in range(len(shape))]
 
 
@@ -210,6 +214,7 @@ def _compact(ranks: range | tuple[int, ...]) -> range | tuple[int, ...]:
     if _counts_up(ranks):
         return ranks
     start = ranks[0] if len(ranks) else 0
+    # A list of consecutive numbers is stored as a range, which compares and hashes by its ends.
     consecutive = range(start, start + len(ranks))
     return consecutive if list(ranks) == list(consecutive) else tuple(ranks)
 
