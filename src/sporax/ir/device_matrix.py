@@ -149,7 +149,6 @@ class DeviceMatrix:
     def refined(self, axis: int, factors: tuple[int, ...]) -> DeviceMatrix:
         """The same ranks with one axis written as several, outermost first.
 
-        # Row-major order: the position is a mixed-radix number with the outermost axis first.
         Raises:
             SporaxValueError: the factors do not multiply to the size of the axis, or the axis is the virtual one.
         """
@@ -170,6 +169,7 @@ def ravel(coordinates: Sequence[int], shape: Sequence[int]) -> int:
     """Row-major number of `coordinates` in a grid of `shape`; 0 for a grid without axes."""
     position = 0
     for coordinate, size in zip(coordinates, shape, strict=True):
+        # Row-major order: the position is a mixed-radix number with the outermost axis first.
         position = position * size + coordinate
     return position
 
@@ -200,7 +200,6 @@ def common_shape(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]
 
 def _strides(shape: Sequence[int]) -> list[int]:
     """For each axis, how many ranks one block of it and everything inside it spans."""
-    # A stride of a row-major grid is the product of the axes inside.
     return [math.prod(shape[axis:]) for axis in range(len(shape))]
 
 

@@ -104,7 +104,6 @@ def spans(graph: OperatorGraph) -> Iterator[Span]:
     operators = graph.operators
     position = 0
     while position < len(operators):
-        # Edges that leave a loop carry the rounds of the outside, so the loop is what runs more often before them.
         # Behind a loop are the operators that take its results; before these, all that runs more often is inside.
         start, times = position, operators[position].times
         while (
@@ -117,7 +116,6 @@ def spans(graph: OperatorGraph) -> Iterator[Span]:
         while position > start and first and operators[first - 1].times > times:
             first -= 1
         if first < start:
-            # A loop that nothing leaves would not be seen here, but then nothing that it makes is used.
             inside = operators[first].times
             enter = [
                 number

@@ -57,7 +57,6 @@ class Timeline:
         self.inputs = [(argument.tensor, place) for argument, place in zip(graph.inputs, places, strict=True)]
         places = plan.outputs if plan else [None] * len(graph.outputs)
         self.outputs: list[Value] = list(zip(graph.outputs, places, strict=True))
-        # The end is an event without an operator that reads the results.
         self.events = list(_events(graph, plan) if plan else _bare_events(graph))
         # Results are handed out at the end, so they are live until then.
         self.events.append(

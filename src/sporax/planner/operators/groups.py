@@ -84,7 +84,6 @@ class _GroupCollector:
         for number, (operator, planned) in enumerate(zip(graph.operators, plan.operators, strict=True)):
             mark = operator.mark
             # Behind the last finished gradient everything belongs to the update.
-            # The update starts at the last gradient mark, in whatever body that is.
             self.updates = self.updates or number == learnt
             group = self._group_of(graph, number, planned)
             if outermost:

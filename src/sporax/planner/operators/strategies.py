@@ -218,7 +218,6 @@ def _check_cut(
             f"For '{where}', dimension {dim} of tensor {tensor} must stay whole (1 slice), but got {parts} in {strategy}."
         )
     if size == 1:
-        # Recorded for no name: the other tensor's entry says how the dimension is sharded.
         return  # stretched to the other tensor's size, however that is sharded
     if cuts.setdefault(name, parts) != parts:
         raise SporaxRuntimeError(
@@ -276,10 +275,10 @@ def _check_disjoint(where: str, entries: Sequence[Entry], named: Named, mesh: De
 
 
 def _repeats_left(mark: OperatorMark, dims: Dims, cuts: Mapping[str, int]) -> bool:
-    # MindSpore puts the repetition at the left for these lookups; the order decides which ranks hold which slice.
     """A lookup in a table that is sharded where indices point has its repetition at the left of the device matrix."""
     if mark.operator not in LOOKUPS:
         return False
+    # MindSpore puts the repetition at the left for these lookups; the order decides which ranks hold which slice.
     table: Names = dims.inputs[0]
     return bool(table) and cuts.get(table[lookup_axis(mark, len(table))], 1) > 1
 

@@ -270,7 +270,6 @@ class _Propagation:
         return len(readers) > 1 or sum(spec.num_bytes for spec in operator.operation.results) > before
 
     def _combine(self, tensor: int, number: int) -> Placement:
-        # The placement for all readers may be changed only while none has relied on the partial sum.
         """Have the parts of a tensor combined for all readers; where it is then."""
         complete = self.placement_of[tensor].complete()
         if self._may_combine(tensor, number):

@@ -56,7 +56,7 @@ def table_lines(section: Section, width: int = WIDTH) -> Iterable[str]:
     table = [section.columns, *section.rows] if has_heads else list(section.rows)
     widths = _widths(table, width)
     if has_heads and len(section.columns) > 1:
-        # Names in the first column must stay in one line, or rows could not be columns apart.
+        # Names in the first column must stay in one line, or rows could not be told apart.
         table = [(_cut_left(row[0], widths[0]), *row[1:]) for row in table]
     for number, row in enumerate(table):
         cells = [_broken(cell, columns) for cell, columns in zip(row, widths, strict=True)]

@@ -25,7 +25,6 @@ def dot_general(operation: Operation) -> Rule:
 def _index_operands(
     draft: Draft, contract: tuple[Any, Any], batch: tuple[Any, Any], whole: tuple[int, ...] = ()
 ) -> tuple[DimFactors, DimFactors, DimFactors]:
-    # Which dimensions of the right operand are free is known only after the left one is done.
     """The two operands' dimensions and the batch indices; the lhs dimensions in `whole` stay whole."""
     lhs_shape, rhs_shape = (operand.shape for operand in draft.operation.operands[:2])
     rhs: list[tuple[int, ...]] = [() for _ in rhs_shape]

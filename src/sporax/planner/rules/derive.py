@@ -218,7 +218,6 @@ def _take(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], indices: tuple[int
 
 
 def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Sequence[Placement | None]) -> None:
-    # Exactly these operands: with one more or one less complete, the sum of the results would count it wrongly.
     """Let parts through where the primitive is linear in exactly the operands that are parts."""
     by_axis: dict[tuple[int, str], set[int]] = {}
     for number, placement in enumerate(operands):
@@ -227,6 +226,7 @@ def _pass_parts(rule: Rule, mesh: DeviceMatrix, chosen: list[Axes], operands: Se
     # Sorted, so that the result does not depend on the order in which axes were met.
     for (axis, reduction), members in sorted(by_axis.items()):
         for number, factor in enumerate(rule.factors):
+            # Exactly these operands: with one more or one less complete, the sum of the results would count it wrongly.
             if factor.kind is Kind.PARTIAL and factor.reduction == reduction and set(factor.operands) == members:
                 attempt = [*chosen]
                 attempt[number] = (*chosen[number], axis)

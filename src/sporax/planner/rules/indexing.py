@@ -24,7 +24,6 @@ SCATTER_REDUCTION: dict[str, str] = {
 
 
 def dynamic_slice(operation: Operation) -> Rule:
-    # Start indices are scalars, which each rank has whole.
     """Dimensions taken whole are mapped."""
     draft = Draft(operation)
     operand, result = _windowed(draft, operation.operands[0].shape, operation.results[0].shape)

@@ -148,7 +148,6 @@ def fit(
     for number in range(spent + 1, rounds + 1):
         fitted = asked(reserve, number)
         if fitted is None:
-            # Bytes were reserved for another plan's resharding, which this one may not need.
             reserve = reserve // 2  # another plan may get by with less
         elif fitted.peak_bytes > limit:
             # The larger of both: forgetting an earlier reserve would lead back to the earlier plan.

@@ -489,13 +489,13 @@ class _LowerBoundBuilder:
         )
 
     def _route(self, spec: TensorSpec, source: Placement, target: Placement) -> _Route:
-        # Where the mesh has many axes, searching each route would take longer than the bound is worth.
         """From one place to another; on meshes of many axes only what holds for all ways, as finding the way takes too long."""
         key = (spec.shape, spec.itemsize, source, target)
         if key not in self._routes:
             size = self._bytes(spec, source)
             if source == target:
                 self._routes[key] = _Route(0, size, False)
+            # Where the mesh has many axes, searching each route would take longer than the bound is worth.
             elif self._many_axes:
                 self._routes[key] = _Route(self._most_kernels, self._slice(spec), _sends(source, target))
             else:

@@ -102,9 +102,9 @@ class Order:
 
     @staticmethod
     def _ratio(operator: Operator) -> int:
-        # The larger of both, since broadcasts grow and reductions shrink.
         """How many times larger the larger one of operand and result is."""
         sizes = [math.prod(spec.shape) for spec in (operator.operation.operands[0], operator.operation.results[0])]
+        # The larger of both, since broadcasts grow and reductions shrink.
         return max(sizes) // max(min(sizes), 1)
 
     def _alive(self) -> list[bool]:

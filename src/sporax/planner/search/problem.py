@@ -223,13 +223,13 @@ class ProblemBuilder:
         """Where a tensor must be, along all axes but those that are handed out later."""
         where = self.options.fixed.get(tensor)
         handed_out = {*itertools.chain(*units), *(base.used if isinstance(base, Placement) else ())}
+        # A given placement is met axis by axis: those of later rounds must not be handed out now.
         later = {*itertools.chain(*self.units)} - handed_out
         return None if where is None else restricted(where, frozenset(self.mesh.device_axes) - later)
 
     def _source(self, number: int) -> tuple[int, int] | None:
         """The decision that says where a bundle's root is when it is made, and the tensor by its number there."""
         node = self.decisions.nodes[number]
-        # A given placement is met axis by axis: those of later rounds must not be handed out now.
         if node.is_relay:
             return self.decisions.node_of[node.root], node.root
         if node.producer < 0:

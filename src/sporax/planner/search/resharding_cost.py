@@ -194,11 +194,11 @@ class _DirectRoute:
         return bool(changed) and all(num_parts(self.mesh, old) == num_parts(self.mesh, new) for old, new in changed)
 
     def _missing(self) -> list[tuple[int, Axes]]:
-        # Axes are appended only: a dimension that begins with a wrong axis must be gathered first.
         """Dimensions whose cuts are right as far as they go, and the axes that are still missing."""
         return [
             (dim, new[len(old) :])
             for dim, (old, new) in enumerate(zip(self.dims, self.target.dims, strict=True))
+            # Axes are appended only: a dimension that begins with a wrong axis must be gathered first.
             if len(new) > len(old) and new[: len(old)] == old
         ]
 
