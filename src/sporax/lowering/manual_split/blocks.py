@@ -65,8 +65,8 @@ def in_blocks(step: Ingested) -> tuple[Ingested, dict[int, Blocked]]:
         number: blocked[argument.tensor] for number, argument in enumerate(graph.inputs) if argument.tensor in blocked
     }
     kept = {output: blocked.get(graph.inputs[position].tensor) for output, position in graph.aliases}
-    wanted = [kept.get(output) for output in range(len(graph.outputs))]
-    return _BlockRewriter(step, blocked, wanted).run(), inputs
+    results = [kept.get(output) for output in range(len(graph.outputs))]
+    return _BlockRewriter(step, blocked, results).run(), inputs
 
 
 def _unmovable(graph: OperatorGraph) -> frozenset[int]:

@@ -272,8 +272,8 @@ class _Opener:
                 (after if any(reads) else before).append((operator, equation))
                 late.update(operator.results if any(reads) else ())
                 continue
-            for wanted, entries in ((False, before), (True, after)):
-                positions = [position for position, is_late in enumerate(reads) if is_late is wanted]
+            for is_before, entries in ((False, before), (True, after)):
+                positions = [position for position, is_late in enumerate(reads) if is_late is is_before]
                 entries.append(part_of_identity(operator, equation, positions))
             late.update(result for result, is_late in zip(operator.results, reads, strict=True) if is_late)
         return before, after

@@ -255,10 +255,10 @@ class _Maker:
         return self.levels.get(tensor, 0)
 
     def _prepare(self, programs: Sequence[ChunkProgram], summed: Sequence[int]) -> ChunkProgram:
-        wanted = [
+        entries = [
             (slot, place) for program in programs for slot, place in program.inputs if slot.kind in ("ready", "carry")
         ]
-        outputs = list(dict.fromkeys(wanted))
+        outputs = list(dict.fromkeys(entries))
         program = self._program(f"{self.chunk.name}_prepare", Phase.INVARIANT, outputs, [])
         zeros = [(Slot("sum", tensor), self.current[tensor]) for tensor in summed]
         return replace(program, outputs=(*program.outputs, *zeros), zeros=len(zeros))
@@ -300,12 +300,12 @@ class _Maker:
         """The program that makes `outputs` and one addend for each of `sums`."""
         addends = [(Slot("sum", tensor), self.current[tensor]) for tensor in sums]
         given = [*addends, *outputs]
-        wanted = [self._tensor(slot) for slot, _ in given]
-        entries = self._operators(wanted, phase, belongs)
+        numbers = [self._tensor(slot) for slot, _ in given]
+        entries = self._operators(numbers, phase, belongs)
         produced = {tensor for operator, *_ in entries for tensor in operator.results}
         read = dict.fromkeys(
             tensor
-            for tensors in (*(operator.operands for operator, *_ in entries), wanted)
+            for tensors in (*(operator.operands for operator, *_ in entries), numbers)
             for tensor in tensors
             if tensor != LITERAL and tensor not in produced
         )
@@ -319,7 +319,7 @@ class _Maker:
             tuple(
                 inputs.get(tensor) or Input(tensor, Role.DATA, f"tensor {tensor}") for tensor in (*constants, *others)
             ),
-            tuple(wanted),
+            tuple(numbers),
         )
         values = dict(zip((entry.tensor for entry in self.graph.inputs), self.chunk.step.constants, strict=False))
         step = Ingested(graph, tuple(entry[1] for entry in entries), tuple(values[tensor] for tensor in constants))
@@ -347,14 +347,14 @@ class _Maker:
         return slot.number
 
     def _operators(
-        self, wanted: list[int], phase: Phase, belongs: Callable[[int], bool]
+        self, numbers: list[int], phase: Phase, belongs: Callable[[int], bool]
     ) -> list[tuple[Operator, Equation, OperatorPlan]]:
-        """What has to run for `wanted`, in order."""
-        for place, tensor in enumerate(wanted):
+        """What has to run for the tensors `numbers`, in order."""
+        for place, tensor in enumerate(numbers):
             if tensor < LITERAL:
                 carry = self.carries[-2 - tensor]
-                wanted[place] = carry.start if phase is Phase.INVARIANT else carry.after
-        needed = set(wanted)
+                numbers[place] = carry.start if phase is Phase.INVARIANT else carry.after
+        needed = set(numbers)
         entries: list[tuple[Operator, Equation, OperatorPlan]] = []
         for number in reversed(range(len(self.graph.operators))):
             operator, equation = self.graph.operators[number], self.chunk.step.equations[number]

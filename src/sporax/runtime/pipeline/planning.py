@@ -173,12 +173,12 @@ def _route(stages: int, segments: int, name: str) -> Route:
 
 
 def _check_numbers(schedule: PipelineSchedule, config: ParallelConfig, segments: int, micro: MicroStep) -> None:
-    wanted = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
+    expected = (config.pipeline_stages, config.pipeline_stages * segments, micro.num_micro)
     actual = (schedule.num_stages, len(schedule.route), schedule.num_micro)
-    if wanted != actual:
+    if expected != actual:
         raise SporaxRuntimeError(
-            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {wanted}, but '{schedule.name}' "
-            f"is for {actual}."
+            f"For 'pipeline_schedule', the schedule must be for (stages, chunks, micro batches) {expected}, but "
+            f"'{schedule.name}' is for {actual}."
         )
 
 

@@ -97,13 +97,13 @@ class Telling:
         Args:
             arrays: what this process has made.
         """
-        told: dict[Any, jax.Array] = {}
+        values: dict[Any, jax.Array] = {}
         for key, (transfer, here) in self.transfers.items():
             (array,) = transfer(arrays[key] if here else None)
             if array is not None:
-                told[key] = array.addressable_data(0)
+                values[key] = array.addressable_data(0)
         self.line.finish()
-        return told
+        return values
 
 
 def _listeners(home: NamedSharding) -> NamedSharding | None:
@@ -145,11 +145,11 @@ class ManyProcesses:
         specs = [graph.tensors[entry.tensor] for entry in inputs]
         self.shapes = [tuple(spec.shape) for spec in specs]
         homes = {position: home for position in updated if (home := home_of(planned, position)) is not None}
-        told = {position for position in homes if is_told(planned, position)}
+        announced = {position for position in homes if is_told(planned, position)}
         self.elsewhere = {
             position: nowhere(specs[position], home)
             for position, home in homes.items()
-            if position not in told and not is_here(home)
+            if position not in announced and not is_here(home)
         }
         spoken = {
             position for position, (_, spec) in results.items() if not spec.shape or config.pipeline_result_broadcast
@@ -160,7 +160,7 @@ class ManyProcesses:
         self.telling = Telling(
             {
                 **{("result", position): results[position] for position in spoken},
-                **{("variable", position): (homes[position], specs[position]) for position in told},
+                **{("variable", position): (homes[position], specs[position]) for position in announced},
             },
             line,
         )
@@ -171,14 +171,14 @@ class ManyProcesses:
         """The updated variables and the results as this process has them at the end of a step."""
         own = {("variable", position): array for position, array in updated.items()}
         own.update((("result", position), array) for position, array in results.items())
-        told = self.telling(own)
-        updated = {**self.elsewhere, **updated, **_of_kind("variable", told)}
+        values = self.telling(own)
+        updated = {**self.elsewhere, **updated, **_of_kind("variable", values)}
         zeros = {position: jnp.zeros(spec.shape, spec.dtype) for position, spec in self.dummies.items()}
-        return updated, {**zeros, **results, **_of_kind("result", told)}
+        return updated, {**zeros, **results, **_of_kind("result", values)}
 
 
-def _of_kind(kind: str, told: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
-    return {position: array for (told_kind, position), array in told.items() if told_kind == kind}
+def _of_kind(kind: str, values: Mapping[Any, jax.Array]) -> dict[int, jax.Array]:
+    return {position: array for (told_kind, position), array in values.items() if told_kind == kind}
 
 
 def together(name: str, step: Callable[[], Any]) -> Any:

@@ -199,8 +199,8 @@ def _boxes(shape: tuple[int, ...], sharding: NamedSharding) -> dict[Any, Box]:
 
 
 def _distance(holder: tuple[int, Any], needer: tuple[int, Any]) -> tuple[bool, bool, int, int]:
-    (place, device), (wanted, target) = holder, needer
-    return device != target, device.process_index != target.process_index, abs(place - wanted), place
+    (place, device), (place_needed, target) = holder, needer
+    return device != target, device.process_index != target.process_index, abs(place - place_needed), place
 
 
 def _processes(round_: Round) -> tuple[int, int]:
