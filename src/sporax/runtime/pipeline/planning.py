@@ -167,6 +167,8 @@ def _schedule(config: ParallelConfig, segments: int, micro: MicroStep) -> Pipeli
 
 
 def _route(stages: int, segments: int, name: str) -> Route:
+    # The V shape: the second half of the network runs through the stages backwards, so that the last Cells and the first
+    # lie on one stage (Qi et al., Pipeline Parallelism with Controllable Memory, 2024).
     if name == "zero_bubble_v" and segments == 2:
         return (*((stage, 0) for stage in range(stages)), *((stage, 1) for stage in reversed(range(stages))))
     return tuple((stage, segment) for segment in range(segments) for stage in range(stages))
