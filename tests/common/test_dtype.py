@@ -10,12 +10,12 @@ import sporax as ms
 from sporax.common import dtype as dtypes
 
 
-def test_names():
+def test_dtypes_are_printed_with_names_of_mindspore():
     assert (str(ms.float32), repr(ms.float32), str(ms.bool_)) == ("Float32", "mindspore.float32", "Bool")
     assert (ms.half, ms.double, ms.long) == (ms.float16, ms.float64, ms.int64)
 
 
-def test_identity():
+def test_a_dtype_equals_no_numpy_type():
     assert ms.float32 != np.float32
     assert ms.float32 != "float32"
     assert len({ms.float32, ms.single, ms.int32}) == 2

@@ -25,7 +25,7 @@ def test_defaults(weight):
     assert Parameter(1.5).dtype == ms.float32
 
 
-def test_names():
+def test_a_parameter_without_a_name_gets_a_unique_one():
     unnamed, other = Parameter(1.0), Parameter(1.0, name="")
     assert unnamed.name.startswith("Parameter#")
     assert unnamed.name != other.name

@@ -82,7 +82,7 @@ def results(transform, *inputs):
         (text.Lookup(WORDS, "<unk>"), ["zz"], 0),
     ],
 )
-def test_results(transform, inputs, expected):
+def test_a_transform_gives_the_documented_result(transform, inputs, expected):
     assert results(transform, *inputs) == expected
 
 

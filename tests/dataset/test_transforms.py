@@ -46,7 +46,7 @@ class Int16:
         (t.Slice(..., 1), [[[5, 6, 7]]], "int64", [[6]]),
     ],
 )
-def test_results(transform, inputs, dtype, expected):
+def test_a_transform_gives_the_documented_result(transform, inputs, dtype, expected):
     result = transform(*(np.asarray(value) for value in inputs))
     assert result.dtype == dtype
     assert np.allclose(result, expected)
