@@ -31,7 +31,7 @@ def test_round_trip(dtype):
     assert dtype.itemsize == np.zeros(1, dtype.np_dtype).itemsize
 
 
-def test_kinds():
+def test_dtypes_know_their_kind():
     assert [ms.bfloat16.is_floating_point, ms.int8.is_floating_point, ms.complex64.is_complex] == [True, False, True]
     assert [ms.int8.is_signed, ms.uint8.is_signed, ms.bool_.is_signed] == [True, False, False]
 
