@@ -17,6 +17,7 @@ _LEAST_WIDTH = 40
 _GAP = "  "
 _LAYOUT = re.compile(r"\[[^\]]*\]( \+ \w+ over)?")
 _HARD_SPACE = "\u00a0"
+"""Stands for the spaces in a layout while lines are broken: `textwrap` breaks at no such space."""
 
 
 @dataclass(frozen=True, slots=True)
