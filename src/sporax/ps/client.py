@@ -1,7 +1,7 @@
 """A worker's connections to the servers: sockets around `client_state`, used by one thread at a time.
 
-`submit` sends at once (pyzmq's own thread moves the bytes while the caller goes on); `wait` receives until a request has
-its answer. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
+`submit` sends from the caller's thread and returns when the operating system has the bytes; `wait` receives until a request has its
+answer. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.client_state import (
@@ -28,13 +25,16 @@ from sporax.ps.client_state import (
     Tick,
 )
 from sporax.ps.messages import Message
+from sporax.ps.peers import Peers
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
-from sporax.ps.transport import Transport, address_of, receive, send
-from sporax.ps.wire import Frame, WireError, decode
+from sporax.ps.stream import Streams
+from sporax.ps.transport import Transport
+from sporax.ps.wire import Frame
 
 WINDOW_BYTES = 512 << 20
 _POLL_SECONDS = 0.05
+_SEND_SECONDS = 1.0
 Answer = tuple[Message, tuple[Frame, ...]]
 
 
@@ -51,14 +51,13 @@ class Client:
         self.link = link
         self.state = ClientState(timeout)
         self._transport = Transport(keys)
-        self._poller = zmq.Poller()
-        self._sockets: dict[tuple[int, int], Any] = {}
+        self._streams = Streams()
+        self._peers = Peers(self._transport, self._streams, b"client-" + uuid.uuid4().bytes)
         self._answers: dict[int, Answer] = {}
         self._errors: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
         self._bytes_open = 0
         self._last = 0
-        self._identity = b"client-" + uuid.uuid4().bytes
         self._epoch = -1
 
     def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
@@ -79,6 +78,8 @@ class Client:
         self._bytes_open += size
         self._look_at_view()
         self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
+        if self._peers.has_unsent:
+            self._send_rest()
         return request
 
     def wait(self, request: int) -> Answer:
@@ -105,19 +106,19 @@ class Client:
 
     def close(self) -> None:
         """Close all connections."""
+        self._streams.close()
         self._transport.close()
+
+    def _send_rest(self) -> None:
+        """Wait until everything is sent, so that it does not lie here while the caller computes; not for a server that hangs."""
+        ends = time.monotonic() + _SEND_SECONDS
+        while self._peers.has_unsent and time.monotonic() < ends:
+            self._receive(_POLL_SECONDS)
 
     def _receive(self, seconds: float) -> None:
         self._look_at_view()
-        if not self._sockets:
-            time.sleep(min(seconds, 0.01))
-        for zmq_socket, _ in self._poller.poll(int(seconds * 1000)) if self._sockets else ():
-            while (parts := receive(zmq_socket)) is not None:
-                try:
-                    message, frames = decode(parts)
-                except WireError:
-                    continue  # it will be requested again
-                self._handle(Answered(message, tuple(frames)))
+        for message, frames in self._peers.receive(seconds):
+            self._handle(Answered(message, frames))
         due = self.state.next_time()
         if due is not None and time.monotonic() >= due:
             self._handle(Tick())
@@ -135,7 +136,7 @@ class Client:
     def _do(self, action: Action) -> None:
         match action:
             case Send(server, message, frames):
-                send(self._socket(server), message, frames)
+                self._peers.send(server, message, frames)
             case AskView():
                 self.link.ask_view()
             case Done(request, message, frames):
@@ -144,15 +145,3 @@ class Client:
             case Failed(request, reason):
                 self._errors[request] = reason
                 self._bytes_open -= self._sizes.pop(request, 0)
-
-    def _socket(self, server: Any) -> Any:
-        key = (server.index, server.incarnation)
-        if key not in self._sockets:
-            for old in [old for old in self._sockets if old[0] == server.index]:
-                dealer = self._sockets.pop(old)
-                self._poller.unregister(dealer)
-                self._transport.drop(dealer)
-            dealer = self._transport.connect(address_of(server), self._identity)
-            self._sockets[key] = dealer
-            self._poller.register(dealer, zmq.POLLIN)
-        return self._sockets[key]

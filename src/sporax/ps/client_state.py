@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from sporax.ps.messages import (
     Accepted,
     Acked,
@@ -30,8 +32,7 @@ _GAP_SECONDS = 0.1
 _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(msgspec.Struct, frozen=True):
     """A new request.
 
     Attributes:
@@ -49,28 +50,24 @@ class Submit:
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """A server answered."""
 
     message: Message
     frames: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewView:
+class NewView(msgspec.Struct, frozen=True):
     """The scheduler told the present map."""
 
     view: View
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Some time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send to a server."""
 
     server: ServerAddress
@@ -78,13 +75,11 @@ class Send:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AskView:
+class AskView(msgspec.Struct, frozen=True):
     """Ask the scheduler for the map."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A request has its answer."""
 
     request: int
@@ -92,8 +87,7 @@ class Done:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """A request cannot be served."""
 
     request: int

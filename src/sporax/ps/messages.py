@@ -180,6 +180,12 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     hold: Hold | None = None
 
 
+class Hello(Message, frozen=True, array_like=True, tag=10):
+    """The first message of a connection through the file system: who is at its other end."""
+
+    identity: bytes
+
+
 # ------------------------------------------------------------------------------------------------- worker and server
 
 
@@ -509,7 +515,7 @@ class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
 
 
 AnyMessage = (
-    Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
+    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
     | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
     | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
     | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs

@@ -69,7 +69,7 @@ from sporax.ps.messages import (
     ViewIs,
 )
 from sporax.ps.slot import SlotState, combined
-from sporax.ps.wire import EntryReader, Frame, WireError
+from sporax.ps.wire import Frame, WireError
 
 RESEND_SECONDS = 1.0
 """After which a record that was not confirmed is sent again."""
@@ -343,7 +343,7 @@ class ServerState(FollowerState):
             if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
                 break
             lead.flights.popleft()
-            state.apply(flight.record, list(flight.frames))
+            state.apply(flight.record, flight.frames)
             applied = True
             self.counts["records"] += 1
             self._write_at_clock(slot)
@@ -574,12 +574,13 @@ class ServerState(FollowerState):
 
 def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
     """Raise unless frames have exactly the sizes the entries tell."""
-    expected = sum(max(entry.rows, 0) * 8 + entry.values * 4 for entry in entries)
-    if any(entry.values < 0 or entry.rows < -1 for entry in entries) or expected != sum(map(len, frames)):
-        raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
-    reader = EntryReader(frames)
+    expected = 0
     for entry in entries:
-        reader.take(entry)
+        if entry.values < 0 or entry.rows < -1:
+            raise WireError("For 'sporax.ps', sizes in an entry must not be negative.")
+        expected += max(entry.rows, 0) * 8 + entry.values * 4
+    if expected != sum(map(len, frames)):
+        raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
 
 
 _HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {

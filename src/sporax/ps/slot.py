@@ -7,6 +7,7 @@ made the step and some have not, and its successor must see all of them as they 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -146,7 +147,7 @@ class SlotState:
 
     # --------------------------------------------------------------------------------------------------------- changes
 
-    def apply(self, record: Record, frames: list[Frame]) -> None:
+    def apply(self, record: Record, frames: Sequence[Frame]) -> None:
         """Apply the next record.
 
         Raises:

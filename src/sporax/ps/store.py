@@ -70,10 +70,11 @@ class _Part:
     groups: tuple[OptimizerSpec, ...]
     segments: tuple[SegmentPlan, ...]
     first_key: int
+    by_slot: dict[int, list[SegmentPlan]]
 
     def of_slot(self, slot: int) -> list[SegmentPlan]:
         """The dense segments of a slot."""
-        return [plan for plan in self.segments if plan.slot == slot]
+        return self.by_slot.get(slot, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,10 @@ class Store:
         first_key = len(self._parts) * KEYS_PER_PART
         keys = [first_key + entry.group for entry in dense]
         segments = dense_layout([entry.size for entry in dense], keys, self.options.num_slots)
-        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key))
+        by_slot: dict[int, list[SegmentPlan]] = {}
+        for segment in segments:
+            by_slot.setdefault(segment.slot, []).append(segment)
+        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key, by_slot))
         self._tables |= {table.key: table for table in tables}
         return len(self._parts) - 1
 

@@ -1,0 +1,320 @@
+"""Connections between processes of one machine: whole messages over Unix sockets, read and written by the caller's own thread.
+
+Problem: through a messaging library every message changes threads four times (caller, its I/O thread, the peer's, the peer's
+caller, and back), which for a push of 64 KiB costs several times the copying of its bytes.
+Method: a non-blocking socket per connection. A message is written by one system call; what the kernel does not take at once waits
+in a queue. The header of an incoming message (`wire`) tells its size, so its arrays are received into their own memory, whole.
+A connection that ends or carries anything but messages is closed; requests that it had are sent again by who made them.
+Only this user's processes can enter the directory of the socket (`transport.LocalSocket`), so nothing is encrypted here.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from sporax.ps.messages import Hello, Message
+from sporax.ps.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
+
+_SCRATCH_BYTES = 8 << 10  # headers and structs, and the beginning of arrays, which is copied from there
+_SEND_BUFFER_BYTES = 1 << 20  # one slot's message leaves by few system calls, and the peer reads while the rest is written
+_MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
+_MOST_MESSAGES = 16  # of one connection before the others get a turn
+_BACKLOG = 512
+
+Incoming = tuple[Message, tuple[Frame, ...]]
+
+
+class Stream:
+    """One connection.
+
+    Args:
+        connection: a connected socket; it is closed with this object.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self._socket = connection
+        self.identity = b""
+        self.is_open = True
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._start = self._stop = 0  # what of the scratch memory has not been taken
+        self._message: Message | None = None
+        self._body = memoryview(b"")
+        self._filled = 0
+        self._unsent: deque[memoryview] = deque()
+
+    def fileno(self) -> int:
+        """Of the socket."""
+        return self._socket.fileno()
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something waits until the kernel takes it."""
+        return bool(self._unsent)
+
+    def send(self, message: Message, frames: Sequence[Frame] = ()) -> None:
+        """Send a message, as far as that is possible at once; the frames must not change until all has left."""
+        parts = encode(message, frames)
+        if self._unsent:
+            self._unsent.extend(memoryview(part) for part in parts)
+            return
+        done = self._write(parts)
+        if done < sum(map(len, parts)):
+            self._unsent.extend(memoryview(part) for part in parts)
+            self._drop_sent(done)
+
+    def flush(self) -> None:
+        """Send what waits, as far as that is possible now."""
+        while self._unsent and self.is_open:
+            parts = [self._unsent[position] for position in range(min(len(self._unsent), _MOST_PARTS))]
+            done = self._write(parts)
+            if not done:
+                return
+            self._drop_sent(done)
+
+    def receive(self) -> Incoming | None:
+        """The next message, None when it is not there yet.
+
+        Raises:
+            WireError: the bytes are no messages. The connection has ended then.
+        """
+        try:
+            while self.is_open:
+                if self._message is None:
+                    self._begin()
+                if self._message is not None and self._filled == len(self._body):
+                    message, body = self._message, self._body
+                    self._message, self._body = None, memoryview(b"")
+                    return message, ((body,) if len(body) else ())
+                if not self._read():
+                    return None
+        except WireError:
+            self.end()
+            raise
+        return None
+
+    def end(self) -> None:
+        """End the connection; what was not sent is lost."""
+        self.is_open = False
+        self._unsent.clear()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self.end()
+        self._socket.close()
+
+    def _begin(self) -> None:
+        """Begin the next message if its header and struct are here."""
+        needed = HEADER.size
+        if self._stop - self._start >= needed:
+            struct_bytes, body_bytes = sizes(self._scratch[self._start : self._stop])
+            needed += struct_bytes
+            end = self._start + needed
+            if end <= self._stop:
+                self._message = decode_struct(self._scratch[self._start : end])
+                self._filled = min(body_bytes, self._stop - end)
+                if body_bytes:
+                    self._body = np.empty(body_bytes, np.uint8).data
+                    self._body[: self._filled] = self._scratch[end : end + self._filled]
+                self._start = end + self._filled
+                if self._start == self._stop:
+                    self._start = self._stop = 0
+                return
+        if self._start + needed > len(self._scratch):
+            rest = self._scratch[self._start : self._stop]
+            self._scratch = memoryview(bytearray(max(needed, _SCRATCH_BYTES)))
+            self._scratch[: len(rest)] = rest
+            self._start, self._stop = 0, len(rest)
+
+    def _read(self) -> bool:
+        """Read once; gives whether anything came."""
+        in_body = self._message is not None
+        try:
+            count = self._socket.recv_into(self._body[self._filled :] if in_body else self._scratch[self._stop :])
+        except BlockingIOError:
+            return False
+        except OSError:
+            count = 0
+        if not count:
+            self.end()
+            return False
+        if in_body:
+            self._filled += count
+        else:
+            self._stop += count
+        return True
+
+    def _write(self, parts: Sequence[Frame]) -> int:
+        """Write once; gives the number of bytes that were taken."""
+        if not self.is_open:
+            return 0
+        try:
+            return self._socket.sendmsg(parts[:_MOST_PARTS])
+        except BlockingIOError:
+            return 0
+        except OSError:
+            self.end()
+            return 0
+
+    def _drop_sent(self, count: int) -> None:
+        while self._unsent and count >= len(self._unsent[0]):
+            count -= len(self._unsent.popleft())
+        if count:
+            self._unsent[0] = self._unsent[0][count:]
+
+
+class Streams:
+    """The connections of one process, those it made and those that came in.
+
+    Args:
+        path: where others connect to; "" to listen nowhere.
+    """
+
+    def __init__(self, path: str = "") -> None:
+        self._epoll = select.epoll()
+        self._streams: dict[int, Stream] = {}
+        self._senders: dict[bytes, Stream] = {}
+        self._waiting: set[int] = set()
+        self._listener: socket.socket | None = None
+        self.bad_messages = 0
+        self.others_ready = False
+        self._others: set[int] = set()
+        if path:
+            self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._listener.setblocking(False)
+            self._listener.bind(path)
+            self._listener.listen(_BACKLOG)
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+
+    def fileno(self) -> int:
+        """Readable when `receive` has something to do."""
+        return self._epoll.fileno()
+
+    def watch(self, descriptor: int) -> None:
+        """Let `receive` also wait for something else; `others_ready` tells whether that came."""
+        self._others.add(descriptor)
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def connect(self, path: str, identity: bytes) -> Stream | None:
+        """A connection to another process, None when it does not listen."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(False)
+        try:
+            connection.connect(path)
+        except OSError:
+            connection.close()
+            return None
+        stream = self._add(connection)
+        self.send(stream, Hello(identity))
+        return stream
+
+    def send(self, stream: Stream, message: Message, frames: Sequence[Frame] = ()) -> bool:
+        """Send to a connection; False when it has ended."""
+        stream.send(message, frames)
+        self._watch_unsent(stream)
+        return stream.is_open
+
+    def reply(self, identity: bytes, message: Message, frames: Sequence[Frame] = ()) -> bool:
+        """Send to the process of a name; False when it has no connection here."""
+        stream = self._senders.get(identity)
+        return stream is not None and self.send(stream, message, frames)
+
+    def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, Message, tuple[Frame, ...]]]:
+        """Messages that are here, or come in so many seconds, with their connections."""
+        self.others_ready = False
+        for descriptor, events in self._epoll.poll(seconds):
+            stream = self._streams.get(descriptor)
+            if stream is None:
+                if descriptor in self._others:
+                    self.others_ready = True
+                else:
+                    self._accept()
+                continue
+            if events & select.EPOLLOUT:
+                stream.flush()
+                self._watch_unsent(stream)
+            if events & ~select.EPOLLOUT:
+                yield from self._take(stream)
+
+    def drop(self, stream: Stream) -> None:
+        """Close a connection."""
+        stream.end()
+        self._forget_ended()
+
+    def close(self, seconds: float = 0.0) -> None:
+        """Close all connections; what waits to be sent gets some time to leave."""
+        if self._listener is not None:
+            self._listener.close()
+        for stream in list(self._streams.values()):
+            if stream.has_unsent and seconds:
+                with suppress(OSError, ValueError):
+                    select.select([], [stream], [], seconds)
+                    stream.flush()
+            stream.close()
+        self._streams.clear()
+        self._senders.clear()
+        self._epoll.close()
+
+    def _take(self, stream: Stream) -> Iterator[tuple[Stream, Message, tuple[Frame, ...]]]:
+        try:
+            for _ in range(_MOST_MESSAGES):
+                incoming = stream.receive()
+                if incoming is None:
+                    break
+                if isinstance(incoming[0], Hello):
+                    self._name(stream, incoming[0].identity)
+                else:
+                    yield stream, *incoming
+        except WireError:
+            self.bad_messages += 1
+        if not stream.is_open:
+            self._forget_ended()
+
+    def _name(self, stream: Stream, identity: bytes) -> None:
+        """Note who is at the other end; a later connection of a name takes the place of an earlier one."""
+        earlier = self._senders.get(identity)
+        if earlier is not None and earlier is not stream:
+            self.drop(earlier)
+        stream.identity = identity
+        self._senders[identity] = stream
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with suppress(OSError):
+            while True:
+                self._add(self._listener.accept()[0])
+
+    def _add(self, connection: socket.socket) -> Stream:
+        stream = Stream(connection)
+        self._streams[stream.fileno()] = stream
+        self._epoll.register(stream.fileno(), select.EPOLLIN)
+        return stream
+
+    def _watch_unsent(self, stream: Stream) -> None:
+        """Let the kernel tell when more can be sent, as long as something waits."""
+        if not stream.is_open:
+            self._forget_ended()
+            return
+        descriptor = stream.fileno()
+        if stream.has_unsent != (descriptor in self._waiting):
+            self._epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if stream.has_unsent else 0))
+            (self._waiting.add if stream.has_unsent else self._waiting.discard)(descriptor)
+
+    def _forget_ended(self) -> None:
+        for descriptor, stream in list(self._streams.items()):
+            if not stream.is_open:
+                self._epoll.unregister(descriptor)
+                stream.close()
+                del self._streams[descriptor]
+                self._waiting.discard(descriptor)
+                if self._senders.get(stream.identity) is stream:
+                    del self._senders[stream.identity]
