@@ -108,6 +108,30 @@ def test_snapshots_shorten_the_log_and_change_nothing(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_file_that_is_written_over_gives_back_the_new_records_alone(tmp_path: Path) -> None:
+    records, state = history(12), SlotState(0, 0)
+    log = SlotLog(tmp_path, sync=False)
+    sizes = []
+    for number, (record, frames) in enumerate(records):
+        log.append(record, frames)
+        state.apply(record, frames)
+        if number in (4, 7, 9):
+            log.begin_file()
+            log.write_slot(state)
+            log.delete_old()
+            sizes.append(next(tmp_path.glob("log-*")).stat().st_size)
+    log.close()
+    assert sizes[0] == 0
+    assert sizes[1] > 0, "the second file must be the first one again, with its old records in it"
+    again = SlotLog(tmp_path, sync=False)
+    assert same(again.recover(0)[0], replayed(records))
+    again.append(Record(0, state.lsn + 1, 1, [], [], [], [Members(3, [0, 1])]), [])
+    again.close()
+    once_more = SlotLog(tmp_path, sync=False)
+    assert once_more.recover(0)[0].lsn == state.lsn + 1
+    once_more.close()
+
+
 def test_records_that_another_server_has_overruled_are_passed_over(tmp_path: Path) -> None:
     records = history(3)
     log = SlotLog(tmp_path, sync=False)

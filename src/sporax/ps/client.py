@@ -34,6 +34,7 @@ from sporax.ps.wire import Frame
 
 WINDOW_BYTES = 512 << 20
 _POLL_SECONDS = 0.05
+_TICK_SECONDS = 0.02
 _SEND_SECONDS = 1.0
 Answer = tuple[Message, tuple[Frame, ...]]
 
@@ -59,6 +60,7 @@ class Client:
         self._bytes_open = 0
         self._last = 0
         self._epoch = -1
+        self._next_tick = 0.0
 
     def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
         """Send a request; gives its number.
@@ -119,8 +121,9 @@ class Client:
         self._look_at_view()
         for message, frames in self._peers.receive(seconds):
             self._handle(Answered(message, frames))
-        due = self.state.next_time()
-        if due is not None and time.monotonic() >= due:
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_SECONDS
             self._handle(Tick())
 
     def _look_at_view(self) -> None:

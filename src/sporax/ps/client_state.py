@@ -142,10 +142,6 @@ class ClientState:
                 self._tick()
         return self._actions
 
-    def next_time(self) -> float | None:
-        """When the next request is to be sent again."""
-        return min((entry.again_at for entry in self.open.values()), default=None)
-
     def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
         entry = self.open.get(getattr(message, "request", -1))
         if entry is None:

@@ -21,11 +21,12 @@ import numpy as np
 from sporax.ps.messages import Hello, Message
 from sporax.ps.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
 
-_SCRATCH_BYTES = 8 << 10  # headers and structs, and the beginning of arrays, which is copied from there
+_SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
 _SEND_BUFFER_BYTES = 1 << 20  # one slot's message leaves by few system calls, and the peer reads while the rest is written
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
 _BACKLOG = 512
+_NO_BODY = memoryview(b"")
 
 Incoming = tuple[Message, tuple[Frame, ...]]
 
@@ -46,7 +47,7 @@ class Stream:
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._start = self._stop = 0  # what of the scratch memory has not been taken
         self._message: Message | None = None
-        self._body = memoryview(b"")
+        self._body = _NO_BODY
         self._filled = 0
         self._unsent: deque[memoryview] = deque()
 
@@ -62,13 +63,12 @@ class Stream:
     def send(self, message: Message, frames: Sequence[Frame] = ()) -> None:
         """Send a message, as far as that is possible at once; the frames must not change until all has left."""
         parts = encode(message, frames)
-        if self._unsent:
-            self._unsent.extend(memoryview(part) for part in parts)
-            return
-        done = self._write(parts)
+        done = 0 if self._unsent else self._write(parts)
         if done < sum(map(len, parts)):
+            before = bool(self._unsent)
             self._unsent.extend(memoryview(part) for part in parts)
-            self._drop_sent(done)
+            if not before:
+                self._drop_sent(done)
 
     def flush(self) -> None:
         """Send what waits, as far as that is possible now."""
@@ -79,6 +79,11 @@ class Stream:
                 return
             self._drop_sent(done)
 
+    @property
+    def may_have_more(self) -> bool:
+        """Whether bytes of another message are here already; else the kernel says when there are."""
+        return self._stop > self._start
+
     def receive(self) -> Incoming | None:
         """The next message, None when it is not there yet.
 
@@ -87,11 +92,11 @@ class Stream:
         """
         try:
             while self.is_open:
-                if self._message is None:
+                if self._message is None and self._stop > self._start:
                     self._begin()
-                if self._message is not None and self._filled == len(self._body):
-                    message, body = self._message, self._body
-                    self._message, self._body = None, memoryview(b"")
+                message = self._message
+                if message is not None and self._filled == len(self._body):
+                    body, self._message, self._body = self._body, None, _NO_BODY
                     return message, ((body,) if len(body) else ())
                 if not self._read():
                     return None
@@ -220,7 +225,8 @@ class Streams:
     def send(self, stream: Stream, message: Message, frames: Sequence[Frame] = ()) -> bool:
         """Send to a connection; False when it has ended."""
         stream.send(message, frames)
-        self._watch_unsent(stream)
+        if stream.has_unsent or not stream.is_open:
+            self._watch_unsent(stream)
         return stream.is_open
 
     def reply(self, identity: bytes, message: Message, frames: Sequence[Frame] = ()) -> bool:
@@ -274,6 +280,8 @@ class Streams:
                     self._name(stream, incoming[0].identity)
                 else:
                     yield stream, *incoming
+                if not stream.may_have_more:
+                    break
         except WireError:
             self.bad_messages += 1
         if not stream.is_open:
