@@ -24,7 +24,7 @@ from sporax.ps.client_state import (
     Submit,
     Tick,
 )
-from sporax.ps.messages import Message
+from sporax.ps.messages import Message, View
 from sporax.ps.peers import Peers
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
@@ -59,7 +59,7 @@ class Client:
         self._sizes: dict[int, int] = {}
         self._bytes_open = 0
         self._last = 0
-        self._epoch = -1
+        self._view: View | None = None
         self._next_tick = 0.0
 
     def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
@@ -128,8 +128,8 @@ class Client:
 
     def _look_at_view(self) -> None:
         view = self.link.view
-        if view is not None and view.epoch != self._epoch:
-            self._epoch = view.epoch
+        if view is not self._view and view is not None:
+            self._view = view
             self._handle(NewView(view))
 
     def _handle(self, event: Event) -> None:

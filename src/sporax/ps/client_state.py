@@ -7,7 +7,6 @@ Sending again is harmless: pushes carry (rank, start of the worker, number) or, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -98,8 +97,7 @@ Event = Submit | Answered | NewView | Tick
 Action = Send | AskView | Done | Failed
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A request without its answer."""
 
     submit: Submit

@@ -62,6 +62,15 @@ class Store(msgspec.Struct, frozen=True):
     frames: tuple[Frame, ...]
 
 
+class Apply(msgspec.Struct, frozen=True):
+    """Acknowledged records are to be applied: comes back as an event, after the actions before it and before anything else.
+
+    So an acknowledgement does not wait for the arithmetic of its update, and whatever asks next finds the update applied.
+    """
+
+    slot: int
+
+
 class StoreSlot(msgspec.Struct, frozen=True):
     """Write a snapshot of the slot now; it replaces everything stored of it."""
 
@@ -107,8 +116,8 @@ class Halt(msgspec.Struct, frozen=True):
     done: bool = False
 
 
-Event = Received | Stored | Loaded | Tick
-Action = Reply | ToServer | ToScheduler | Store | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
+Event = Received | Stored | Apply | Loaded | Tick
+Action = Reply | ToServer | ToScheduler | Store | Apply | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -55,6 +55,13 @@ class Peers:
         if self._remote:
             self._poller.poll(int(seconds * 1000))
             seconds = 0.0
+        elif seconds and len(self._local) == 1:
+            stream = next(iter(self._local.values()))
+            if stream.is_open and not stream.has_unsent:
+                incoming = self._streams.receive_from(stream)
+                if incoming is not None:
+                    yield incoming
+                return
         for _, message, frames in self._streams.receive(seconds):
             yield message, frames
         for dealer in self._remote.values():
@@ -68,7 +75,10 @@ class Peers:
     @property
     def has_unsent(self) -> bool:
         """Whether a message to a process of this machine has not left completely."""
-        return any(stream.has_unsent for stream in self._local.values())
+        for stream in self._local.values():
+            if stream.has_unsent:
+                return True
+        return False
 
     def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
         """Connect, and close the connection to a former start of the server."""

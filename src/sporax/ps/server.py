@@ -16,6 +16,7 @@ from sporax.ir.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.checkpoint import read_slot, write_slot
 from sporax.ps.events import (
     Action,
+    Apply,
     CheckpointSlot,
     DropSlot,
     Event,
@@ -263,7 +264,7 @@ class Server:
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
-    def _do(self, action: Action) -> Stored | Loaded | None:
+    def _do(self, action: Action) -> Stored | Apply | Loaded | None:
         """Carry out one action; gives the event that follows at once, if one does."""
         match action:
             case Reply(to, message, frames):
@@ -278,6 +279,8 @@ class Server:
                 self._tell_scheduler(message)
             case Store(record, frames):
                 return self._store(record, frames)
+            case Apply():
+                return action
             case StoreSlot(slot):
                 assert self._log is not None
                 assert self.state is not None

@@ -2,9 +2,10 @@
 
 A slot this server leads goes through the same steps for every change::
 
-    push -> (synchronous: wait for all ranks, combine) -> Record -> Store, replicate -> applied -> acknowledged
+    push -> (synchronous: wait for all ranks, combine) -> Record -> Store, replicate -> acknowledged -> applied
 
-A record is applied, acknowledged and visible only after it is as durable as the job wants. A slot this server follows
+A record is acknowledged, applied and visible only after it is as durable as the job wants; nothing happens between its
+acknowledgement and its application. A slot this server follows
 takes records from the leader, stores and applies them, and tells so. A follower that misses something asks for the
 whole slot (`NeedImage`). Who leads is said by the scheduler's view alone; a leader with a backup also needs a lease.
 
@@ -20,6 +21,7 @@ import msgspec
 
 from sporax.ps.events import (
     Action,
+    Apply,
     CheckpointSlot,
     DropSlot,
     Event,
@@ -109,6 +111,8 @@ class ServerState(FollowerState):
                     handler(self, sender, message, frames)
             case Stored(slot, lsn):
                 self._stored(slot, lsn)
+            case Apply(slot):
+                self._apply(slot)
             case Loaded():
                 self._loaded(event)
             case Tick():
@@ -192,13 +196,16 @@ class ServerState(FollowerState):
             expected = (seq if source.incarnation == incarnation else 0) + 1
             self._reply(sender, Resend(message.request, message.slot, expected))
         else:
-            known = source.lease >= 0 and (
-                source.lease in state.leases
-                or any(source.lease == other.lease for flight in lead.flights for other in flight.record.sources)
-            )
-            entries, frames = ([], ()) if known else (message.entries, frames)
-            self.counts["repeated_leases"] += known
+            entries = message.entries
+            if source.lease >= 0 and self._is_counted(lead, state, source.lease):
+                self.counts["repeated_leases"] += 1
+                entries, frames = [], ()
             self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
+
+    def _is_counted(self, lead: Lead, state: SlotState, lease: int) -> bool:
+        """Whether a sample lease has been pushed already, what is in flight included."""
+        flying = (source.lease for flight in lead.flights for source in flight.record.sources)
+        return lease in state.leases or lease in flying
 
     def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
@@ -335,25 +342,41 @@ class ServerState(FollowerState):
             self._stored_by_follower(slot, lsn)
 
     def _advance(self, slot: int) -> None:
-        """Apply and acknowledge, in order, what has become durable."""
-        lead, state = self.leads[slot], self.states[slot]
-        applied = False
-        while lead.flights:
-            flight = lead.flights[0]
+        """Acknowledge, in order, what has become durable."""
+        lead, clock = self.leads[slot], self.states[slot].clock
+        changed = False
+        for flight in lead.flights:
             if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
                 break
-            lead.flights.popleft()
+            clock += self.options.staleness == 0 and bool(flight.record.sources)
+            self._acknowledge(slot, flight, clock)
+            flight.is_acknowledged = changed = True
+        if changed:
+            self._actions.append(Apply(slot))
+
+    def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
+        waiting, flight.waiting = flight.waiting, []
+        for sender, request in waiting:
+            self._reply(sender, Acked(request, slot, clock))
+
+    def _apply(self, slot: int) -> None:
+        """Apply, in order, what is acknowledged; then answer what has waited for it."""
+        lead = self.leads.get(slot)
+        if lead is None or not lead.flights or not lead.flights[0].is_acknowledged:
+            return
+        state = self.states[slot]
+        while lead.flights and lead.flights[0].is_acknowledged:
+            flight = lead.flights.popleft()
             state.apply(flight.record, flight.frames)
-            applied = True
             self.counts["records"] += 1
+            self._acknowledge(slot, flight, state.clock)
             self._write_at_clock(slot)
-            for sender, request in flight.waiting:
-                self._reply(sender, Acked(request, slot, state.clock))
-        if applied:
+        if lead.pending:
             self._drop_stale(lead, state)
+        if lead.pulls:
             self._answer_pulls(slot)
-            if self.options.staleness == 0:
-                self._combine(slot)
+        if self.options.staleness == 0:
+            self._combine(slot)
 
     def _drop_stale(self, lead: Lead, state: SlotState) -> None:
         """Forget contributions of ranks that are no longer members."""

@@ -34,9 +34,10 @@ from sporax.ps.placement import SegmentPlan, dense_layout
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
 from sporax.ps.slot import summed_rows
-from sporax.ps.wire import Floats, Frame, Ids, chunks
+from sporax.ps.wire import EntryReader, Floats, Frame, Ids, chunks
 
 KEYS_PER_PART = 64
+_NO_VALUES = np.empty((0, 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,26 +306,24 @@ class Store:
 
     def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
         """Values of the dense parameters (flat) and rows of the tables, in the order they were requested."""
-        dense = [np.empty(entry.size, np.float32) for entry in plan.part.dense] if plan.part else []
+        dense = _DenseValues([entry.size for entry in plan.part.dense] if plan.part else [])
         rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
-        segments = {(segment.slot, segment.key): segment for segment in (plan.part.segments if plan.part else ())}
         for slot, request in plan.requests:
             message, frames = self._client.wait(request)
             if not isinstance(message, Pulled):
                 raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
             self.members = tuple(message.ranks)
             self._was_member = self._was_member or self.rank in self.members
-            parts = iter(frames)
+            reader = EntryReader(frames)
+            segments = {segment.key: segment for segment in plan.part.of_slot(slot)} if plan.part else {}
             for entry in message.entries:
-                if (slot, entry.key) in plan.rows:
-                    value = np.empty(entry.values, np.float32)
-                    _fill(value, parts)
-                    rows[entry.key][plan.rows[(slot, entry.key)].positions] = value.reshape(
-                        -1, plan.widths[entry.key][1]
-                    )
+                if entry.key in segments:
+                    dense.take(segments[entry.key], reader, entry)
                 else:
-                    _scatter(segments[(slot, entry.key)], dense, entry.values, parts)
-        return dense, rows
+                    table, width = plan.rows[(slot, entry.key)], plan.widths[entry.key][1]
+                    _, values = reader.take(entry)
+                    rows[entry.key][table.positions] = _NO_VALUES if values is None else values.reshape(-1, width)
+        return dense.arrays(), rows
 
     def pull(
         self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
@@ -388,23 +387,33 @@ def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
     return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])
 
 
-def _fill(target: Floats, frames: Iterator[Frame]) -> None:
-    """Copy frames into an array until it is full."""
-    view = memoryview(target.view(np.uint8).data)
-    start = 0
-    while start < len(view):
-        frame = next(frames)
-        view[start : start + len(frame)] = frame
-        start += len(frame)
+class _DenseValues:
+    """Dense parameters, put together from segments; one that arrives in one piece is not copied."""
 
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._arrays: dict[int, Floats] = {}
 
-def _scatter(plan: SegmentPlan, dense: list[Floats], size: int, frames: Iterator[Frame]) -> None:
-    """Copy the frames of a segment to where its pieces belong."""
-    if len(plan.pieces) == 1:
-        piece = plan.pieces[0]
-        _fill(dense[piece.index][piece.start : piece.stop], frames)
-        return
-    value = np.empty(size, np.float32)
-    _fill(value, frames)
-    for piece in plan.pieces:
-        dense[piece.index][piece.start : piece.stop] = value[piece.offset : piece.offset + piece.stop - piece.start]
+    def take(self, plan: SegmentPlan, reader: EntryReader, entry: Entry) -> None:
+        """Take the values of a segment."""
+        if len(plan.pieces) == 1 and (plan.pieces[0].start, plan.pieces[0].stop) != (0, self._sizes[plan.pieces[0].index]):
+            piece = plan.pieces[0]
+            reader.fill(self._array(piece.index)[piece.start : piece.stop])
+            return
+        _, values = reader.take(entry)
+        for piece in plan.pieces if values is not None else ():
+            size = piece.stop - piece.start
+            part = values[piece.offset : piece.offset + size]
+            if size == self._sizes[piece.index] and part.flags.writeable:
+                self._arrays[piece.index] = part
+            else:
+                self._array(piece.index)[piece.start : piece.stop] = part
+
+    def arrays(self) -> list[Floats]:
+        """All of them."""
+        return [self._array(index) for index in range(len(self._sizes))]
+
+    def _array(self, index: int) -> Floats:
+        if index not in self._arrays:
+            self._arrays[index] = np.empty(self._sizes[index], np.float32)
+        return self._arrays[index]

@@ -108,7 +108,11 @@ def decode(frames: Sequence[Frame], max_body_bytes: int = MAX_BODY_BYTES) -> tup
 
 def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     """The bytes of an array in frames of at most `CHUNK_BYTES`, without a copy when it is contiguous."""
-    view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    if not array.size:
+        return []
+    view = memoryview(array if array.flags.c_contiguous else np.ascontiguousarray(array)).cast("B")
+    if len(view) <= CHUNK_BYTES:
+        return [view]
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
 
 
@@ -141,6 +145,14 @@ class EntryReader:
         array = self._array(num_bytes, np.uint8)
         return array if array.ctypes.data % 8 == 0 else array.copy()
 
+    def fill(self, target: npt.NDArray[np.generic]) -> None:
+        """Copy the next bytes to a contiguous array."""
+        view = memoryview(target).cast("B") if target.size else memoryview(b"")
+        while len(view):
+            part = self._next(len(view))
+            view[: len(part)] = part
+            view = view[len(part) :]
+
     def finish(self) -> None:
         """Raise unless all frames were taken."""
         if len(self._rest) or next(self._frames, None) is not None:
@@ -158,11 +170,15 @@ class EntryReader:
             return array if array.flags.aligned else array.copy()
         parts: list[Frame] = []
         while missing > 0:
-            if not len(self._rest):
-                self._rest = memoryview(next(self._frames, b""))
-                if not len(self._rest):
-                    raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
-            parts.append(self._rest[:missing])
-            self._rest = self._rest[missing:]
+            parts.append(self._next(missing))
             missing -= len(parts[-1])
         return np.frombuffer(bytearray().join(parts), dtype)
+
+    def _next(self, most_bytes: int) -> memoryview:
+        """At least one more byte."""
+        if not len(self._rest):
+            self._rest = memoryview(next(self._frames, b"")).cast("B")
+            if not len(self._rest):
+                raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
+        part, self._rest = self._rest[:most_bytes], self._rest[most_bytes:]
+        return part
