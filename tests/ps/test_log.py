@@ -132,6 +132,25 @@ def test_a_file_that_is_written_over_gives_back_the_new_records_alone(tmp_path: 
     once_more.close()
 
 
+def test_pages_prepared_ahead_are_no_records(tmp_path: Path) -> None:
+    records = history(5)
+    log = SlotLog(tmp_path, sync=False, ahead_bytes=600_000)
+    assert log.prepare()
+    log.append(*records[0])
+    while log.prepare():
+        pass
+    size = next(tmp_path.glob("log-*")).stat().st_size
+    assert 600_000 <= size < 1_200_000
+    for record, frames in records[1:]:
+        log.append(record, frames)
+    assert next(tmp_path.glob("log-*")).stat().st_size == size
+    log.close()
+    again = SlotLog(tmp_path, sync=False, ahead_bytes=600_000)
+    assert same(again.recover(0)[0], replayed(records))
+    assert next(tmp_path.glob("log-*")).stat().st_size == again.num_bytes
+    again.close()
+
+
 def test_records_that_another_server_has_overruled_are_passed_over(tmp_path: Path) -> None:
     records = history(3)
     log = SlotLog(tmp_path, sync=False)

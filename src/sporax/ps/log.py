@@ -3,7 +3,8 @@
 ``log-00000007`` holds records one after another, each with length and CRC-32; ``slot-0003`` holds the newest snapshot of a
 slot. A new log file is begun when one is long enough; then every slot is written again and the old files are not needed any
 more. The newest of them is kept to be written over, because new pages of a file cost several times what pages in memory do; the
-number of the file is part of its checksums, so what is left of the old records does not pass for new ones. Recovery reads the
+number of the file is part of its checksums, so what is left of the old records does not pass for new ones. The first file gets
+its pages while the server has nothing else to do (`prepare`). Recovery reads the
 snapshots and replays the log: records a snapshot already has, and records of epochs before it (which another server has
 overruled), are passed over. A torn tail is cut off.
 
@@ -33,6 +34,9 @@ from sporax.ps.wire import Frame, WireError, decode, encode
 _RECORD = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
 _MAGIC = b"SPXM"
 _LENGTH = struct.Struct("<Q")
+_AHEAD_BYTES = 64 << 20  # some seconds of pushes between two pauses
+_PREPARED_BYTES = 256 << 10  # a fraction of a millisecond, for which a message may have to wait
+_MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _SPARE = "spare-log"
 _KEPT_SECONDS = 7 * 24 * 3600  # a job of hand-started processes may stand still for a weekend
 
@@ -93,15 +97,17 @@ class SlotLog:
     Args:
         directory: made when missing; locked against a second process.
         sync: write through to the disk in `flush`.
+        ahead_bytes: size up to which `prepare` makes a file longer.
 
     Raises:
         SporaxRuntimeError: another process uses the directory.
     """
 
-    def __init__(self, directory: Path, *, sync: bool) -> None:
+    def __init__(self, directory: Path, *, sync: bool, ahead_bytes: int = 0) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self._sync = sync
+        self._ahead_bytes = ahead_bytes
         self._lock = open(directory / "lock", "wb")  # noqa: SIM115 (held as long as the log)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,10 +143,20 @@ class SlotLog:
     def append(self, message: Message, frames: Sequence[Frame]) -> None:
         """Write a record; it survives the end of this process from now on, and power loss after `flush`."""
         if self._file is None:
-            self._open()
-            assert self._file is not None
-            os.lseek(self._file, 0, os.SEEK_END)  # of what is whole: `recover` has cut the rest off
+            self._open_at_end()
+        assert self._file is not None
         self.num_bytes += write_all(self._file, pack(message, frames, self._number))
+
+    def prepare(self) -> bool:
+        """Give the file some more pages ahead of its records; False when there are enough."""
+        if self._file is None:
+            self._open_at_end()
+        assert self._file is not None
+        size = os.fstat(self._file).st_size
+        if size >= min(self._ahead_bytes, os.lseek(self._file, 0, os.SEEK_CUR) + _AHEAD_BYTES):
+            return False
+        os.pwrite(self._file, bytes(_PREPARED_BYTES), size)
+        return True
 
     def flush(self) -> None:
         """Write through to the disk, if that was requested."""
@@ -199,6 +215,12 @@ class SlotLog:
     def _open(self) -> None:
         self._file = os.open(self._path(), os.O_WRONLY | os.O_CREAT, 0o600)
 
+    def _open_at_end(self) -> None:
+        """Go on where `recover` has cut the file off."""
+        self._open()
+        assert self._file is not None
+        os.lseek(self._file, 0, os.SEEK_END)
+
     def _path(self) -> Path:
         return self.directory / f"log-{self._number:08d}"
 
@@ -226,11 +248,15 @@ def remove_old_jobs(directory: Path, job: str) -> None:
 def write_all(file: int, parts: Sequence[Frame]) -> int:
     """Write parts one after another; gives the number of bytes."""
     total = sum(map(len, parts))
+    done = os.writev(file, parts[:_MOST_PARTS])
+    if done == total:
+        return total
     queue = [memoryview(part) for part in parts if len(part)]
     while queue:
-        done = os.writev(file, queue[:512])
         while queue and done >= len(queue[0]):
             done -= len(queue.pop(0))
-        if done:
-            queue[0] = queue[0][done:]
+        if not queue:
+            break
+        queue[0] = queue[0][done:]
+        done = os.writev(file, queue[:_MOST_PARTS])
     return total

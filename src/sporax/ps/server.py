@@ -165,7 +165,7 @@ class Server:
         if options.durability != "memory":
             remove_old_jobs(self._directory, welcome.job)
             directory = self._directory / welcome.job / f"server-{welcome.index}"
-            self._log = SlotLog(directory, sync=options.durability == "disk")
+            self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
             states = self._log.recover(options.staleness)
         self.state = ServerState(welcome.index, welcome.incarnation, options, states)
         identity = server_identity(welcome.index, welcome.incarnation)
@@ -191,10 +191,13 @@ class Server:
         for source in (self._router, self._scheduler):
             self._streams.watch(source.fd)
         next_tick = next_beat = 0.0
+        prepares = False
         while not self._halted and not stop():
-            has_work = self._may_have_more or self._to_write or self._checkpoints
+            has_work = self._may_have_more or self._to_write or self._checkpoints or prepares
+            came = False
             for stream, message, frames in self._streams.receive(0.0 if has_work else _TICK_SECONDS):
                 self._take(stream.identity, message, frames)
+                came = True
             if self._streams.others_ready or self._may_have_more:
                 self._may_have_more = False
                 self._take_from_scheduler()
@@ -212,6 +215,7 @@ class Server:
                 self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
             self._write_snapshots()
             self._write_checkpoint()
+            prepares = not came and self._log is not None and self._log.prepare()
 
     def _take_from_scheduler(self) -> None:
         """Take what the scheduler says, and tell it when that was a new view."""
