@@ -24,7 +24,7 @@ from sporax.ps.client_state import (
     Submit,
     Tick,
 )
-from sporax.ps.messages import Message, View
+from sporax.ps.messages import Message, Pulled, View
 from sporax.ps.peers import Peers
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
@@ -52,17 +52,25 @@ class Client:
         self.link = link
         self.state = ClientState(timeout)
         self._transport = Transport(keys)
-        self._streams = Streams()
+        self._streams = Streams(place=self._place)
         self._peers = Peers(self._transport, self._streams, b"client-" + uuid.uuid4().bytes)
         self._answers: dict[int, Answer] = {}
         self._errors: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
+        self._into: dict[int, memoryview] = {}
         self._bytes_open = 0
         self._last = 0
         self._view: View | None = None
         self._next_tick = 0.0
 
-    def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
+    def submit(
+        self,
+        slot: int,
+        make: Callable[[int, int], Message],
+        frames: Iterable[Frame] = (),
+        seq: int = 0,
+        into: memoryview | None = None,
+    ) -> int:
         """Send a request; gives its number.
 
         Args:
@@ -70,6 +78,8 @@ class Client:
             make: (number, epoch) -> message.
             frames: that follow the message; they must not change before the answer.
             seq: number of a push among those of the slot.
+            into: where the first answer's arrays may go. The answer that is given need not be that one; then it has memory of
+                its own, and what is written here must not be used.
         """
         self._last += 1
         request, parts = self._last, tuple(frames)
@@ -77,6 +87,8 @@ class Client:
         while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
             self._receive(_POLL_SECONDS)
         self._sizes[request] = size
+        if into is not None:
+            self._into[request] = into
         self._bytes_open += size
         self._look_at_view()
         self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
@@ -144,7 +156,16 @@ class Client:
                 self.link.ask_view()
             case Done(request, message, frames):
                 self._answers[request] = (message, frames)
-                self._bytes_open -= self._sizes.pop(request, 0)
+                self._close(request)
             case Failed(request, reason):
                 self._errors[request] = reason
-                self._bytes_open -= self._sizes.pop(request, 0)
+                self._close(request)
+
+    def _close(self, request: int) -> None:
+        self._bytes_open -= self._sizes.pop(request, 0)
+        self._into.pop(request, None)
+
+    def _place(self, message: Message, num_bytes: int) -> memoryview | None:
+        """Memory for the values of a pull; it is given once, as a request may have several answers."""
+        into = self._into.pop(message.request, None) if isinstance(message, Pulled) else None
+        return into if into is not None and len(into) == num_bytes else None

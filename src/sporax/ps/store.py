@@ -87,6 +87,54 @@ class _Rows:
     positions: npt.NDArray[np.int64]
 
 
+class _DenseValues:
+    """Dense parameters, put together from segments. A segment that is one piece is received where it belongs."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._arrays: dict[int, Floats] = {}
+        self._places: dict[int, memoryview] = {}
+        self._is_copy = False
+
+    def place(self, plans: Sequence[SegmentPlan]) -> memoryview | None:
+        """Memory for all values of a slot, None if they do not belong together."""
+        if len(plans) != 1 or len(plans[0].pieces) != 1 or not plans[0].size:
+            return None
+        piece = plans[0].pieces[0]
+        view = memoryview(self._array(piece.index)[piece.start : piece.stop]).cast("B")
+        self._places[plans[0].slot] = view
+        return view
+
+    def has_taken(self, slot: int, frames: Sequence[Frame]) -> bool:
+        """Whether the values of a slot are in their place already."""
+        place = self._places.pop(slot, None)
+        if place is None:
+            return False
+        if len(frames) == 1 and frames[0] is place and not self._is_copy:
+            return True
+        if not self._is_copy:  # an earlier answer may still be on its way into this memory, so it is not given away
+            self._arrays = {index: array.copy() for index, array in self._arrays.items()}
+            self._is_copy = True
+        return False
+
+    def take(self, plan: SegmentPlan, reader: EntryReader, entry: Entry) -> None:
+        """Take the values of a segment."""
+        _, values = reader.take(entry)
+        for piece in plan.pieces if values is not None else ():
+            self._array(piece.index)[piece.start : piece.stop] = values[
+                piece.offset : piece.offset + piece.stop - piece.start
+            ]
+
+    def arrays(self) -> list[Floats]:
+        """All of them."""
+        return [self._array(index) for index in range(len(self._sizes))]
+
+    def _array(self, index: int) -> Floats:
+        if index not in self._arrays:
+            self._arrays[index] = np.empty(self._sizes[index], np.float32)
+        return self._arrays[index]
+
+
 @dataclass(slots=True)
 class _PullPlan:
     """Requests of one pull and where their answers go."""
@@ -95,6 +143,7 @@ class _PullPlan:
     rows: dict[tuple[int, int], _Rows] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
     part: _Part | None = None
+    dense: _DenseValues = field(default_factory=lambda: _DenseValues([]))
 
 
 class Store:
@@ -279,7 +328,7 @@ class Store:
             part: whose dense parameters.
         """
         owner = self._parts[part] if dense else None
-        plan = _PullPlan(part=owner)
+        plan = _PullPlan(part=owner, dense=_DenseValues([entry.size for entry in owner.dense] if owner else []))
         clock = -1 if newest else self.clock
         wanted: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in (tables or {}).items():
@@ -294,19 +343,22 @@ class Store:
             entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
             entries += [Entry(key, 0.0, len(ids), 0) for key, ids in wanted.get(slot, ())]
             frames = [frame for _, ids in wanted.get(slot, ()) for frame in chunks(ids)]
+            into = plan.dense.place(owner.of_slot(slot)) if owner and slot not in wanted else None
             if entries:
-                plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames)))
+                plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames, into)))
         return plan
 
-    def _submit_pull(self, slot: int, clock: int, entries: list[Entry], frames: list[Frame]) -> int:
+    def _submit_pull(
+        self, slot: int, clock: int, entries: list[Entry], frames: list[Frame], into: memoryview | None = None
+    ) -> int:
         def make(request: int, epoch: int) -> Message:
             return Pull(request, slot, epoch, self.rank, clock, entries)
 
-        return self._client.submit(slot, make, frames)
+        return self._client.submit(slot, make, frames, into=into)
 
     def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
         """Values of the dense parameters (flat) and rows of the tables, in the order they were requested."""
-        dense = _DenseValues([entry.size for entry in plan.part.dense] if plan.part else [])
+        dense = plan.dense
         rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
         for slot, request in plan.requests:
             message, frames = self._client.wait(request)
@@ -314,6 +366,8 @@ class Store:
                 raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
             self.members = tuple(message.ranks)
             self._was_member = self._was_member or self.rank in self.members
+            if dense.has_taken(slot, frames):
+                continue
             reader = EntryReader(frames)
             segments = {segment.key: segment for segment in plan.part.of_slot(slot)} if plan.part else {}
             for entry in message.entries:
@@ -385,35 +439,3 @@ def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
         piece = plan.pieces[0]
         return flat[piece.index][piece.start : piece.stop]
     return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])
-
-
-class _DenseValues:
-    """Dense parameters, put together from segments; one that arrives in one piece is not copied."""
-
-    def __init__(self, sizes: Sequence[int]) -> None:
-        self._sizes = sizes
-        self._arrays: dict[int, Floats] = {}
-
-    def take(self, plan: SegmentPlan, reader: EntryReader, entry: Entry) -> None:
-        """Take the values of a segment."""
-        if len(plan.pieces) == 1 and (plan.pieces[0].start, plan.pieces[0].stop) != (0, self._sizes[plan.pieces[0].index]):
-            piece = plan.pieces[0]
-            reader.fill(self._array(piece.index)[piece.start : piece.stop])
-            return
-        _, values = reader.take(entry)
-        for piece in plan.pieces if values is not None else ():
-            size = piece.stop - piece.start
-            part = values[piece.offset : piece.offset + size]
-            if size == self._sizes[piece.index] and part.flags.writeable:
-                self._arrays[piece.index] = part
-            else:
-                self._array(piece.index)[piece.start : piece.stop] = part
-
-    def arrays(self) -> list[Floats]:
-        """All of them."""
-        return [self._array(index) for index in range(len(self._sizes))]
-
-    def _array(self, index: int) -> Floats:
-        if index not in self._arrays:
-            self._arrays[index] = np.empty(self._sizes[index], np.float32)
-        return self._arrays[index]

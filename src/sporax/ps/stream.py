@@ -14,7 +14,7 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -37,6 +37,7 @@ def _timeval(seconds: float) -> bytes:
 
 
 Incoming = tuple[Message, tuple[Frame, ...]]
+Place = Callable[[Message, int], memoryview | None]
 
 
 class Stream:
@@ -44,13 +45,15 @@ class Stream:
 
     Args:
         connection: a connected socket; it is closed with this object.
+        place: gives memory for the arrays of a message, where some is waiting for them.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, place: Place | None = None) -> None:
         connection.setblocking(True)  # each call says whether it waits, and the kernel for how long at most
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(_WAIT_SECONDS))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self._socket = connection
+        self._place = place
         self.identity = b""
         self.is_open = True
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
@@ -140,7 +143,8 @@ class Stream:
                 self._message = decode_struct(self._scratch[self._start : end])
                 self._filled = min(body_bytes, self._stop - end)
                 if body_bytes:
-                    self._body = np.empty(body_bytes, np.uint8).data
+                    given = self._place(self._message, body_bytes) if self._place is not None else None
+                    self._body = np.empty(body_bytes, np.uint8).data if given is None else given
                     self._body[: self._filled] = self._scratch[end : end + self._filled]
                 self._start = end + self._filled
                 if self._start == self._stop:
@@ -199,9 +203,11 @@ class Streams:
 
     Args:
         path: where others connect to; "" to listen nowhere.
+        place: of all connections, see `Stream`.
     """
 
-    def __init__(self, path: str = "") -> None:
+    def __init__(self, path: str = "", place: Place | None = None) -> None:
+        self._place = place
         self._epoll = select.epoll()
         self._streams: dict[int, Stream] = {}
         self._senders: dict[bytes, Stream] = {}
@@ -328,7 +334,7 @@ class Streams:
                 self._add(self._listener.accept()[0])
 
     def _add(self, connection: socket.socket) -> Stream:
-        stream = Stream(connection)
+        stream = Stream(connection, self._place)
         self._streams[stream.fileno()] = stream
         self._epoll.register(stream.fileno(), select.EPOLLIN)
         return stream

@@ -145,14 +145,6 @@ class EntryReader:
         array = self._array(num_bytes, np.uint8)
         return array if array.ctypes.data % 8 == 0 else array.copy()
 
-    def fill(self, target: npt.NDArray[np.generic]) -> None:
-        """Copy the next bytes to a contiguous array."""
-        view = memoryview(target).cast("B") if target.size else memoryview(b"")
-        while len(view):
-            part = self._next(len(view))
-            view[: len(part)] = part
-            view = view[len(part) :]
-
     def finish(self) -> None:
         """Raise unless all frames were taken."""
         if len(self._rest) or next(self._frames, None) is not None:
