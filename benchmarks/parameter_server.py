@@ -5,10 +5,10 @@ with a process that adds them up; and SGD on a table of embedding rows over two 
 
     python benchmarks/parameter_server.py [--quick] [--rows N]
 
-Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in place,
-and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. Processes of one machine
-talk through Unix sockets here and there, so these are what ratios refer to; TCP is printed next to them. All take turns, so that
-other load of the machine meets all alike. Medians, and behind them the smallest.
+Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in
+place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. Processes of one
+machine talk through Unix sockets here and there, so these are what ratios refer to; TCP is printed next to them. All take turns,
+so that other load of the machine meets all alike. Medians, and behind them the smallest.
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def sockets(family: int, size: int) -> Iterator[Calls]:
             listener = stack.enter_context(socket.socket(family))
             listener.bind(address)
             listener.listen()
-            process = multiprocessing.get_context("fork").Process(target=_serve, args=(listener, size, answer), daemon=True)
+            process = multiprocessing.get_context("fork").Process(
+                target=_serve, args=(listener, size, answer), daemon=True
+            )
             process.start()
             connection = stack.enter_context(socket.socket(family))
             connection.connect(listener.getsockname())
@@ -134,7 +136,9 @@ def compare(size: int, repeat: int, slots: int) -> None:
                 seconds, floor = times[(way, name)], times[("Unix sockets", name)]
                 typical, least = statistics.median(seconds), min(seconds)
                 ratio, ratio_of_least = typical / statistics.median(floor), least / min(floor)
-                line += f"   {name} {typical * 1e3:8.3f} ({least * 1e3:8.3f}) ms, {ratio:5.2f} x ({ratio_of_least:4.2f} x)"
+                line += (
+                    f"   {name} {typical * 1e3:8.3f} ({least * 1e3:8.3f}) ms, {ratio:5.2f} x ({ratio_of_least:4.2f} x)"
+                )
             print(line, flush=True)
 
 

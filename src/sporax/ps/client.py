@@ -1,11 +1,13 @@
-"""A worker's connections to the servers: sockets around `client_state`, used by one thread at a time.
+"""A worker's connections to the servers: sockets around `client_state`, used by one caller at a time.
 
-`submit` sends from the caller's thread and returns when the operating system has the bytes; `wait` receives until a request has its
-answer. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
+`submit` sends from the caller's thread and returns when the operating system has the bytes; `wait` receives until a request has
+its answer. While the caller computes and requests are open, the thread of the scheduler's connection receives what comes, so that
+a pull overlaps with the step. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
@@ -62,6 +64,8 @@ class Client:
         self._last = 0
         self._view: View | None = None
         self._next_tick = 0.0
+        self._lock = threading.Lock()
+        link.meanwhile = self._receive_meanwhile
 
     def submit(
         self,
@@ -81,20 +85,8 @@ class Client:
             into: where the first answer's arrays may go. The answer that is given need not be that one; then it has memory of
                 its own, and what is written here must not be used.
         """
-        self._last += 1
-        request, parts = self._last, tuple(frames)
-        size = sum(map(len, parts))
-        while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
-            self._receive(_POLL_SECONDS)
-        self._sizes[request] = size
-        if into is not None:
-            self._into[request] = into
-        self._bytes_open += size
-        self._look_at_view()
-        self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
-        if self._peers.has_unsent:
-            self._send_rest()
-        return request
+        with self._lock:
+            return self._submit(slot, make, tuple(frames), seq, into)
 
     def wait(self, request: int) -> Answer:
         """The answer to a request.
@@ -102,6 +94,10 @@ class Client:
         Raises:
             SporaxRuntimeError: it was refused, got no answer in time, or the job has ended.
         """
+        with self._lock:
+            return self._wait(request)
+
+    def _wait(self, request: int) -> Answer:
         while request not in self._answers:
             if request in self._errors:
                 raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {self._errors.pop(request)}.")
@@ -116,12 +112,46 @@ class Client:
 
     def poll(self) -> None:
         """Take what has come, without waiting."""
-        self._receive(0.0)
+        with self._lock:
+            self._receive(0.0)
 
     def close(self) -> None:
         """Close all connections."""
         self._streams.close()
         self._transport.close()
+
+    def _submit(
+        self,
+        slot: int,
+        make: Callable[[int, int], Message],
+        parts: tuple[Frame, ...],
+        seq: int,
+        into: memoryview | None,
+    ) -> int:
+        self._last += 1
+        request = self._last
+        size = sum(map(len, parts))
+        while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
+            self._receive(_POLL_SECONDS)
+        self._sizes[request] = size
+        if into is not None:
+            self._into[request] = into
+        self._bytes_open += size
+        self._look_at_view()
+        self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
+        if self._peers.has_unsent:
+            self._send_rest()
+        return request
+
+    def _receive_meanwhile(self) -> bool:
+        """Take what has come while the caller does something else; gives whether more is expected soon."""
+        if not self.state.open or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._receive(0.0)
+            return bool(self.state.open)
+        finally:
+            self._lock.release()
 
     def _send_rest(self) -> None:
         """Wait until everything is sent, so that it does not lie here while the caller computes; not for a server that hangs."""

@@ -75,10 +75,7 @@ class Peers:
     @property
     def has_unsent(self) -> bool:
         """Whether a message to a process of this machine has not left completely."""
-        for stream in self._local.values():
-            if stream.has_unsent:
-                return True
-        return False
+        return any(stream.has_unsent for stream in self._local.values())
 
     def _connect(self, key: tuple[int, int], server: ServerAddress) -> None:
         """Connect, and close the connection to a former start of the server."""

@@ -1,7 +1,8 @@
 """A worker's connection to the scheduler: a thread that registers, beats, and keeps the newest view.
 
 The training thread may be busy for minutes (compiling); the scheduler must hear from the worker all the same. Questions
-to the scheduler (sample leases, leaving) pass through a queue to this thread, as sockets belong to one thread.
+to the scheduler (sample leases, leaving) pass through a queue to this thread, as sockets belong to one thread. Between its
+own messages the thread calls `meanwhile`, in which the client receives answers that no caller waits for at the moment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import queue
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from sporax.ir.errors import SporaxRuntimeError
@@ -33,6 +35,7 @@ from sporax.ps.wire import WireError, decode
 
 _REGISTER_SECONDS = 0.5
 _POLL_SECONDS = 0.02
+_BUSY_SECONDS = 0.001
 
 
 class SchedulerLink:
@@ -53,6 +56,7 @@ class SchedulerLink:
         self.view: View | None = None
         self.welcome: Welcome | None = None
         self.stopped = ""
+        self.meanwhile: Callable[[], bool] | None = None
         self.clocks: dict[int, int] = {}
         self.gauges: dict[str, float] = {}
         self._address, self._node, self._rank, self._keys = address, node, rank, keys
@@ -118,10 +122,11 @@ class SchedulerLink:
         transport = Transport(self._keys)
         scheduler = transport.connect(f"tcp://{self._address}", b"worker-" + uuid.uuid4().bytes)
         handshakes = transport.watch(scheduler)
-        next_beat = 0.0
+        next_beat, is_busy = 0.0, False
         try:
             while not self._closing:
-                scheduler.poll(_POLL_SECONDS * 1000)
+                scheduler.poll((_BUSY_SECONDS if is_busy else _POLL_SECONDS) * 1000)
+                is_busy = self.meanwhile is not None and self.meanwhile()
                 if self.welcome is None and handshakes.is_refused():
                     self.stopped = REFUSED
                     self._joined.set()

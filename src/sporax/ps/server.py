@@ -220,7 +220,7 @@ class Server:
     def _take_from_scheduler(self) -> None:
         """Take what the scheduler says, and tell it when that was a new view."""
         assert self.state is not None
-        while (parts := receive(self._scheduler)) is not None:
+        while not self._halted and (parts := receive(self._scheduler)) is not None:
             self._heard = time.monotonic()
             epoch = self.state.view.epoch if self.state.view else 0
             try:
@@ -299,7 +299,7 @@ class Server:
             case DropSlot(slot):
                 if self._log is not None:
                     self._log.drop_slot(slot)
-            case Halt(reason, again, done):
+            case Halt(reason, again, done) if not self._halted:  # the first reason counts
                 self._halted, self.ends_for_another, self._is_done = reason, again, done
         return None
 

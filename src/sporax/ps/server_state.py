@@ -71,7 +71,7 @@ from sporax.ps.messages import (
     ViewIs,
 )
 from sporax.ps.slot import SlotState, combined
-from sporax.ps.wire import Frame, WireError
+from sporax.ps.wire import Frame, WireError, check_sizes
 
 RESEND_SECONDS = 1.0
 """After which a record that was not confirmed is sent again."""
@@ -133,8 +133,7 @@ class ServerState(FollowerState):
         return None
 
     def _init(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
-        lead = self._lead_of(sender, message)
-        if lead is None:
+        if (lead := self._lead_of(sender, message)) is None:
             return
         state = self.states[message.slot]
         if self.options.restore and state.lsn == 0 and not lead.flights:
@@ -146,16 +145,9 @@ class ServerState(FollowerState):
             return
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
         wanted = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
-        for spec in message.variables:
-            there = state.variables.get(spec.key)
-            if there is not None and (there.spec.name, there.spec.size, there.spec.width) != (
-                spec.name,
-                spec.size,
-                spec.width,
-            ):
-                reason = f"variable {spec.key} is '{there.spec.name}' on the server, but '{spec.name}' in this worker"
-                self._reply(sender, Refused(message.request, message.slot, reason))
-                return
+        if conflict := state.conflict(message.variables):
+            self._reply(sender, Refused(message.request, message.slot, conflict))
+            return
         if not wanted and state.lsn > 0 and not coming:
             self._reply(sender, Acked(message.request, message.slot, state.clock))
         elif not wanted and coming:
@@ -170,18 +162,17 @@ class ServerState(FollowerState):
         sizes = {spec.key: spec.size for spec in message.variables}
         if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in message.entries):
             raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
-        _check_frames(message.entries, frames)
+        check_sizes(message.entries, frames)
 
     def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
-        lead = self._lead_of(sender, message)
-        if lead is None:
+        if (lead := self._lead_of(sender, message)) is None:
             return
         state, source = self.states[message.slot], message.source
         if state.lsn == 0:
             self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
         state.check(message.entries, gradients=True)
-        _check_frames(message.entries, frames)
+        check_sizes(message.entries, frames)
         if self.options.staleness == 0:
             self._push_together(sender, message, frames, lead, state)
             return
@@ -269,10 +260,9 @@ class ServerState(FollowerState):
         self._launch(slot, tuple(frames), waiting, [], sources, entries, None)
 
     def _pull(self, sender: bytes, message: Pull, frames: tuple[Frame, ...]) -> None:
-        lead = self._lead_of(sender, message)
-        if lead is None:
+        if (lead := self._lead_of(sender, message)) is None:
             return
-        _check_frames(message.entries, frames)
+        check_sizes(message.entries, frames)
         lead.pulls[(sender, message.request)] = (message, frames)
         self._answer_pulls(message.slot)
 
@@ -593,17 +583,6 @@ class ServerState(FollowerState):
         for slot, follow in self.follows.items():
             assert slot in self.states
             assert follow.leader.index != self.index
-
-
-def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
-    """Raise unless frames have exactly the sizes the entries tell."""
-    expected = 0
-    for entry in entries:
-        if entry.values < 0 or entry.rows < -1:
-            raise WireError("For 'sporax.ps', sizes in an entry must not be negative.")
-        expected += max(entry.rows, 0) * 8 + entry.values * 4
-    if expected != sum(map(len, frames)):
-        raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
 
 
 _HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {

@@ -102,6 +102,14 @@ class SlotState:
                 ranks = entry.ranks
         return ranks
 
+    def conflict(self, specs: Sequence[VariableSpec]) -> str:
+        """Why variables of these names and sizes cannot be created here; "" if they can."""
+        for spec in specs:
+            there = self.variables[spec.key].spec if spec.key in self.variables else spec
+            if (there.name, there.size, there.width) != (spec.name, spec.size, spec.width):
+                return f"variable {spec.key} is '{there.name}' on the server, but '{spec.name}' in this worker"
+        return ""
+
     def check(self, entries: list[Entry], *, gradients: bool) -> None:
         """Raise unless the entries fit the variables.
 

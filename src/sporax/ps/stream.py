@@ -23,13 +23,14 @@ from sporax.ps.messages import Hello, Message
 from sporax.ps.wire import HEADER, Frame, WireError, decode_struct, encode, sizes
 
 _SCRATCH_BYTES = 4 << 10  # headers and structs, and the beginning of arrays, which is copied from there
-_SEND_BUFFER_BYTES = 1 << 20  # one slot's message leaves by few system calls, and the peer reads while the rest is written
+_SEND_BUFFER_BYTES = (
+    1 << 20
+)  # one slot's message leaves by few system calls, and the peer reads while the rest is written
 _MOST_PARTS = 512  # of one system call; the operating system's limit is 1024
 _MOST_MESSAGES = 16  # of one connection before the others get a turn
 _BACKLOG = 512
 _WAIT_SECONDS = 0.02  # no longer than this does a read wait
 _NO_BODY = memoryview(b"")
-
 
 
 def _timeval(seconds: float) -> bytes:

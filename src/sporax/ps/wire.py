@@ -72,7 +72,9 @@ def sizes(head: Frame, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int]:
     if magic != _MAGIC:
         raise WireError(f"For 'sporax.ps', a header must begin with {_MAGIC!r}, but got {magic!r}.")
     if length > MAX_STRUCT_BYTES or body > max_body_bytes:
-        raise WireError(f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes.")
+        raise WireError(
+            f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes."
+        )
     return length, body
 
 
@@ -119,6 +121,21 @@ def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
 def entry_frames(ids: Ids | None, values: Floats | None) -> list[Frame]:
     """Frames of one entry: row ids first, then values."""
     return [*(chunks(ids) if ids is not None else ()), *(chunks(values) if values is not None else ())]
+
+
+def check_sizes(entries: Sequence[Entry], frames: Sequence[Frame]) -> None:
+    """Raise unless frames have exactly the bytes that the entries tell.
+
+    Raises:
+        WireError: they have not, or a size is negative.
+    """
+    expected = 0
+    for entry in entries:
+        if entry.values < 0 or entry.rows < -1:
+            raise WireError("For 'sporax.ps', sizes in an entry must not be negative.")
+        expected += max(entry.rows, 0) * 8 + entry.values * 4
+    if expected != sum(map(len, frames)):
+        raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
 
 
 class EntryReader:
