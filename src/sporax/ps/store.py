@@ -101,7 +101,7 @@ class _DenseValues:
         if len(plans) != 1 or len(plans[0].pieces) != 1 or not plans[0].size:
             return None
         piece = plans[0].pieces[0]
-        view = memoryview(self._array(piece.index)[piece.start : piece.stop]).cast("B")
+        view = self._array(piece.index)[piece.start : piece.stop].data.cast("B")
         self._places[plans[0].slot] = view
         return view
 
@@ -120,7 +120,9 @@ class _DenseValues:
     def take(self, plan: SegmentPlan, reader: EntryReader, entry: Entry) -> None:
         """Take the values of a segment."""
         _, values = reader.take(entry)
-        for piece in plan.pieces if values is not None else ():
+        if values is None:
+            return
+        for piece in plan.pieces:
             self._array(piece.index)[piece.start : piece.stop] = values[
                 piece.offset : piece.offset + piece.stop - piece.start
             ]

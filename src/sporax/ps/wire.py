@@ -112,7 +112,7 @@ def chunks(array: npt.NDArray[np.generic]) -> list[Frame]:
     """The bytes of an array in frames of at most `CHUNK_BYTES`, without a copy when it is contiguous."""
     if not array.size:
         return []
-    view = memoryview(array if array.flags.c_contiguous else np.ascontiguousarray(array)).cast("B")
+    view = (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data.cast("B")
     if len(view) <= CHUNK_BYTES:
         return [view]
     return [view[start : start + CHUNK_BYTES] for start in range(0, len(view), CHUNK_BYTES)]
