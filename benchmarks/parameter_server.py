@@ -7,9 +7,7 @@ with a process that adds them up; and SGD on a table of embedding rows over two 
 
 Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in
 place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. Processes of one
-machine talk through Unix sockets here and there, so these are what ratios refer to; TCP is printed next to them. All take turns,
-so that other load of the machine meets all alike. Medians, and behind them the smallest.
-"""
+machine X"""
 
 from __future__ import annotations
 
@@ -23,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,7 +33,14 @@ SGD = OptimizerSpec("sgd")
 ANSWER_BYTES = 16
 ROUNDS = 6
 SEND_BUFFER_BYTES = 1 << 20
-Calls = dict[str, Callable[[], object]]
+
+
+@dataclass
+class Way:
+    """What is measured, and the processes that serve it."""
+
+    calls: dict[str, Callable[[], object]] = field(default_factory=dict)
+    processes: list[int] = field(default_factory=list)
 
 
 def _read(connection: socket.socket, buffer: bytearray) -> bool:
@@ -67,10 +73,10 @@ def _prepare(connection: socket.socket) -> None:
 
 
 @contextmanager
-def sockets(family: int, size: int) -> Iterator[Calls]:
+def sockets(family: int, size: int) -> Iterator[Way]:
     """A push, and a push with a pull, over plain sockets."""
     with ExitStack() as stack:
-        calls: Calls = {}
+        way = Way()
         for name, answer in (("push", ANSWER_BYTES), ("push + pull", size)):
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             address = ("127.0.0.1", 0) if family == socket.AF_INET else os.path.join(folder, "s")
@@ -91,12 +97,14 @@ def sockets(family: int, size: int) -> Iterator[Calls]:
                 connection.sendall(data.data)
                 _read(connection, buffer)
 
-            calls[name] = once
-        yield calls
+            way.calls[name] = once
+            assert process.pid is not None
+            way.processes.append(process.pid)
+        yield way
 
 
 @contextmanager
-def served(size: int, durability: str, slots: int) -> Iterator[Calls]:
+def served(size: int, durability: str, slots: int) -> Iterator[Way]:
     """A push, and a push with a pull, through one server."""
     variables = {"MS_PS_DURABILITY": durability, "MS_PS_STALENESS": "-1", "MS_PS_SLOTS": str(slots)}
     with background(1, 1, None, **variables) as cluster:
@@ -111,35 +119,51 @@ def served(size: int, durability: str, slots: int) -> Iterator[Calls]:
             store.wait(ticket)
             store.finish_pull(plan)
 
-        yield {"push": lambda: store.wait(store.push([gradient], [0.1])), "push + pull": both}
+        process = cluster.cluster.children[("server", 0)].process
+        assert process is not None
+        yield Way({"push": lambda: store.wait(store.push([gradient], [0.1])), "push + pull": both}, [process.pid])
         store.close()
 
 
-def compare(size: int, repeat: int, slots: int) -> None:
-    """Print a line for each way to push and pull `size` bytes."""
+def compare(size: int, repeat: int, slots: int, placements: dict[str, tuple[int, int]]) -> None:
+    """Print a line for each way to push and pull `size` bytes, for each placement (core of the worker, core of the server)."""
+    everywhere = os.sched_getaffinity(0)
     with ExitStack() as stack:
         ways = {"Unix sockets": stack.enter_context(sockets(socket.AF_UNIX, size))}
         ways["TCP sockets"] = stack.enter_context(sockets(socket.AF_INET, size))
         for durability in ("memory", "process", "disk"):
             ways[durability] = stack.enter_context(served(size, durability, slots))
-        times: dict[tuple[str, str], list[float]] = {}
+        stack.callback(os.sched_setaffinity, 0, everywhere)
         time.sleep(1.0)  # servers get their logs ready
-        for number in range(ROUNDS + 1):
-            for way, calls in ways.items():
-                for name, once in calls.items():
-                    seconds = [timed(once) for _ in range(max(2, repeat // ROUNDS))]
-                    if number:  # the first round warms up
-                        times.setdefault((way, name), []).extend(seconds)
-        for way in ways:
-            line = f"{size >> 10:>6} KiB  {way:<12}"
-            for name in ("push", "push + pull"):
-                seconds, floor = times[(way, name)], times[("Unix sockets", name)]
-                typical, least = statistics.median(seconds), min(seconds)
-                ratio, ratio_of_least = typical / statistics.median(floor), least / min(floor)
-                line += (
-                    f"   {name} {typical * 1e3:8.3f} ({least * 1e3:8.3f}) ms, {ratio:5.2f} x ({ratio_of_least:4.2f} x)"
-                )
-            print(line, flush=True)
+        for placement, (worker_core, server_core) in placements.items():
+            os.sched_setaffinity(0, {worker_core})
+            for process in [process for way in ways.values() for process in way.processes]:
+                os.sched_setaffinity(process, {server_core})
+            report(f"{size >> 10:>6} KiB, {placement}", measured(ways, repeat))
+
+
+def measured(ways: dict[str, Way], repeat: int) -> dict[tuple[str, str], list[float]]:
+    """Seconds of each call of each way."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for number in range(ROUNDS + 1):
+        for name, way in ways.items():
+            for call, once in way.calls.items():
+                seconds = [timed(once) for _ in range(max(2, repeat // ROUNDS))]
+                if number:  # the first round warms up
+                    times.setdefault((name, call), []).extend(seconds)
+    return times
+
+
+def report(title: str, times: dict[tuple[str, str], list[float]]) -> None:
+    """Print the lines."""
+    for name in dict.fromkeys(name for name, _ in times):
+        line = f"{title}  {name:<12}"
+        for call in ("push", "push + pull"):
+            seconds, floor = times[(name, call)], times[("Unix sockets", call)]
+            typical, least = statistics.median(seconds), min(seconds)
+            ratio, ratio_of_least = typical / statistics.median(floor), least / min(floor)
+            line += f"  {call} {typical * 1e3:8.3f} ({least * 1e3:8.3f}) ms, {ratio:5.2f} x ({ratio_of_least:4.2f} x)"
+        print(line, flush=True)
 
 
 def timed(once: Callable[[], object]) -> float:
@@ -191,9 +215,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the embedding table")
     arguments = parser.parse_args()
-    sizes = [(64 << 10, 300, 1)] if arguments.quick else [(64 << 10, 600, 1), (64 << 20, 18, 16)]
-    for size, repeat, slots in sizes:
-        compare(size, repeat, slots)
+    cores = sorted(os.sched_getaffinity(0))
+    apart, together = {"two cores": (cores[0], cores[-1])}, {"one core": (cores[0], cores[0])}
+    compare(64 << 10, 300 if arguments.quick else 900, 1, apart | together)
+    if not arguments.quick:
+        compare(64 << 20, 18, 16, apart)
     count = 200_000 if arguments.quick else arguments.rows
     result = rows(count, 1 << 17, 10 if arguments.quick else 40)
     print(
