@@ -11,6 +11,7 @@ Only this user's processes can enter the directory of the socket (`transport.Loc
 from __future__ import annotations
 
 import select
+import selectors
 import socket
 import struct
 from collections import deque
@@ -35,6 +36,13 @@ _NO_BODY = memoryview(b"")
 
 def _timeval(seconds: float) -> bytes:
     return struct.pack("ll", 0, int(seconds * 1e6))
+
+
+def _memory(num_bytes: int) -> memoryview:
+    try:
+        return np.empty(num_bytes, np.uint8).data
+    except MemoryError as error:
+        raise WireError(f"For 'sporax.ps', a message must fit into memory, but it has {num_bytes} bytes.") from error
 
 
 Incoming = tuple[Message, tuple[Frame, ...]]
@@ -145,7 +153,7 @@ class Stream:
                 self._filled = min(body_bytes, self._stop - end)
                 if body_bytes:
                     given = self._place(self._message, body_bytes) if self._place is not None else None
-                    self._body = np.empty(body_bytes, np.uint8).data if given is None else given
+                    self._body = _memory(body_bytes) if given is None else given
                     self._body[: self._filled] = self._scratch[end : end + self._filled]
                 self._start = end + self._filled
                 if self._start == self._stop:
@@ -209,7 +217,7 @@ class Streams:
 
     def __init__(self, path: str = "", place: Place | None = None) -> None:
         self._place = place
-        self._epoll = select.epoll()
+        self._selector = selectors.DefaultSelector()
         self._streams: dict[int, Stream] = {}
         self._senders: dict[bytes, Stream] = {}
         self._waiting: set[int] = set()
@@ -222,16 +230,16 @@ class Streams:
             self._listener.setblocking(False)
             self._listener.bind(path)
             self._listener.listen(_BACKLOG)
-            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+            self._selector.register(self._listener, selectors.EVENT_READ)
 
     def fileno(self) -> int:
         """Readable when `receive` has something to do."""
-        return self._epoll.fileno()
+        return self._selector.fileno()
 
     def watch(self, descriptor: int) -> None:
         """Let `receive` also wait for something else; `others_ready` tells whether that came."""
         self._others.add(descriptor)
-        self._epoll.register(descriptor, select.EPOLLIN)
+        self._selector.register(descriptor, selectors.EVENT_READ)
 
     def connect(self, path: str, identity: bytes) -> Stream | None:
         """A connection to another process, None when it does not listen."""
@@ -261,18 +269,18 @@ class Streams:
     def receive(self, seconds: float = 0.0) -> Iterator[tuple[Stream, Message, tuple[Frame, ...]]]:
         """Messages that are here, or come in so many seconds, with their connections."""
         self.others_ready = False
-        for descriptor, events in self._epoll.poll(seconds):
-            stream = self._streams.get(descriptor)
+        for key, events in self._selector.select(seconds):
+            stream: Stream | None = key.data
             if stream is None:
-                if descriptor in self._others:
+                if key.fd in self._others:
                     self.others_ready = True
                 else:
                     self._accept()
                 continue
-            if events & select.EPOLLOUT:
+            if events & selectors.EVENT_WRITE:
                 stream.flush()
                 self._watch_unsent(stream)
-            if not events & ~select.EPOLLOUT:
+            if not events & selectors.EVENT_READ:
                 continue
             try:
                 for _ in range(_MOST_MESSAGES):
@@ -318,7 +326,7 @@ class Streams:
             stream.close()
         self._streams.clear()
         self._senders.clear()
-        self._epoll.close()
+        self._selector.close()
 
     def _name(self, stream: Stream, identity: bytes) -> None:
         """Note who is at the other end; a later connection of a name takes the place of an earlier one."""
@@ -337,7 +345,7 @@ class Streams:
     def _add(self, connection: socket.socket) -> Stream:
         stream = Stream(connection, self._place)
         self._streams[stream.fileno()] = stream
-        self._epoll.register(stream.fileno(), select.EPOLLIN)
+        self._selector.register(connection, selectors.EVENT_READ, stream)
         return stream
 
     def _watch_unsent(self, stream: Stream) -> None:
@@ -347,13 +355,14 @@ class Streams:
             return
         descriptor = stream.fileno()
         if stream.has_unsent != (descriptor in self._waiting):
-            self._epoll.modify(descriptor, select.EPOLLIN | (select.EPOLLOUT if stream.has_unsent else 0))
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if stream.has_unsent else 0)
+            self._selector.modify(descriptor, events, stream)
             (self._waiting.add if stream.has_unsent else self._waiting.discard)(descriptor)
 
     def _forget_ended(self) -> None:
         for descriptor, stream in list(self._streams.items()):
             if not stream.is_open:
-                self._epoll.unregister(descriptor)
+                self._selector.unregister(descriptor)
                 stream.close()
                 del self._streams[descriptor]
                 self._waiting.discard(descriptor)
