@@ -73,8 +73,7 @@ from sporax.ps.messages import (
 from sporax.ps.slot import SlotState, combined
 from sporax.ps.wire import Frame, WireError, check_sizes
 
-RESEND_SECONDS = 1.0
-"""After which a record that was not confirmed is sent again."""
+RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
 
 
 class ServerState(FollowerState):
@@ -240,8 +239,9 @@ class ServerState(FollowerState):
             lead.pending[source.rank].waiting = [(sender, message.request)]
         else:
             lead.pending[source.rank] = Contribution(message, frames, [(sender, message.request)])
-        self._reply(sender, Accepted(message.request, message.slot))
         self._combine(message.slot)
+        if source.rank in lead.pending or lead.needs_backup:  # else its acknowledgement comes as soon
+            self._reply(sender, Accepted(message.request, message.slot))
 
     def _combine(self, slot: int) -> None:
         """Make the update of a clock once all its ranks have pushed."""
