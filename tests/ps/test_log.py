@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.log import SlotLog
 from sporax.ps.messages import Entry, Members, OptimizerSpec, Record, Source, VariableSpec
 from sporax.ps.slot import SlotState
-from sporax.ps.wire import Frame, chunks
+from sporax.ps.wire import Frame, chunks, encode
 
 ADAM = OptimizerSpec("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8})
 
@@ -162,6 +164,28 @@ def test_records_that_another_server_has_overruled_are_passed_over(tmp_path: Pat
     log.close()
     again = SlotLog(tmp_path, sync=False)
     assert same(again.recover(0)[0], taken_over)
+    again.close()
+
+
+def earlier_form(record: Record, frames: list[Frame]) -> bytes:
+    """A record as the version before this one wrote it."""
+    head, *rest = [bytes(part) for part in encode(record, frames)]
+    head = b"SPXP" + struct.pack("<BBH", 1, 0, len(rest)) + head[8:]
+    lengths = b"".join(struct.pack("<Q", len(part)) for part in (head, *rest))
+    body = b"".join([head, *rest])
+    return struct.pack("<4sIIQ", b"SPXL", zlib.crc32(lengths + body), 1 + len(rest), len(body)) + lengths + body
+
+
+def test_records_of_the_earlier_format_are_read_and_written_on(tmp_path: Path) -> None:
+    records = history(4)
+    (tmp_path / "log-00000003").write_bytes(b"".join(earlier_form(*record) for record in records[:3]))
+    log = SlotLog(tmp_path, sync=False)
+    assert same(log.recover(0)[0], replayed(records[:3]))
+    for record, frames in records[3:]:
+        log.append(record, frames)
+    log.close()
+    again = SlotLog(tmp_path, sync=False)
+    assert same(again.recover(0)[0], replayed(records))
     again.close()
 
 

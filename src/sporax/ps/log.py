@@ -29,10 +29,10 @@ import numpy as np
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.messages import Message, Record, SlotImage
 from sporax.ps.slot import SlotState
-from sporax.ps.wire import Frame, WireError, decode, encode
+from sporax.ps.wire import Frame, WireError, decode, encode, with_present_header
 
 _RECORD = struct.Struct("<4sIIQ")  # magic, checksum, number of frames, bytes of all
-_MAGIC = b"SPXM"
+_MAGIC, _EARLIER_MAGIC = b"SPXM", b"SPXL"
 _LENGTH = struct.Struct("<Q")
 _AHEAD_BYTES = 64 << 20  # some seconds of pushes between two pauses
 _PREPARED_BYTES = 256 << 10  # a fraction of a millisecond, for which a message may have to wait
@@ -65,7 +65,10 @@ def _checksum(lengths: Frame, parts: Sequence[Frame], number: int) -> int:
 
 
 def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Frame], int]]:
-    """Messages of a log with the offset of their end; stops before the first that is torn, damaged or of another file."""
+    """Messages of a log with the offset of their end; stops before the first that is torn, damaged or of another file.
+
+    Records of the earlier format (a CRC-32 of all bytes, another header) are read, too: checkpoints are kept for long.
+    """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         while True:
@@ -73,7 +76,11 @@ def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Fr
             if len(prefix) < _RECORD.size:
                 return
             magic, checksum, count, body = _RECORD.unpack(prefix)
-            if magic != _MAGIC or file.tell() + 8 * count + body > size or not 0 < count <= 0x10000:
+            if (
+                magic not in (_MAGIC, _EARLIER_MAGIC)
+                or file.tell() + 8 * count + body > size
+                or not 0 < count <= 0x10000
+            ):
                 return
             lengths = file.read(8 * count)
             data = file.read(body)
@@ -82,8 +89,12 @@ def read_records(path: Path, number: int = 0) -> Iterator[tuple[Message, list[Fr
             for (length,) in _LENGTH.iter_unpack(lengths):
                 frames.append(view[start : start + length])
                 start += length
-            if start != body or _checksum(lengths, frames, number) != checksum:
+            is_earlier = magic == _EARLIER_MAGIC
+            actual = zlib.crc32(data, zlib.crc32(lengths)) if is_earlier else _checksum(lengths, frames, number)
+            if start != body or actual != checksum:
                 return
+            if is_earlier:
+                frames[0] = with_present_header(frames[0])
             try:
                 message, rest = decode(frames)
             except WireError:

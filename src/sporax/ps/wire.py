@@ -34,6 +34,7 @@ MAX_STRUCT_BYTES = 16 << 20
 MAX_BODY_BYTES = 8 << 30
 MAX_FRAMES = 0xFFFF
 _MAGIC = b"SPXP\x02\0\0\0"
+_EARLIER_MAGIC = b"SPXP\x01\0"
 HEADER = struct.Struct("<8sIIQ")
 
 Frame = bytes | memoryview
@@ -76,6 +77,11 @@ def sizes(head: Frame, max_body_bytes: int = MAX_BODY_BYTES) -> tuple[int, int]:
             f"For 'sporax.ps', a message must not be larger than allowed, but it has {length} + {body} bytes."
         )
     return length, body
+
+
+def with_present_header(head: Frame) -> Frame:
+    """Header and struct of the version before this one, whose bytes 4 to 7 were a version and a number of frames."""
+    return _MAGIC + bytes(head[len(_MAGIC) :]) if bytes(head[:6]) == _EARLIER_MAGIC else head
 
 
 def decode_struct(head: Frame) -> Message:
