@@ -446,6 +446,7 @@ class SchedulerState:
         for index, peer in list(self.servers.items()):
             if peer.live and self._now - peer.seen > limit:
                 self._lose_server(index)
+        limit = (self.options.worker_lease_seconds or self.options.lease_seconds) + _MARGIN_SECONDS
         for peer in self.workers.values():
             if peer.live and self._now - peer.seen > limit:
                 peer.live = False

@@ -19,7 +19,8 @@ import numpy as np
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement_config import PsConfig
 from sporax.runtime import distributed
-from sporax.runtime.server_connection import Part, RowCache, ServerConnection
+from sporax.runtime.row_cache import RowCache
+from sporax.runtime.server_connection import Part, ServerConnection
 from sporax.runtime.session import SESSION
 
 if TYPE_CHECKING:
@@ -157,9 +158,14 @@ def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Arr
         with servers.lock:
             return cache.places(servers, np.asarray(ids).astype(np.int64))
 
+    def read(ids: Any, _: Any) -> Any:
+        with servers.lock:
+            return cache.rows(servers, np.asarray(ids).astype(np.int64))
+
     @jax.custom_vjp
     def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
-        return forward(table, ids)[0]
+        rows: jax.Array = jax.pure_callback(read, shapes[1], ids, table[0, 0])  # without a gradient: nothing to keep
+        return rows.astype(table.dtype)
 
     def forward(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
         places, rows = jax.pure_callback(call, shapes, ids, table[0, 0])

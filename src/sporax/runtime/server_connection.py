@@ -1,4 +1,4 @@
-"""A worker's connection to parameter servers: its optimizers' parts of the store, and the rows that it keeps of tables.
+"""A worker's connection to parameter servers: its optimizers' parts of the store, and the exchange of a step.
 
 In synchronous mode an exchange waits for the values of the next clock. With staleness it takes the values that were requested
 one step before and leaves its own push and pull on their way, so that both overlap with the device's next step.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.runtime.row_cache import NextBatches, RowCache, lifetime
 
 if TYPE_CHECKING:
     from sporax.ps.messages import OptimizerSpec
@@ -25,115 +25,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 FIRST_TABLE_KEY = 32
 """Keys of a part from here on are tables'; before it, dense groups'."""
-
-
-class RowCache:
-    """Rows of a served table that a worker keeps: places in the device's cache, and who they belong to.
-
-    Args:
-        name: of the table, the same in all workers.
-        width: values per row.
-        capacity: rows of the device's cache.
-        first_rows: ``seed``, ``sigma`` and ``distribution`` of `sporax.ps.messages.VariableSpec`.
-    """
-
-    def __init__(self, name: str, width: int, capacity: int, **first_rows: Any) -> None:
-        self.name = name
-        self.width = width
-        self.capacity = capacity
-        self.first_rows = first_rows
-        self.key = -1
-        self.hits = self.misses = 0
-        self._place_of: dict[int, int] = {}
-        self._ids = np.empty(0, np.int64)
-        self._clocks = np.empty(0, np.int64)
-        self._rows = np.empty((0, width), np.float32)
-        self._used = np.empty(0, np.int64)
-        self._step = 0
-        self._ahead: tuple[npt.NDArray[np.int64], int, Any] | None = None
-        self._in_step: set[int] = set()
-
-    def places(self, connection: ServerConnection, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], Floats]:
-        """Places of ids in the cache and their rows; fetches what is missing or too old.
-
-        Raises:
-            SporaxRuntimeError: a step looks up more different ids than the cache has rows.
-        """
-        self._allocate()
-        self._take_prefetched(connection)
-        flat = ids.reshape(-1)
-        unique, inverse = np.unique(flat, return_inverse=True)
-        # -1 indexes the last place below, where a clock is read that `usable` then ignores.
-        places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
-        store = connection.store
-        staleness = store.options.staleness
-        age = store.clock - self._clocks[places]
-        usable = (places >= 0) & (age <= (1 if staleness < 0 else staleness))
-        self.hits += int(usable.sum())
-        self.misses += int((~usable).sum())
-        self._make_room(unique, places)
-        wanted = unique[~usable]
-        if len(wanted):
-            _, rows = connection.fetch({self.key: wanted})
-            self._rows[places[~usable]] = rows[self.key]
-            self._clocks[places[~usable]] = store.clock
-        self._step += 1
-        self._used[places] = self._step
-        self._in_step.update(int(place) for place in places)
-        return places[inverse].astype(np.int32).reshape(ids.shape), self._rows[places[inverse]].reshape(
-            *ids.shape, self.width
-        )
-
-    def _allocate(self) -> None:
-        """Take the memory at the first lookup: tables that are served as a whole need none."""
-        if not len(self._ids):
-            self._ids = np.full(self.capacity, -1, np.int64)
-            self._clocks = np.full(self.capacity, -1, np.int64)
-            self._rows = np.zeros((self.capacity, self.width), np.float32)
-            self._used = np.zeros(self.capacity, np.int64)
-
-    def prefetch(self, connection: ServerConnection, ids: npt.NDArray[np.int64]) -> None:
-        """Ask for rows that the next lookup will need; it takes them from there."""
-        with connection.lock:
-            self._allocate()
-            self._take_prefetched(connection)
-            unique = np.unique(ids.reshape(-1))
-            self._ahead = (unique, connection.store.clock, connection.store.start_pull({self.key: unique}, dense=False))
-
-    def _take_prefetched(self, connection: ServerConnection) -> None:
-        """Keep the rows that were requested ahead."""
-        if self._ahead is None:
-            return
-        (unique, clock, plan), self._ahead = self._ahead, None
-        _, rows = connection.store.finish_pull(plan)
-        places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
-        self._make_room(unique, places)
-        self._rows[places] = rows[self.key]
-        self._clocks[places] = clock
-
-    def _make_room(self, unique: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
-        """Give every id a place, the least recently used ones first; places of this step stay."""
-        missing = np.flatnonzero(places < 0)
-        if not len(missing):
-            return
-        taken = self._in_step | {int(place) for place in places if place >= 0}
-        order = [int(place) for place in np.argsort(self._used, kind="stable") if int(place) not in taken]
-        if len(order) < len(missing):
-            raise SporaxRuntimeError(
-                f"For 'EmbeddingLookup', 'vocab_cache_size' of '{self.name}' must be at least the number of different ids "
-                f"of a step, but got {self.capacity} rows and {len(taken) + len(missing)} ids."
-            )
-        for position, place in zip(missing, order, strict=False):
-            self._place_of.pop(int(self._ids[place]), None)
-            self._ids[place] = unique[position]
-            self._place_of[int(unique[position])] = place
-            places[position] = place
-
-    def take_gradient(self, gradient: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Ids and gradients of the rows that this step has looked up; their copies are out of date now."""
-        places = np.array(sorted(self._in_step), np.int64)
-        self._in_step.clear()
-        return self._ids[places], np.ascontiguousarray(gradient[places])
 
 
 @dataclass(slots=True)
@@ -161,7 +52,14 @@ class ServerConnection:
         self.store = store
         self.parts: list[Part] = []
         self.lock = threading.RLock()
+        self.next_batches = NextBatches()
+        self._rates: dict[int, float] = {}
         self._closed = False
+
+    @property
+    def clocks_per_step(self) -> int:
+        """By how much the clock advances from one step's lookup to the next one's."""
+        return max(1, len(self.parts))
 
     def attach(
         self,
@@ -219,8 +117,9 @@ class ServerConnection:
             count = len(part.shapes)
             rows = {}
             for table, gradient in zip(part.tables, gradients[count:], strict=True):
-                ids, values = table.take_gradient(gradient)
+                ids, values = table.take_gradient(gradient, self.store.clock, lifetime(self.store.options.staleness))
                 rows[table.key] = (ids, values, float(rates[-1]))
+            self._rates[part.number] = float(rates[-1])
             ticket = self.store.push(list(gradients[:count]), [float(rate) for rate in rates], rows, part=part.number)
             if self.store.options.staleness == 0 or not part.values:
                 flat, _ = self.store.pull(part=part.number)
@@ -230,6 +129,21 @@ class ServerConnection:
                 part.values = self._earlier_values(part, ticket)
             self._check_retired()
             return part.values
+
+    def write_back(self) -> None:
+        """Push the gradients of rows that are only in this worker's caches, and wait until they are acknowledged.
+
+        In synchronous mode there are none: every step writes back its own.
+        """
+        with self.lock:
+            for part in self.parts:
+                dirty = {table.key: table.take_dirty() for table in part.tables}
+                rows = {key: (*taken, self._rates[part.number]) for key, taken in dirty.items() if len(taken[0])}
+                if rows:
+                    part.tickets.append(self.store.push([], [], rows, part=part.number, dense=False))
+                for ticket in part.tickets:
+                    self.store.wait(ticket)
+                part.tickets = []
 
     def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
         """Values requested a step ago; this step's push and pull stay on their way."""
@@ -268,7 +182,5 @@ class ServerConnection:
         self._closed = True
         failed = getattr(sys, "last_type", None) is not None
         if not failed:
-            for part in self.parts:
-                for ticket in part.tickets:
-                    self.store.wait(ticket)
+            self.write_back()
         self.store.close(finished=not failed)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import parameter_server, server_connection, state
+from sporax.runtime import parameter_server, row_cache, server_connection, state
 
 
 class ParameterSetting(Protocol):
@@ -114,7 +114,7 @@ def served(optimizer: ServedOptimizer) -> ServedParameters | None:
     return ServedParameters(optimizer, servers)
 
 
-def _cache_of(parameter: Parameter) -> server_connection.RowCache | None:
+def _cache_of(parameter: Parameter) -> row_cache.RowCache | None:
     """The rows that are looked up on servers; None for a Parameter that is served as a whole."""
     cache = parameter.server_rows if parameter.cache_enable or parameter.init_in_server else None
     if cache is not None:
