@@ -266,11 +266,15 @@ def main() -> None:
             times[way].append(measure(way, arguments.steps, arguments.ray_python))
             print(f"{way:<15} {times[way][-1] * 1e3:8.2f} ms", file=sys.stderr, flush=True)
     middle = {way: statistics.median(values) for way, values in times.items()}
-    print(f"wide & deep, {VOCABULARY} ids of {WIDTH}, 2 workers, batches of {BATCH}: ms per step, ratio to ours synchronous")
-    for way in ways[: -3]:
+    print(
+        f"wide & deep, {VOCABULARY} ids of {WIDTH}, 2 workers, batches of {BATCH}: ms per step, ratio to ours synchronous"
+    )
+    for way in ways[:-3]:
         print(f"  {way:<15} {middle[way] * 1e3:8.2f} ms   {middle[way] / middle['served']:5.2f} x")
     alone, waits, hides = (middle[way] for way in ways[-3:])
-    print(f"dense net: step alone {alone * 1e3:.2f} ms, on a server synchronous {waits * 1e3:.2f} ms, staleness 1 {hides * 1e3:.2f} ms")
+    print(
+        f"dense net: step alone {alone * 1e3:.2f} ms, on a server synchronous {waits * 1e3:.2f} ms, staleness 1 {hides * 1e3:.2f} ms"
+    )
     print(f"  of the exchange, {(waits - hides) / (waits - alone):.0%} is hidden behind the next step")
 
 

@@ -37,7 +37,9 @@ def write_data(folder: Path) -> None:
         place.mkdir(parents=True)
         images = rng.integers(0, 255, (count, 28, 28), dtype=np.uint8)
         labels = rng.integers(0, 10, count, dtype=np.uint8)
-        (place / f"{prefix}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
+        (place / f"{prefix}-images-idx3-ubyte").write_bytes(
+            struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes()
+        )
         (place / f"{prefix}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels.tobytes())
 
 
@@ -49,7 +51,9 @@ def program(repository: str, branch: str, name: str, folder: Path) -> Path:
     )
     for path in listed.stdout.split():
         if path.endswith(".py"):
-            text = subprocess.run(["git", "-C", repository, "show", f"{branch}:{path}"], capture_output=True, check=True)
+            text = subprocess.run(
+                ["git", "-C", repository, "show", f"{branch}:{path}"], capture_output=True, check=True
+            )
             (folder / Path(path).name).write_bytes(text.stdout)
     return folder / _PROGRAMS[name][0]
 

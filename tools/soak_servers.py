@@ -348,9 +348,7 @@ def check(job: Job, mode: str, expected: dict[str, bytes]) -> str:
 # ---------------------------------------------------------------------------------------------------------- the trial
 
 
-def trial(
-    seed: int, kills: int, only: str, show: Callable[[str], None], first: int = 0
-) -> dict[str, Any]:
+def trial(seed: int, kills: int, only: str, show: Callable[[str], None], first: int = 0) -> dict[str, Any]:
     """Jobs until there were so many random kills in each mode, and one job per point and signal."""
     expected = {"asynchronous": expected_sums()}
     if only != "asynchronous":

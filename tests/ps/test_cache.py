@@ -83,7 +83,9 @@ def train(tmp_path: Path, cache: int, how: str = "model", staleness: int = 0) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["model", "functional"])
-def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the_table(tmp_path: Path, how: str) -> None:
+def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the_table(
+    tmp_path: Path, how: str
+) -> None:
     whole = train(tmp_path, 200, how)
     small = train(tmp_path, 24, how)  # a batch has up to 24 different ids: rows are evicted at every step
     for name in ("rows", "dense"):

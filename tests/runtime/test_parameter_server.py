@@ -137,7 +137,7 @@ class LateStore:
         self.link = SimpleNamespace(incarnation=1)
         self.rank, self.clock, self.is_retired, self.events = 0, 0, False, events
 
-    def push(self, gradients, rates, rows, part, dense=True):
+    def push(self, gradients, rates, rows, part, dense=True, lease=-1, weight=1.0):
         self.events.append(f"push {self.clock}")
         self.clock += 1
         return self.clock - 1
@@ -167,7 +167,7 @@ def compiled_steps(staleness, steps, table=None):
     tables = [] if table is None else [table]
     if table is not None:
         table.key = FIRST_TABLE_KEY
-    part = Part(0, [(2,)], tables)
+    part = Part(0, [(2,)], tables, [0] * len(tables))
     servers.parts.append(part)
 
     @jax.jit
@@ -207,6 +207,10 @@ def test_with_staleness_pushes_and_pulls_are_on_their_way_while_the_next_step_ru
 def test_the_next_rows_are_on_their_way_while_this_step_runs(staleness):
     events = compiled_steps(staleness, 4, RowCache("table", 2, 4))
     for number in (1, 2):
-        assert events.index(f"forward {number}") < events.index(f"ask rows {number + 1}") < events.index(f"push {number}")
+        assert (
+            events.index(f"forward {number}") < events.index(f"ask rows {number + 1}") < events.index(f"push {number}")
+        )
     assert f"rows {0}" in events
-    assert sum(event.startswith("ask rows") for event in events) == 4  # the first step's own, then one ahead in each step
+    assert (
+        sum(event.startswith("ask rows") for event in events) == 4
+    )  # the first step's own, then one ahead in each step

@@ -42,8 +42,9 @@ class Store:
             key: np.stack([ids, np.full(len(ids), clock)], 1).astype(np.float32) for key, ids in rows.items()
         }
 
-    def push(self, gradients, rates, rows, part, dense=True):
+    def push(self, gradients, rates, rows, part, dense=True, lease=-1, weight=1.0):
         self.log.append(("push", part, self.clock))
+        self.lease = lease
         self.pushed = (gradients, rates, rows)
         for ids, values, _ in rows.values():
             for number, value in zip(ids.tolist(), values, strict=True):
@@ -63,7 +64,7 @@ def cache():
     """A cache of three rows on a connection with one part."""
     connection = ServerConnection(Store())
     table = RowCache("table", 2, 3)
-    connection.attach([], [], [], [SGD], [(table, SGD)])
+    connection.attach([], [], [], [SGD], [(table, 0)])
     return table, connection
 
 
@@ -146,7 +147,7 @@ def train(table, connection, part, ids, gradient=1.0):
 def make(staleness, capacity=4):
     connection = ServerConnection(Store(staleness))
     table = RowCache("table", 2, capacity)
-    return connection, table, connection.attach(["w"], [np.ones((2, 2), np.float32)], [0], [SGD], [(table, SGD)])
+    return connection, table, connection.attach(["w"], [np.ones((2, 2), np.float32)], [0], [SGD], [(table, 0)])
 
 
 @pytest.mark.parametrize("how", ["during the step", "before its lookup", "by the data set"])
@@ -209,7 +210,9 @@ def test_a_row_waits_for_no_longer_than_its_copy_lives():
 def test_lookups_without_a_gradient_keep_no_rows_and_move_none():
     connection, table, part = make(0)
     for first in range(0, 12, 3):  # more ids than the cache has places
-        np.testing.assert_array_equal(table.rows(connection, np.arange(first, first + 3))[:, 0], range(first, first + 3))
+        np.testing.assert_array_equal(
+            table.rows(connection, np.arange(first, first + 3))[:, 0], range(first, first + 3)
+        )
     np.testing.assert_array_equal(table.rows(connection, np.arange(9))[:, 0], range(9))
     train(table, connection, part, [1])
     assert list(connection.store.sums) == [1]
@@ -220,8 +223,8 @@ def test_rank_0_gives_the_first_values_and_parts_have_keys_of_their_own():
         connection = ServerConnection(Store(rank=rank))
         values = [np.ones((2, 2), np.float32)]
         table = RowCache("t", 2, 3)
-        connection.attach(["a"], values, [0], [SGD], [(table, SGD)])
-        second = connection.attach(["b"], values, [0], [SGD], [(table, SGD)])
+        connection.attach(["a"], values, [0], [SGD], [(table, 0)])
+        second = connection.attach(["b"], values, [0], [SGD], [(table, 0)])
         assert [values is given for given, _ in connection.store.initial] == [rank == 0] * 2
         assert [names for names, _ in connection.store.declared] == [["a"], ["b"]]
         (first_key,), (second_key,) = (keys for _, keys in connection.store.declared)
@@ -268,3 +271,39 @@ def test_a_process_that_continues_another_one_skips_the_parts_that_have_made_the
     assert connection.store.log == [("ask", 0, 1)]
     exchange(connection, connection.parts[1])
     assert connection.store.log[1] == ("push", 1, 1)
+
+
+def test_ranges_of_samples_need_one_optimizer():
+    with pytest.raises(SporaxRuntimeError, match="one optimizer with parameters on servers, but has 0"):
+        next(ServerConnection(Store()).leases.ranges(8, 2, 1.0))
+
+
+def test_a_clock_has_its_samples_whoever_the_members_are():
+    connection = ServerConnection(Store(), first_workers=2)
+    part = connection.attach(["w"], [np.ones((2, 2), np.float32)], [0], [], [])
+    connection.store.members = (0, 1)
+    ranges = connection.leases.ranges(22, 4, 1.0)
+    seen = []
+    for members in ((0, 1), (0, 1, 2, 5), (0,)):
+        connection.store.members = members
+        seen.append(next(ranges))
+        connection.exchange(part, np.array([0.5]), [np.ones((2, 2), np.float32)])
+    assert seen == [range(4), range(8, 10), range(16, 22)]
+    assert list(ranges) == []
+
+
+def test_leased_samples_travel_with_their_lease_and_hold_nothing_back():
+    connection, table, part = make(3)
+    connection.store.samples = lambda total, size: iter([(7, range(3)), (9, range(3, 5))])
+    ranges = connection.leases.ranges(5, 3, 0.2)
+    for lease, samples in ((7, range(3)), (9, range(3, 5))):
+        assert next(ranges) == samples
+        train(table, connection, part, list(samples))
+        assert connection.store.lease == lease
+        assert len(connection.store.pushed[2][table.key][0]) == len(samples)  # nothing of a lease stays in the cache
+    assert list(ranges) == []
+    assert [event for event in connection.store.log if event[0] == "wait"] == [("wait", 1), ("wait", 2)]
+    stuck = connection.leases.ranges(5, 3, 0.01)
+    next(stuck)
+    with pytest.raises(SporaxRuntimeError, match="each range must be used for one training step"):
+        next(stuck)

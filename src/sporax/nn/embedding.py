@@ -83,7 +83,7 @@ class EmbeddingLookup(Cell):
         if context.ps_snapshot().enable_ps:
             first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
             self.embedding_table.server_rows = row_cache.RowCache(
-                "embedding_table", embedding_size, rows, seed=get_seed() or 0, **first_rows
+                "embedding_table", embedding_size, rows, num_rows=vocab_size, seed=get_seed() or 0, **first_rows
             )
             self.embedding_table.is_param_ps = self.embedding_table.cache_enable = self.vocab_cache_size > 0
         self.embeddinglookup = ops.EmbeddingLookup()

@@ -543,7 +543,8 @@ class SchedulerState:
             lease = None if self._lease_next in done else self._lease_next
             self._lease_next += 1
         if lease is None:
-            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, 0, 0))
+            newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
+            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, newest, 0))
             return
         self._leases[lease] = (message.rank, message.incarnation)
         self._reply(sender, SampleRange(message.request, lease, lease * size, min((lease + 1) * size, total)))

@@ -371,9 +371,16 @@ class Store:
             if answer.lease == -2:
                 return
             if answer.lease == -1:
-                time.sleep(0.05)
+                self._pass_over(answer.start)
                 continue
             yield answer.lease, range(answer.start, answer.stop)
+
+    def _pass_over(self, newest: int) -> None:
+        """Wait for samples, which others hold; with bounded staleness without holding up those that are at later clocks."""
+        if self.options.staleness > 0 and self.clock < newest:
+            self.wait(self.push([], [], dense=False))
+        else:
+            time.sleep(0.05)
 
     # -------------------------------------------------------------------------------------------------------- the end
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -75,7 +75,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     timeout = place.receive_timeout
     store = Store(place.scheduler, node=place.node, rank=rank, keys=keys_for(place.host, environ), timeout=timeout)
     _check_agrees(config, store)
-    SESSION.servers = ServerConnection(store)
+    SESSION.servers = ServerConnection(store, first_workers=max(1, place.worker_num), step_seconds=timeout)
     atexit.register(SESSION.servers.close)
     return store.rank, _workers(environ)
 
@@ -117,6 +117,27 @@ def _check_agrees(config: PsConfig, store: Store) -> None:
                 f"For 'set_ps_context', '{name}' must be what the job was started with, {there!r}, but got {wanted!r}. "
                 f"Start it with `sporax run --{name}={wanted}` or MS_PS_{name.upper()}={wanted}."
             )
+
+
+def sample_ranges(total: int, size: int) -> Iterator[range]:
+    """Ranges of sample numbers, each for exactly one training step of this worker; see `runtime.step_leases`.
+
+    Every sample below `total` counts exactly once in the parameters on the servers, whichever processes are killed.
+
+    Args:
+        total: number of samples of the whole job, all epochs together.
+        size: samples of one worker's step.
+
+    Raises:
+        SporaxRuntimeError: this process is not a worker of a job with parameter servers, or has several optimizers.
+    """
+    servers = SESSION.servers
+    if servers is None:
+        raise SporaxRuntimeError(
+            "For 'sample_ranges', this process must be a worker of a job with parameter servers, but is not: call init() "
+            "after set_ps_context(enable_ps=True)."
+        )
+    return servers.leases.ranges(total, size, servers.step_seconds)
 
 
 def exchange_in_program(

@@ -40,13 +40,15 @@ class RowCache:
         name: of the table, the same in all workers.
         width: values per row.
         capacity: rows of the device's cache.
+        num_rows: of the table; 0 for as many as the cache has.
         first_rows: ``seed``, ``sigma`` and ``distribution`` of `sporax.ps.messages.VariableSpec`.
     """
 
-    def __init__(self, name: str, width: int, capacity: int, **first_rows: Any) -> None:
+    def __init__(self, name: str, width: int, capacity: int, *, num_rows: int = 0, **first_rows: Any) -> None:
         self.name = name
         self.width = width
         self.capacity = capacity
+        self.num_rows = num_rows or capacity
         self.first_rows = first_rows
         self.key = -1
         self.hits = self.misses = self.written_rows = 0

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sporax.runtime.row_cache import NextBatches, RowCache, lifetime
+from sporax.runtime.step_leases import StepLeases
 
 if TYPE_CHECKING:
     from sporax.ps.messages import OptimizerSpec
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 FIRST_TABLE_KEY = 32
 """Keys of a part from here on are tables'; before it, dense groups'."""
+_ROWS_PER_FETCH = 1 << 16
+"""Rows of one pull when a whole table is read: 16 MiB at width 64."""
 
 
 @dataclass(slots=True)
@@ -35,25 +38,36 @@ class Part:
         number: of the part in the store.
         shapes: of the dense parameters.
         tables: caches of its tables.
+        table_groups: the number of each table's learning rate.
     """
 
     number: int
     shapes: list[tuple[int, ...]]
     tables: list[RowCache]
+    table_groups: list[int] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
     pull: Any = None
     values: list[Floats] = field(default_factory=list)
 
 
 class ServerConnection:
-    """A worker's place in the job."""
+    """A worker's place in the job.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: the servers' values.
+        first_workers: number of workers at the start of the job.
+        step_seconds: how long a step may take.
+    """
+
+    def __init__(self, store: Store, *, first_workers: int = 1, step_seconds: float = 600.0) -> None:
         self.store = store
+        self.first_workers = first_workers
+        self.step_seconds = step_seconds
         self.parts: list[Part] = []
         self.lock = threading.RLock()
         self.next_batches = NextBatches()
-        self._rates: dict[int, float] = {}
+        self.leases = StepLeases(self)
         self._closed = False
 
     @property
@@ -67,27 +81,28 @@ class ServerConnection:
         values: Sequence[Floats],
         groups: Sequence[int],
         optimizers: Sequence[OptimizerSpec],
-        tables: Sequence[tuple[RowCache, OptimizerSpec]],
+        tables: Sequence[tuple[RowCache, int]],
     ) -> Part:
         """Declare the served parameters of one optimizer; rank 0's values become everyone's.
 
         Args:
             names, values, groups: of the dense parameters: name, first value, number of the optimizer.
             optimizers: by group.
-            tables: with their optimizers.
+            tables: with the numbers of their optimizers.
         """
         from sporax.ps.messages import VariableSpec
         from sporax.ps.store import KEYS_PER_PART, Dense
 
         number = len(self.parts)
         specs: list[VariableSpec] = []
-        for position, (table, optimizer) in enumerate(tables):
+        for position, (table, group) in enumerate(tables):
             table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
-            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizer, **table.first_rows))
+            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizers[group], **table.first_rows))
         dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
         self.store.declare(dense, optimizers, specs)
         self.store.initialise(values if self.store.rank == 0 else None, part=number)
-        part = Part(number, [value.shape for value in values], [table for table, _ in tables])
+        caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
+        part = Part(number, [value.shape for value in values], caches, table_groups)
         self.parts.append(part)
         return part
 
@@ -114,19 +129,24 @@ class ServerConnection:
         with self.lock:
             if self._is_done_already(part):
                 return self.values(part)
-            count = len(part.shapes)
+            count, part.rates = len(part.shapes), [float(rate) for rate in rates]
+            # A lease counts once as a whole, so nothing of its samples may stay behind in a cache.
+            steps = 0 if self.leases.has_lease else lifetime(self.store.options.staleness)
             rows = {}
-            for table, gradient in zip(part.tables, gradients[count:], strict=True):
-                ids, values = table.take_gradient(gradient, self.store.clock, lifetime(self.store.options.staleness))
-                rows[table.key] = (ids, values, float(rates[-1]))
-            self._rates[part.number] = float(rates[-1])
-            ticket = self.store.push(list(gradients[:count]), [float(rate) for rate in rates], rows, part=part.number)
+            for table, group, gradient in zip(part.tables, part.table_groups, gradients[count:], strict=True):
+                ids, values = table.take_gradient(gradient, self.store.clock, steps)
+                rows[table.key] = (ids, values, part.rates[group])
+            lease, weight = self.leases.of_push()
+            ticket = self.store.push(
+                list(gradients[:count]), part.rates, rows, part=part.number, lease=lease, weight=weight
+            )
             if self.store.options.staleness == 0 or not part.values:
                 flat, _ = self.store.pull(part=part.number)
                 self.store.wait(ticket)
                 part.values = self._shaped(part, flat)
             else:
                 part.values = self._earlier_values(part, ticket)
+            self.leases.pushed()
             self._check_retired()
             return part.values
 
@@ -137,13 +157,26 @@ class ServerConnection:
         """
         with self.lock:
             for part in self.parts:
-                dirty = {table.key: table.take_dirty() for table in part.tables}
-                rows = {key: (*taken, self._rates[part.number]) for key, taken in dirty.items() if len(taken[0])}
+                rows = {}
+                for table, group in zip(part.tables, part.table_groups, strict=True):
+                    ids, values = table.take_dirty()
+                    if len(ids):
+                        rows[table.key] = (ids, values, part.rates[group])
                 if rows:
                     part.tickets.append(self.store.push([], [], rows, part=part.number, dense=False))
                 for ticket in part.tickets:
                     self.store.wait(ticket)
                 part.tickets = []
+
+    def whole_table(self, table: RowCache) -> Floats:
+        """All rows of a table as the servers have them, for a checkpoint; what is only in the cache is written back first."""
+        with self.lock:
+            self.write_back()
+            parts = [
+                self.fetch({table.key: np.arange(first, min(first + _ROWS_PER_FETCH, table.num_rows))})[1][table.key]
+                for first in range(0, table.num_rows, _ROWS_PER_FETCH)
+            ]
+            return np.concatenate(parts)
 
     def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
         """Values requested a step ago; this step's push and pull stay on their way."""
@@ -153,6 +186,8 @@ class ServerConnection:
         for earlier in part.tickets:
             self.store.wait(earlier)
         part.tickets = [ticket]
+        if self.leases.has_lease:  # the next range is given out when this one is done
+            self.store.wait(part.tickets.pop())
         part.pull = self.store.start_pull(part=part.number)
         return values
 

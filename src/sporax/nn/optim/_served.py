@@ -81,12 +81,11 @@ class ServedParameters:
         self._table_parameters = [optimizer.parameters[index] for index in self.tables]
         groups = [kinds.index(_kind(optimizer, index)) for index in self.dense]
         caches = [
-            (_cache_of(optimizer.parameters[index]), specs[kinds.index(_kind(optimizer, index))])
-            for index in self.tables
+            (_cache_of(optimizer.parameters[index]), kinds.index(_kind(optimizer, index))) for index in self.tables
         ]
         values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
-        self._part = servers.attach(names, values, groups, specs, [(cache, spec) for cache, spec in caches if cache])
+        self._part = servers.attach(names, values, groups, specs, [(cache, group) for cache, group in caches if cache])
         for parameter, value in zip(parameters, servers.values(self._part), strict=True):
             state.write(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
 
