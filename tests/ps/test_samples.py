@@ -6,11 +6,9 @@ import queue
 
 import pytest
 
-from sporax.ps.events import Received
+from sporax.ps.events import Received, Tick
 from sporax.ps.journal import Journal
-from sporax.ps.messages import LeaseSamples, Options, Ready, Register, SampleRange
-from sporax.ps.messages import Heartbeat
-from sporax.ps.events import Tick
+from sporax.ps.messages import Heartbeat, LeaseSamples, Options, Ready, Register, SampleRange
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.scheduler_state import SchedulerState
 
