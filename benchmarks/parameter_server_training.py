@@ -273,7 +273,8 @@ def main() -> None:
         print(f"  {way:<15} {middle[way] * 1e3:8.2f} ms   {middle[way] / middle['served']:5.2f} x")
     alone, waits, hides = (middle[way] for way in ways[-3:])
     print(
-        f"dense net: step alone {alone * 1e3:.2f} ms, on a server synchronous {waits * 1e3:.2f} ms, staleness 1 {hides * 1e3:.2f} ms"
+        f"dense net: step alone {alone * 1e3:.2f} ms, on a server synchronous {waits * 1e3:.2f} ms, "
+        f"staleness 1 {hides * 1e3:.2f} ms"
     )
     print(f"  of the exchange, {(waits - hides) / (waits - alone):.0%} is hidden behind the next step")
 

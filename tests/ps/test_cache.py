@@ -7,9 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+
+import sporax as ms
+from sporax import nn
+from sporax.runtime.session import SESSION
 
 SCRIPT = """
 import json, sys
@@ -92,3 +98,19 @@ def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the
         assert small[0][name] == small[1][name] == whole[0][name]
     # All but the first step's rows are there before the lookup, requested while the step before was running.
     assert 0 < small[0]["misses"] <= 24 < small[0]["hits"]
+
+
+def test_a_checkpoint_holds_the_whole_table_and_not_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_ps_context(enable_ps=True)
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    try:
+        layer = nn.EmbeddingLookup(10, 2, "zeros", target="DEVICE", vocab_cache_size=4)
+        whole = np.arange(20, dtype=np.float32).reshape(10, 2)
+        monkeypatch.setattr(SESSION, "servers", SimpleNamespace(whole_table=lambda cache: whole[: cache.num_rows]))
+        layer.embedding_table.server_rows.key = 32
+        ms.save_checkpoint(layer, str(tmp_path / "net.ckpt"))
+    finally:
+        ms.reset_ps_context()
+    loaded = ms.load_checkpoint(str(tmp_path / "net.ckpt"))
+    np.testing.assert_array_equal(loaded[layer.embedding_table.name].asnumpy(), whole)

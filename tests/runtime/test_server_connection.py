@@ -307,3 +307,25 @@ def test_leased_samples_travel_with_their_lease_and_hold_nothing_back():
     next(stuck)
     with pytest.raises(SporaxRuntimeError, match="each range must be used for one training step"):
         next(stuck)
+
+
+def test_a_whole_table_is_read_after_the_cache_was_written_back(monkeypatch):
+    monkeypatch.setattr("sporax.runtime.server_connection._ROWS_PER_FETCH", 4)
+    connection = ServerConnection(Store(3))
+    table = RowCache("table", 2, 3, num_rows=10)
+    part = connection.attach(["w"], [np.ones((2, 2), np.float32)], [0], [SGD], [(table, 0)])
+    train(table, connection, part, [7])
+    assert connection.store.sums == {}
+    np.testing.assert_array_equal(connection.whole_table(table)[:, 0], range(10))
+    assert list(connection.store.sums) == [7]
+
+
+def test_a_table_moves_at_the_rate_of_its_own_group():
+    connection = ServerConnection(Store())
+    tables = [RowCache(name, 2, 3) for name in "ab"]
+    part = connection.attach(["w"], [np.ones((2, 2), np.float32)], [1], [SGD, SGD], [(tables[0], 1), (tables[1], 0)])
+    for table in tables:
+        table.places(connection, np.array([1]))
+    zeros = np.zeros((3, 2), np.float32)
+    connection.exchange(part, np.array([0.5, 0.25]), [np.ones((2, 2), np.float32), zeros, zeros])
+    assert [connection.store.pushed[2][table.key][2] for table in tables] == [0.25, 0.5]
