@@ -233,7 +233,7 @@ def measure(way: str, steps: int, python: str) -> float:
         "dense-alone": ["--worker_num", "1", "--local_worker_num", "1", "--join", "True"],
     }
     variables = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    variables["MS_PS_DURABILITY"] = "memory"  # Ray's actors and all-reduce keep nothing either
+    variables |= {"MS_PS_DURABILITY": "memory", "MS_PS_SLOTS": "2"}  # Ray keeps nothing either, and has two holders
     with tempfile.TemporaryDirectory() as folder:
         words = [__file__, "--way", way.removesuffix("-1"), "--folder", folder, "--steps", str(steps)]
         command = [python, *words] if way == "ray" else [*launcher, *flags[way], "--log_dir", folder, *words]
