@@ -47,7 +47,14 @@ def clicks(rng, count):
 
 def kill_server(index):
     """End a server without warning."""
-    command = [sys.executable, "-m", "sporax", "ps", "status", "--json"]  # the job's address and keys are in the environment
+    command = [
+        sys.executable,
+        "-m",
+        "sporax",
+        "ps",
+        "status",
+        "--json",
+    ]  # the job's address and keys are in the environment
     status = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     os.kill(int(status["servers"][index]["pid"]), signal.SIGKILL)
 

@@ -16,7 +16,18 @@ TRAIN = Path(__file__).parents[2] / "examples/07-parameter-server/train.py"
 def losses(folder: Path, *flags: str) -> list[float]:
     """Of rank 0."""
     folder.mkdir()
-    command = [sys.executable, "-m", "sporax", "run", "--server_num", "2", "--worker_num", "2", "--log_dir", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "sporax",
+        "run",
+        "--server_num",
+        "2",
+        "--worker_num",
+        "2",
+        "--log_dir",
+        str(folder),
+    ]
     command += [str(TRAIN), "--steps", "12", "--out", str(folder / "losses"), *flags]
     environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=140, env=environ, cwd=folder)

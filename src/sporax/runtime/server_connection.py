@@ -68,6 +68,7 @@ class ServerConnection:
         self.lock = threading.RLock()
         self.next_batches = NextBatches()
         self.leases = StepLeases(self)
+        self._steps_done = 0
         self._closed = False
 
     @property
@@ -104,7 +105,14 @@ class ServerConnection:
         caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
         part = Part(number, [value.shape for value in values], caches, table_groups)
         self.parts.append(part)
+        if self.store.link.incarnation > 1:
+            self._steps_done = self.store.clock // len(self.parts)
         return part
+
+    def take_steps_done(self) -> int:
+        """Steps of this rank that the servers have already, made by a process that this one continues; 0 the second time."""
+        done, self._steps_done = self._steps_done, 0
+        return done
 
     def values(self, part: Part) -> list[Floats]:
         """The dense parameters of a part at this worker's clock."""
