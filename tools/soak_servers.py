@@ -98,17 +98,17 @@ def arm(text: str) -> None:
     do, write, wait = server.Server._do, scheduler.Scheduler._write, Store.wait
     submit, finish_pull = Store._submit_push, Store.finish_pull
 
-    def torn_append(self: Any, message: Any, frames: Any) -> None:
+    def watched_append(self: Any, message: Any, frames: Any) -> None:
         reached("before a record is logged")
-        if text.startswith("in the middle of a record:"):
-            if self._file is None:
-                self._open()
-            whole = b"".join(bytes(part) for part in log.pack(message, frames))
-            os.write(self._file, whole[: len(whole) // 2])
-            reached("in the middle of a record")
-            os.truncate(self._file, os.fstat(self._file).st_size - len(whole) // 2)  # not yet: take it back
         append(self, message, frames)
         reached("after a record was logged")
+
+    def torn_write(file: int, parts: Any) -> int:
+        whole = b"".join(bytes(part) for part in parts)
+        os.write(file, whole[: len(whole) // 2])
+        reached("in the middle of a record")
+        os.write(file, whole[len(whole) // 2 :])
+        return len(whole)
 
     def watched_do(self: Any, action: Any) -> Any:
         acknowledges = isinstance(action, Reply) and isinstance(action.message, Acked)
@@ -154,7 +154,8 @@ def arm(text: str) -> None:
         reached("in a pull")
         return finish_pull(self, plan)
 
-    log.SlotLog.append, log.SlotLog.delete_old, os.replace = torn_append, watched_delete, watched_replace
+    log.SlotLog.append, log.SlotLog.delete_old, os.replace = watched_append, watched_delete, watched_replace
+    log.write_all = torn_write
     server.Server._do, scheduler.Scheduler._write, Store.wait = watched_do, watched_write, watched_wait
     Store._submit_push, Store.finish_pull = watched_submit, watched_pull
 

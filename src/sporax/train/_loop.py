@@ -186,7 +186,7 @@ class TrainLoop:
         """One epoch of sink mode: callbacks hear of it once before and once after all of its steps."""
         facts = self._facts
         skipped, self._skipped_batches = self._skipped_batches, 0
-        facts.cur_step_num += self._sink_size - skipped
+        facts.cur_step_num += (self._sink_size or 0) - skipped
         facts.num_samples = 0
         callbacks.on_train_step_begin(self._run)
         set_training(self._network, self._backbone, True)
