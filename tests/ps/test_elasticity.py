@@ -181,10 +181,10 @@ def test_a_worker_leaves_only_a_job_that_has_become_smaller(staleness, rank, mem
     assert Store.is_retired.fget(store) is is_retired
 
 
-def curve(plan: dict[int, int], steps: int = 24) -> list[float]:
+def curve(plan: dict[int, int], steps: int = 24, servers: dict[int, int] | None = None) -> list[float]:
     """Synchronous training on global batches of 12 samples, shared out among whoever is a member; gives the losses.
 
-    `plan`: at which steps how many workers are wanted.
+    `plan`, `servers`: at which steps how many workers and servers are wanted.
     """
     losses: list[float] = [0.0] * (steps + 1)
     data = np.random.default_rng(0).standard_normal((steps + 1, 12, 5)).astype(np.float32)
@@ -210,8 +210,13 @@ def curve(plan: dict[int, int], steps: int = 24) -> list[float]:
                         if other not in threads or not threads[other].is_alive():
                             threads[other] = threading.Thread(target=work, args=(other,))
                             threads[other].start()
+                if servers and store.clock in servers:
+                    with cluster.lock:
+                        cluster.cluster.scale(servers=servers[store.clock])
+                    if store.clock != min(servers):  # the first change is met in the middle, the last one is waited for
+                        wait_for(cluster, servers[store.clock])
                 store.wait(store.push([gradient], [0.05], weight=float(len(x))))
-                if plan:
+                if plan or servers:
                     time.sleep(0.1)  # long enough for the change to be agreed on before the run is over
             seen.add(len(store.members))
             store.close()
@@ -237,3 +242,8 @@ def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
     np.testing.assert_allclose(changing, alone, rtol=2e-4)
     assert alone[-1] < alone[0] / 10
     assert counts[-1] - {1}, "nobody has joined"
+
+
+@pytest.mark.slow
+def test_servers_join_and_leave_and_the_losses_have_the_same_bits() -> None:
+    assert curve({}, servers={3: 3, 14: 2}) == curve({})

@@ -134,6 +134,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
         checkpoint_path: where global checkpoints go, "" for nowhere.
         checkpoint_seconds: pause between them, 0 for only when asked.
         restore: folder of a checkpoint that first values come from, "" for none.
+        worker_lease_seconds: how long a silent worker stays a member, 0 for `lease_seconds`.
     """
 
     staleness: int = 0
@@ -146,6 +147,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     checkpoint_path: str = ""
     checkpoint_seconds: float = 0.0
     restore: str = ""
+    worker_lease_seconds: float = 0.0
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):

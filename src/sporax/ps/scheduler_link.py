@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sporax.ir.errors import SporaxRuntimeError
@@ -21,6 +22,7 @@ from sporax.ps.messages import (
     Heartbeat,
     HeartbeatReply,
     Initialised,
+    LeaseSamples,
     Message,
     Register,
     SampleRange,
@@ -94,13 +96,20 @@ class SchedulerLink:
         """Ask for the newest view."""
         self._outgoing.put(GetView())
 
-    def ask_samples(self, message: Message, wait_seconds: float) -> SampleRange | None:
-        """Ask for a range of samples."""
+    def ask_samples(self, message: LeaseSamples, wait_seconds: float) -> SampleRange | None:
+        """Ask for a range of samples; None without an answer in time.
+
+        Answers to earlier questions, late because the scheduler was away, are passed over: to ask again for each of them
+        would leave every answer one question behind for ever.
+        """
         self._outgoing.put(message)
-        try:
-            return self._ranges.get(timeout=wait_seconds)
-        except queue.Empty:
-            return None
+        ends = time.monotonic() + wait_seconds
+        while (left := ends - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                answer = self._ranges.get(timeout=left)
+                if answer.request == message.request:
+                    return answer
+        return None
 
     def leave(self, message: Message, wait_seconds: float) -> None:
         """Tell that this worker leaves, until the scheduler has noted it."""

@@ -452,6 +452,7 @@ class SchedulerState:
         for index, peer in list(self.servers.items()):
             if peer.live and self._now - peer.seen > limit:
                 self._lose_server(index)
+        limit = (self.options.worker_lease_seconds or self.options.lease_seconds) + _MARGIN_SECONDS
         for peer in self.workers.values():
             if peer.live and self._now - peer.seen > limit:
                 peer.live = False
@@ -548,7 +549,8 @@ class SchedulerState:
             lease = None if self._lease_next in done else self._lease_next
             self._lease_next += 1
         if lease is None:
-            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, 0, 0))
+            newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
+            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, newest, 0))
             return
         self._leases[lease] = (message.rank, message.incarnation)
         self._reply(sender, SampleRange(message.request, lease, lease * size, min((lease + 1) * size, total)))

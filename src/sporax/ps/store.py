@@ -257,6 +257,7 @@ class Store:
         weight: float = 1.0,
         lease: int = -1,
         part: int = 0,
+        dense: bool = True,
     ) -> Ticket:
         """Send the gradients of one step; it counts once `wait` has returned.
 
@@ -267,6 +268,7 @@ class Store:
             weight: share of this worker in the combined gradient, e.g. its number of samples.
             lease: of the samples, -1 for none.
             part: whose parameters these are.
+            dense: whether `gradients` are there; False pushes rows alone, and no dense parameter moves.
         """
         owner = self._parts[part]
         flat = [np.ascontiguousarray(gradient, np.float32).reshape(-1) for gradient in gradients]
@@ -275,7 +277,7 @@ class Store:
         for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
             entries: list[Entry] = []
             frames: list[Frame] = []
-            for plan in owner.of_slot(slot):
+            for plan in owner.of_slot(slot) if dense else ():
                 entries.append(Entry(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
                 frames += chunks(_gathered(plan, flat))
             for key, ids, values, rate in by_slot.get(slot, ()):
@@ -319,7 +321,13 @@ class Store:
     # ----------------------------------------------------------------------------------------------------------- pull
 
     def start_pull(
-        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
+        self,
+        tables: Mapping[int, Ids] | None = None,
+        *,
+        dense: bool = True,
+        newest: bool = False,
+        part: int = 0,
+        ahead: int = 0,
     ) -> _PullPlan:
         """Ask for values as of this worker's clock; `finish_pull` gives them.
 
@@ -328,10 +336,11 @@ class Store:
             dense: ask for the dense parameters.
             newest: whatever the servers have now.
             part: whose dense parameters.
+            ahead: ask for the values of so many clocks later; the servers answer once they are there.
         """
         owner = self._parts[part] if dense else None
         plan = _PullPlan(part=owner, dense=_DenseValues([entry.size for entry in owner.dense] if owner else []))
-        clock = -1 if newest else self.clock
+        clock = -1 if newest else self.clock + ahead
         wanted: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in (tables or {}).items():
             ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
@@ -416,14 +425,21 @@ class Store:
             request += 1
             message = LeaseSamples(request, self.rank, self.link.incarnation, total, size)
             answer = self.link.ask_samples(message, 1.0)
-            if answer is None or answer.request != request:
+            if answer is None:
                 continue
             if answer.lease == -2:
                 return
             if answer.lease == -1:
-                time.sleep(0.05)
+                self._pass_over(answer.start)
                 continue
             yield answer.lease, range(answer.start, answer.stop)
+
+    def _pass_over(self, newest: int) -> None:
+        """Wait for samples, which others hold; with bounded staleness without holding up those that are at later clocks."""
+        if self.options.staleness > 0 and self.clock < newest:
+            self.wait(self.push([], [], dense=False))
+        else:
+            time.sleep(0.05)
 
     # -------------------------------------------------------------------------------------------------------- the end
 
