@@ -50,11 +50,10 @@ from sporax.ps.messages import (
     Wanted,
     Welcome,
 )
-from sporax.ps.slot import LeaseSet
+from sporax.ps.sample_leases import SampleLeases
 from sporax.ps.status import status_of
 
 _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's sending and its receipt
-
 
 Action = Reply | Keep | Manifest | End
 
@@ -87,9 +86,7 @@ class SchedulerState:
         self._change: list[int] | None = None
         self._margin = 1
         self._changes = 0
-        self._leases: dict[int, tuple[int, int]] = {}
-        self._lease_queue: list[int] = []
-        self._lease_next = 0
+        self._leases = SampleLeases(journal)
         self._round: CheckpointRound | None = None
         self._checkpoint_error = ""
         self._checkpoint_at = now + options.checkpoint_seconds
@@ -197,10 +194,7 @@ class SchedulerState:
             incarnation += 1
         journal.workers[rank] = (message.node, incarnation, False)
         self.workers[rank] = Peer(self._now, sender)
-        for lease, (holder, start) in list(self._leases.items()):
-            if holder == rank and start < incarnation:
-                del self._leases[lease]
-                self._lease_queue.append(lease)
+        self._leases.take_back(rank, incarnation)
         self._actions.append(Keep())
         self._reply(sender, Welcome(message.node, rank, incarnation, journal.job, self._options_now()))
         if journal.slots:
@@ -534,33 +528,15 @@ class SchedulerState:
     # ------------------------------------------------------------------------------------------------- samples, status
 
     def _lease_samples(self, sender: bytes, message: LeaseSamples) -> None:
-        journal = self.journal
-        if journal.lease_size == 0:
-            journal.lease_size, journal.lease_total = message.size, message.total
-        size, total = journal.lease_size, journal.lease_total
-        done = LeaseSet(journal.leases_done)
-        held = next((lease for lease, (rank, _) in self._leases.items() if rank == message.rank), None)
-        count = -(-total // size) if size else 0
-        lease = held
-        while lease is None and self._lease_queue:
-            queued = self._lease_queue.pop(0)
-            lease = None if queued in done else queued
-        while lease is None and self._lease_next < count:
-            lease = None if self._lease_next in done else self._lease_next
-            self._lease_next += 1
-        if lease is None:
-            newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
-            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, newest, 0))
+        lease = self._leases.lend(message)
+        if lease is not None:
+            self._reply(sender, SampleRange(message.request, lease, *self._leases.samples_of(lease)))
             return
-        self._leases[lease] = (message.rank, message.incarnation)
-        self._reply(sender, SampleRange(message.request, lease, lease * size, min((lease + 1) * size, total)))
+        newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
+        self._reply(sender, SampleRange(message.request, -1 if self._leases.any_lent else -2, newest, 0))
 
     def _samples_done(self, sender: bytes, message: SamplesDone) -> None:
-        self._leases.pop(message.lease, None)
-        done = LeaseSet(self.journal.leases_done)
-        if message.lease not in done:
-            done.add(message.lease)
-            self.journal.leases_done = done.ranges
+        if self._leases.finish(message.lease):
             self._actions.append(Keep())
         self._reply(sender, Stop("noted"))
 
