@@ -105,13 +105,13 @@ def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
     eqns: list[JaxprEqn] = []
     for eqn in program.jaxpr.eqns:
         eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
-        if _moves(eqn):
+        if moves(eqn):
             (before,), (after,) = eqn.invars, eqn.outvars
             first = origin.get(before) if isinstance(before, Var) else None
-            if first is not None and _space(first) == eqn.params["devices"][0]:
+            if first is not None and space_of(first) == eqn.params["devices"][0]:
                 same[after] = first
                 continue
-            if isinstance(before, Var) and _space(before) == eqn.params["devices"][0]:
+            if isinstance(before, Var) and space_of(before) == eqn.params["devices"][0]:
                 same[after] = before
                 continue
             origin[after] = before
@@ -126,17 +126,18 @@ def transfers(program: ClosedJaxpr) -> list[tuple[str, int]]:
     return [
         ("to host" if eqn.params["devices"][0] == HOST else "to device", _num_bytes(eqn.outvars[0]))
         for eqn in program.jaxpr.eqns
-        if _moves(eqn)
+        if moves(eqn)
     ]
 
 
-def _moves(eqn: JaxprEqn) -> bool:
+def moves(eqn: JaxprEqn) -> bool:
     """Whether an equation brings one array to a memory."""
     places = eqn.params.get("devices", ())
     return eqn.primitive.name == "device_put" and len(places) == 1 and isinstance(places[0], jax.memory.Space)
 
 
-def _space(var: Any) -> Any:
+def space_of(var: Any) -> Any:
+    """The memory in which a value is."""
     return getattr(var.aval, "memory_space", DEVICE)
 
 
@@ -150,7 +151,7 @@ def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
     wanted = {var for var in outvars if isinstance(var, Var)}
     kept: list[JaxprEqn] = []
     for eqn in reversed(eqns):
-        if _moves(eqn) and eqn.outvars[0] not in wanted:
+        if moves(eqn) and eqn.outvars[0] not in wanted:
             continue
         wanted.update(var for var in eqn.invars if isinstance(var, Var))
         kept.append(eqn)

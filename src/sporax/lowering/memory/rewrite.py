@@ -26,9 +26,11 @@ from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
 from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import without_round_trips
+from sporax.lowering.memory.host_work import in_host_memory
 from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops
+from sporax.lowering.memory.row_updates import by_rows
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
@@ -104,6 +106,8 @@ def passed(
         kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
         program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
     if "host" in tags:
+        if facts is None:  # in steps of a plan, each device's program is rewritten
+            program = in_host_memory(by_rows(program))
         program = without_round_trips(program)
     if "blocks" in tags:
         program = in_loops(program, reuse_limit(os.environ))
