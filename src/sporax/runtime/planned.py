@@ -30,7 +30,7 @@ from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
 from sporax.lowering.manual_split.blocks import Blocked, in_blocks
 from sporax.lowering.memory.host import on_host_of, with_host_arguments
-from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.notes import activation_notes, recomputation_notes, transfer_notes
 from sporax.lowering.memory.plan_facts import plan_facts
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.recompute_choice import Choice
@@ -47,6 +47,7 @@ from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
+from sporax.runtime.argument import Argument
 from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
     data_placement,
@@ -59,31 +60,9 @@ from sporax.runtime.global_view import (
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.planned_offload import check_offload, sent_to_hosts
 from sporax.runtime.recompute_choice import chosen_for_plan
 from sporax.runtime.session import SESSION
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """What is known of one argument of a step.
-
-    Attributes:
-        role: what it is.
-        name: of the Parameter, or ``"input 0"``.
-        array: its shape and dtype, and where it is at present if it is an array already.
-        cuttable: whether optimizer parallelism may cut it.
-        given: whether it was made of values, not by an initializer.
-        trainable: whether it is a Parameter that gradients may be asked of.
-        on_host: whether it is in host memory between steps.
-    """
-
-    role: Role
-    name: str
-    array: Any
-    cuttable: bool = True
-    given: bool = False
-    trainable: bool = False
-    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -321,6 +300,7 @@ def _planned_step(
         whole = _sharded(ingested(program), arguments, settings)
         return whole.step.graph, whole.plan
 
+    check_offload(tags, settings.parallel.pipeline_stages)
     again: tuple[Recomputed, ...] = ()
     said: tuple[str, ...] = ()
     if tags:
@@ -336,7 +316,14 @@ def _planned_step(
     sharded = _sharded(step, arguments, settings)
     step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
     first = len(step.constants)
-    notes = (*plan.notes, *_said_of(sharded.tables, step.graph), *said, *recomputation_notes(again))
+    arguments = sent_to_hosts(arguments, tags, step.graph, plan, plan.inputs[first:])
+    notes = (
+        *plan.notes,
+        *_said_of(sharded.tables, step.graph),
+        *said,
+        *recomputation_notes(again),
+        *activation_notes(step, plan),
+    )
     plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
     norms = local_norms(settings.parallel, mesh.ranks)
     mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)

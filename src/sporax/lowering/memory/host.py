@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 from jax.experimental.compute_on import compute_on
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
 from sporax.lowering.memory.flat import closed_jaxpr
 
@@ -121,13 +121,20 @@ def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
     return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, _read(eqns, outvars))
 
 
-def transfers(program: ClosedJaxpr) -> list[tuple[str, int]]:
-    """What a program sends between both memories: direction and bytes of each transfer, in order."""
-    return [
-        ("to host" if eqn.params["devices"][0] == HOST else "to device", _num_bytes(eqn.outvars[0]))
-        for eqn in program.jaxpr.eqns
-        if moves(eqn)
-    ]
+def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
+    """What a program sends between both memories: direction and bytes of each transfer, in order.
+
+    In a program of all devices these are the bytes of each device. Transfers inside of loops are counted once.
+    """
+    found: list[tuple[str, int]] = []
+    for eqn in getattr(program, "jaxpr", program).eqns:
+        if moves(eqn):
+            direction = "to host" if eqn.params["devices"][0] == HOST else "to device"
+            found.append((direction, _num_bytes(eqn.outvars[0])))
+        for body in eqn.params.values():
+            if isinstance(body, ClosedJaxpr | Jaxpr):
+                found += transfers(body)
+    return found
 
 
 def moves(eqn: JaxprEqn) -> bool:

@@ -9,8 +9,11 @@ from jax.extend.core import JaxprEqn
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK
-from sporax.lowering.ingest import path_of
+from sporax.ir.placement import num_parts
+from sporax.ir.plan import Plan
+from sporax.lowering.ingest import Ingested, path_of
 from sporax.lowering.local_equations import describe
+from sporax.lowering.memory.host import DEVICE, HOST
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.tags import path_of_tag
 from sporax.planner.report.tables import size_text
@@ -52,6 +55,22 @@ def transfer_notes(names: Mapping[str, int], updated: Iterable[str]) -> list[str
         f"host memory {name}: every device fetches {size_text(size)} a step"
         + (f" and returns {size_text(size)}" if name in returned else "")
         for name, size in names.items()
+    ]
+
+
+def activation_notes(step: Ingested, plan: Plan) -> list[str]:
+    """What every device sends to its host in the forward pass of a step, and fetches in the backward pass."""
+    sizes: dict[Any, list[int]] = {HOST: [], DEVICE: []}
+    for operator, equation, planned in zip(step.graph.operators, step.equations, plan.operators, strict=True):
+        space = equation.params.get("devices", (None,))[0]
+        if operator.name == "device_put" and space in sizes:
+            whole = step.graph.tensors[operator.results[0]].num_bytes
+            sizes[space].append(whole // num_parts(plan.mesh, tuple(planned.results[0].used)))
+    if not sizes[HOST]:
+        return []
+    return [
+        f"host memory of activations: every device sends {size_text(sum(sizes[HOST]))} in {len(sizes[HOST])} transfers a step "
+        f"and fetches {size_text(sum(sizes[DEVICE]))} in {len(sizes[DEVICE])}"
     ]
 
 

@@ -134,7 +134,9 @@ class _Writer:
         within, inside = self._limited(positions, num_rows)
         (rows,) = self._compute(lambda array, each: [_gathered(array, each)], table, within, on_host=True)
         if eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
-            (rows,) = self._compute(lambda rows, inside: [jnp.where(inside, rows, jnp.asarray(fill, rows.dtype))], rows, inside)
+            (rows,) = self._compute(
+                lambda rows, inside: [jnp.where(inside, rows, jnp.asarray(fill, rows.dtype))], rows, inside
+            )
         self.same[eqn.outvars[0]] = rows
 
     # ------------------------------------------------------------------------------------------------------- updates
@@ -242,9 +244,7 @@ def _gathered(table: Any, positions: Any) -> Any:
     dims = jax.lax.GatherDimensionNumbers(
         offset_dims=(positions.ndim - 1,), collapsed_slice_dims=(0,), start_index_map=(0,)
     )
-    return jax.lax.gather(
-        table, positions, dims, (1, table.shape[1]), mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS
-    )
+    return jax.lax.gather(table, positions, dims, (1, table.shape[1]), mode=jax.lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
 def _written(table: Any, positions: Any, rows: Any) -> Any:
