@@ -103,7 +103,7 @@ def _bound_client(max_bytes: int) -> None:
 
 def _gpu_bytes() -> int:
     """Memory of the smallest GPU that JAX would use, without starting its client; 0 where there is none."""
-    platforms = jax.config.jax_platforms or "cuda"
+    platforms = os.environ.get("JAX_PLATFORMS") or "cuda"
     query = shutil.which("nvidia-smi")
     if query is None or not {"cuda", "gpu"}.intersection(platforms.split(",")):
         return 0

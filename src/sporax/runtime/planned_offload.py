@@ -6,12 +6,12 @@ host, or with ``auto_offload`` the largest until what the memory model predicts 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
 import jax
-import numpy as np
 
 from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import OperatorGraph, Role
@@ -72,8 +72,7 @@ def sent_to_hosts(
         for part in parts:
             if result[part.number].role is Role.PARAMETER:
                 part.requires_grad = True
-        peak = memory_of(graph, plan).peak_bytes if above else None
-        for part in chosen_variables(parts, above, lambda peak=peak: peak):
+        for part in chosen_variables(parts, above, lambda: memory_of(graph, plan).peak_bytes):
             result[part.number] = replace(result[part.number], on_host=True)
         on_this_host = plan.mesh.num_devices // jax.process_count()
         there = on_this_host * sum(size for size, argument in zip(sizes, result, strict=True) if argument.on_host)
@@ -82,5 +81,5 @@ def sent_to_hosts(
 
 
 def _part_bytes(argument: Argument, plan: Plan, place: Placement) -> int:
-    size = int(np.prod(argument.array.shape, dtype=np.int64)) * argument.array.dtype.itemsize
+    size = math.prod(argument.array.shape) * int(argument.array.dtype.itemsize)
     return size // num_parts(plan.mesh, tuple(place.used))

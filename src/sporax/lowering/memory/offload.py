@@ -28,8 +28,6 @@ from sporax.lowering.memory.host import DEVICE, HOST
 _SCOPE = re.compile(r"offload-(\d+)-(\d+)")
 _VIEWS = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "copy"))
 """What stays on the device when it is made of arguments alone: weights in another form."""
-_NOWHERE = 0
-"""No call has this number."""
 
 
 def offload_scope(number: int, prefetch: int) -> str:
@@ -111,11 +109,16 @@ class _Rewriter:
         for eqn in filter(lambda each: is_backward(stack_of(each)), eqns):
             for var in eqn.invars:
                 first, aval = self._original(var), getattr(var, "aval", None)
-                if isinstance(first, Literal) or first in views or not getattr(aval, "ndim", 0):
+                if (
+                    isinstance(var, Literal)
+                    or isinstance(first, Literal)
+                    or first in views
+                    or not getattr(aval, "ndim", 0)
+                ):
                     continue
-                number = tagged.get(first, tagged.get(var, _NOWHERE))
-                if number != _NOWHERE:
-                    self.group.setdefault(first, number)
+                for each in (first, var):
+                    if each in tagged:
+                        self.group.setdefault(first, tagged[each])
         self.order = list(dict.fromkeys(self.group.values()))
 
     def _original(self, var: Any) -> Any:

@@ -129,8 +129,9 @@ class _Writer:
 
     def _look_up(self, eqn: JaxprEqn) -> None:
         table, positions = eqn.invars
-        num_rows, fill = table.aval.shape[0], eqn.params["fill_value"]
-        fill = jnp.nan if fill is None and jnp.issubdtype(table.aval.dtype, jnp.inexact) else fill or 0
+        shape = _aval(table)
+        num_rows, fill = shape.shape[0], eqn.params["fill_value"]
+        fill = jnp.nan if fill is None and jnp.issubdtype(shape.dtype, jnp.inexact) else fill or 0
         within, inside = self._limited(positions, num_rows)
         (rows,) = self._compute(lambda array, each: [_gathered(array, each)], table, within, on_host=True)
         if eqn.params["mode"] == jax.lax.GatherScatterMode.FILL_OR_DROP:
@@ -149,7 +150,8 @@ class _Writer:
         terms = self._terms(gradient) if any(there) else None
         if terms is None:
             return False
-        within, inside = zip(*(self._limited(term.positions, gradient.aval.shape[0]) for term in terms), strict=True)
+        num_rows = _aval(gradient).shape[0]
+        within, inside = zip(*(self._limited(term.positions, num_rows) for term in terms), strict=True)
         (sums,) = self._compute(
             lambda *each: [_summed(each, len(terms))], *within, *inside, *(term.rows for term in terms)
         )
@@ -199,7 +201,7 @@ class _Writer:
         sides = eqn.invars[:1] if eqn.primitive.name == "div" else eqn.invars
         for place, operand in enumerate(sides):
             others = [each for number, each in enumerate(eqn.invars) if number != place]
-            terms = None if any(each.aval.ndim for each in others) else self._terms(operand)
+            terms = None if any(_aval(each).ndim for each in others) else self._terms(operand)
             if terms is not None:
                 return [_Rows(term.positions, self._on_rows(eqn, place, term.rows)) for term in terms]
         return None
@@ -260,7 +262,7 @@ def _picks_rows(eqn: JaxprEqn) -> bool:
     """Whether an equation gathers whole rows of a table."""
     if eqn.primitive.name != "gather":
         return False
-    table, positions = (var.aval for var in eqn.invars)
+    table, positions = map(_aval, eqn.invars)
     dims = eqn.params["dimension_numbers"]
     return (
         table.ndim == 2
@@ -273,7 +275,7 @@ def _picks_rows(eqn: JaxprEqn) -> bool:
 
 def _adds_rows(eqn: JaxprEqn) -> bool:
     """Whether an equation adds whole rows to a table; those out of range are dropped."""
-    table, positions, rows = (var.aval for var in eqn.invars)
+    table, positions, rows = map(_aval, eqn.invars)
     dims = eqn.params["dimension_numbers"]
     return (
         table.ndim == 2
@@ -283,6 +285,11 @@ def _adds_rows(eqn: JaxprEqn) -> bool:
         and not dims.operand_batching_dims
         and eqn.params["mode"] != jax.lax.GatherScatterMode.CLIP
     )
+
+
+def _aval(atom: Any) -> Any:
+    """Shape, dtype and memory of a value: JAX's type for all kinds of values has none of them."""
+    return atom.aval
 
 
 def _is_integer(var: Any) -> bool:
