@@ -81,5 +81,5 @@ def sent_to_hosts(
 
 
 def _part_bytes(argument: Argument, plan: Plan, place: Placement) -> int:
-    size = math.prod(argument.array.shape) * int(argument.array.dtype.itemsize)
+    size: int = math.prod(argument.array.shape) * argument.array.dtype.itemsize
     return size // num_parts(plan.mesh, tuple(place.used))
