@@ -3,14 +3,12 @@
 import re
 import warnings
 
-import jax
 import numpy as np
 import pytest
 
 import sporax as ms
 from sporax import Tensor, context, nn
 from sporax.context import reset_offload_context
-from sporax.lowering.memory.host import transfers
 from sporax.runtime import planned_offload
 
 WIDTH, LAYERS, BATCH = 8, 3, 8
@@ -61,12 +59,7 @@ def trained(*args, **settings):
 
 def sent(step, x):
     """Bytes of the transfers of each device."""
-    planned = step.program.plan(x)
-    structs = [
-        jax.ShapeDtypeStruct(argument.array.shape, argument.array.dtype, sharding=sharding)
-        for argument, sharding in zip(planned.arguments, planned.shardings, strict=True)
-    ]
-    return transfers(planned.jitted.trace(*structs).jaxpr)
+    return step.program.memory(x).transfers
 
 
 def on_hosts(step):

@@ -7,6 +7,7 @@ need a plan: the searches bring scipy along.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -120,13 +121,24 @@ class PlannedStep(Answers):
 
         return [rank for rank in mesh.ranks if slices(rank) == slices(_own_rank())]
 
-    def lower(self) -> jax.stages.Lowered:
-        """The program of all devices, lowered and not compiled."""
-        placed = [
+    def structs(self) -> list[jax.ShapeDtypeStruct]:
+        """Shapes, dtypes and shardings of the arguments as the program takes them."""
+        return [
             jax.ShapeDtypeStruct(self._stored_shape(number), argument.array.dtype, sharding=sharding)
             for number, (argument, sharding) in enumerate(zip(self.arguments, self.shardings, strict=True))
         ]
-        lowered: jax.stages.Lowered = self.jitted.lower(*placed)
+
+    def host_bytes(self) -> int:
+        """Bytes of the variables that each device has in host memory between steps."""
+        return sum(
+            math.prod(sharding.shard_shape(struct.shape)) * struct.dtype.itemsize
+            for struct, sharding, argument in zip(self.structs(), self.shardings, self.arguments, strict=True)
+            if argument.on_host
+        )
+
+    def lower(self) -> jax.stages.Lowered:
+        """The program of all devices, lowered and not compiled."""
+        lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
         return lowered
 
     def _stored_shape(self, number: int) -> tuple[int, ...]:
