@@ -23,8 +23,8 @@ from sporax.ir.graph import IDENTITIES, LITERAL, MICRO_LOOP, Input, Operator, Op
 from sporax.ir.marks import GradientMark, LossMark
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.ingest import Equation, Ingested
+from sporax.lowering.pipeline.additions import additions
 
-_ADDS = ("add", "add_any")
 _KEEP_ROWS = ("convert_element_type", "copy", "copy_p", "mark", "optimization_barrier", "stop_gradient")
 """Operations on a batch, before it is cut into micro batches, that can as well run on each micro batch."""
 
@@ -355,7 +355,7 @@ class _Opener:
             if after == before:
                 self.same[before] = self.same[result] = start
                 continue
-            chain = _additions(after, before, entries, producers, readers)
+            chain = additions(after, before, entries, producers, readers)
             # A sum may start anywhere else than at zero only if somebody adds the start once: not worth a second form.
             if chain is not None and self._is_zero(start):
                 numbers, terms = chain
@@ -506,50 +506,6 @@ class _Opener:
         while tensor in self.same:
             tensor = self.same[tensor]
         return tensor
-
-
-def _additions(
-    after: int,
-    before: int,
-    entries: Sequence[tuple[Operator, Equation]],
-    producers: Mapping[int, int],
-    readers: Mapping[int, int],
-) -> tuple[list[int], list[int]] | None:
-    """If `after` is `before` plus terms, the numbers of the additions and the terms; else None."""
-    numbers: list[int] = []
-    terms: list[int] = []
-    tensor = after
-    while tensor != before:
-        number = producers.get(tensor)
-        # A running total that something else reads is no mere sum: its reader wants the value of this round.
-        if number is None or entries[number][0].name not in _ADDS or readers[tensor] > 1:
-            return None
-        operands = entries[number][0].operands
-        if LITERAL in operands:
-            return None
-        numbers.append(number)
-        on_way = [place for place, operand in enumerate(operands) if _leads_to(operand, before, entries, producers)]
-        if len(on_way) != 1:
-            return None
-        terms.append(operands[1 - on_way[0]])
-        tensor = operands[on_way[0]]
-    # Terms in the order of their additions, so that floating-point sums agree with the loop's.
-    return (numbers, terms[::-1]) if readers[before] == 1 else None
-
-
-def _leads_to(
-    tensor: int, before: int, entries: Sequence[tuple[Operator, Equation]], producers: Mapping[int, int]
-) -> bool:
-    left, seen = [tensor], set()
-    while left:
-        tensor = left.pop()
-        if tensor == before:
-            return True
-        number = producers.get(tensor)
-        if number is not None and number not in seen and entries[number][0].name in _ADDS:
-            seen.add(number)
-            left.extend(entries[number][0].operands)
-    return False
 
 
 def _with_invariants(micro: MicroStep) -> tuple[Phase, ...]:
