@@ -83,8 +83,7 @@ def test_a_weight_of_an_optimizer_of_the_host_is_refused_under_pipeline_stages()
 
 def test_the_plan_says_what_travels():
     step, batch = built(on_host=True, target="CPU")
-    notes = str(step.program.plan(*batch).summary())
-    assert (
-        f"host memory table.embedding_table: every device fetches {ROWS * WIDTH * 4 / 1000:.3g} kB a step and returns"
-        in " ".join(notes.split())
-    )
+    notes = " ".join(str(step.program.plan(*batch).summary()).split())
+    assert "host memory of each device:" in notes and "table.embedding_table" in notes
+    sent = [size for way, size in step.program.memory(*batch).transfers if way == "to host"]
+    assert f"to its host in {len(sent)} transfers a step" in notes

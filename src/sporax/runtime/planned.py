@@ -23,15 +23,15 @@ from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
-from sporax.ir.placement import Placement, num_parts
+from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
 from sporax.lowering.manual_split.blocks import Blocked, in_blocks
-from sporax.lowering.memory.host import on_host_of, with_host_arguments
-from sporax.lowering.memory.notes import activation_notes, recomputation_notes, transfer_notes
+from sporax.lowering.memory.host import on_host_of, transfers
+from sporax.lowering.memory.notes import host_notes, recomputation_notes
 from sporax.lowering.memory.plan_facts import plan_facts
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.recompute_choice import Choice
@@ -334,17 +334,20 @@ def _planned_step(
         *_said_of(sharded.tables, step.graph),
         *said,
         *recomputation_notes(again),
-        *activation_notes(step, plan),
     )
-    plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
+    plan = replace(plan, notes=notes)
     norms = local_norms(settings.parallel, mesh.ranks)
-    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
+    shardings = tuple(sharding_of(place, mesh) for place in plan.inputs[first:])
+    on_hosts = list(map(on_host_of, shardings))
+    away = {
+        number
+        for number, argument in enumerate(arguments)
+        if argument.on_host and on_hosts[number] != shardings[number]
+    }
+    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms, away, num_updated)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
-    shardings = tuple(sharding_of(place, mesh) for place in plan.inputs[first:])
-    away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
-    shardings = tuple(on_host_of(sharding) if number in away else sharding for number, sharding in enumerate(shardings))
-    mapped = with_host_arguments(mapped, away, num_updated)
+    shardings = tuple(on_hosts[number] if number in away else each for number, each in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     # Without the arrays, which would keep the first values of all variables alive.
     described = [
@@ -352,6 +355,7 @@ def _planned_step(
         for argument in arguments
     ]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
+    planned = _with_notes_of_host(planned)
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
@@ -391,16 +395,15 @@ def _sharded(step: Ingested, arguments: Sequence[Argument], settings: PlanSettin
     return _Sharded(step, plan, mesh, search, tables, blocked)
 
 
-def _said_of_host(
-    arguments: Sequence[Argument], places: Sequence[Placement], mesh: DeviceMatrix, num_updated: int
-) -> list[str]:
-    """For each variable in host memory what travels per step."""
-    sizes = {
-        argument.name: argument.array.size * argument.array.dtype.itemsize // num_parts(mesh, tuple(place.used))
-        for argument, place in zip(arguments, places, strict=True)
-        if argument.on_host
-    }
-    return transfer_notes(sizes, [argument.name for argument in arguments[:num_updated]])
+def _with_notes_of_host(planned: PlannedStep) -> PlannedStep:
+    """The step, whose plan says what is on the hosts and what travels there; the program of the devices is asked."""
+    away = [argument for argument in planned.arguments if argument.on_host]
+    moved = any(operator.name == "device_put" for operator in planned.graph.operators)
+    if not (away or moved or any(equation.on_host for equation in planned.step.equations)):
+        return planned
+    sent = transfers(planned.jitted.trace(*planned.structs()).jaxpr)
+    notes = host_notes([argument.name for argument in away], planned.host_bytes(), sent)
+    return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, *notes)))
 
 
 def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:

@@ -9,7 +9,7 @@ On backends without a host memory of their own (nothing but one kind of memory) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -66,31 +66,6 @@ def on_host_of(sharding: jax.sharding.Sharding) -> Any:
     devices: Any = sharding.addressable_devices
     kinds = {memory.kind for device in devices for memory in device.addressable_memories()}
     return sharding.with_memory_kind(KIND) if KIND in kinds else sharding
-
-
-def with_host_arguments(
-    function: Callable[..., Sequence[Any]], away: Mapping[int, jax.sharding.Sharding], num_updated: int
-) -> Callable[..., list[Any]]:
-    """`function` of arguments some of which are in host memory; those that it updates go back there.
-
-    Args:
-        function: its first results are the new values of its first arguments.
-        away: the sharding in device memory of each argument that is on the host, by its position.
-        num_updated: how many arguments are updated.
-    """
-    if not away:
-        return function  # type: ignore[return-value]  # called as the function is
-
-    def program(*arguments: Any) -> list[Any]:
-        here = [jax.device_put(argument, away[n]) if n in away else argument for n, argument in enumerate(arguments)]
-        results = list(function(*here))
-        for number, sharding in away.items():
-            if number < num_updated:
-                results[number] = jax.device_put(results[number], on_host_of(sharding))
-        return results
-
-    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-    return program
 
 
 def lies_on_host(array: Any) -> bool:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jax.extend.core import JaxprEqn
 
 from sporax.ir.device_matrix import DeviceMatrix
 from sporax.ir.graph import MARK
-from sporax.ir.placement import num_parts
-from sporax.ir.plan import Plan
-from sporax.lowering.ingest import Ingested, path_of
+from sporax.lowering.ingest import path_of
 from sporax.lowering.local_equations import describe
-from sporax.lowering.memory.host import DEVICE, HOST
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.tags import path_of_tag
 from sporax.planner.report.tables import size_text
 from sporax.planner.rules import local_flops, rule_for
 
+_MOST_NAMES = 12
+"""Of variables in one note."""
 _LOOPS = ("scan", "while", "cond")
 
 
@@ -43,35 +42,23 @@ def recomputation_notes(calls: Sequence[Recomputed]) -> list[str]:
     ]
 
 
-def transfer_notes(names: Mapping[str, int], updated: Iterable[str]) -> list[str]:
-    """For each variable that is on the host, what every device fetches and returns per step.
+def host_notes(names: Sequence[str], held_bytes: int, sent: Sequence[tuple[str, int]]) -> list[str]:
+    """What is in host memory between steps, and what every device sends to its host and fetches from there in a step.
 
     Args:
-        names: bytes of a device's part, by name.
-        updated: those that a step updates.
+        names: of the variables on the host.
+        held_bytes: what each device has of them.
+        sent: direction and bytes of each transfer.
     """
-    returned = set(updated)
-    return [
-        f"host memory {name}: every device fetches {size_text(size)} a step"
-        + (f" and returns {size_text(size)}" if name in returned else "")
-        for name, size in names.items()
-    ]
-
-
-def activation_notes(step: Ingested, plan: Plan) -> list[str]:
-    """What every device sends to its host in the forward pass of a step, and fetches in the backward pass."""
-    sizes: dict[Any, list[int]] = {HOST: [], DEVICE: []}
-    for operator, equation, planned in zip(step.graph.operators, step.equations, plan.operators, strict=True):
-        space = equation.params.get("devices", (None,))[0]
-        if operator.name == "device_put" and space in sizes:
-            whole = step.graph.tensors[operator.results[0]].num_bytes
-            sizes[space].append(whole // num_parts(plan.mesh, tuple(planned.results[0].used)))
-    if not sizes[HOST]:
-        return []
-    return [
-        f"host memory of activations: every device sends {size_text(sum(sizes[HOST]))} in {len(sizes[HOST])} transfers a step "
-        f"and fetches {size_text(sum(sizes[DEVICE]))} in {len(sizes[DEVICE])}"
-    ]
+    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+    notes = [f"host memory of each device: {size_text(held_bytes)} of {shown}"] if names else []
+    sizes = {way: [size for each, size in sent if each == way] for way in ("to host", "to device")}
+    if sent:
+        notes.append(
+            f"every device sends {size_text(sum(sizes['to host']))} to its host in {len(sizes['to host'])} transfers a step, "
+            f"and fetches {size_text(sum(sizes['to device']))} in {len(sizes['to device'])}"
+        )
+    return notes
 
 
 def _num_bytes(variables: Sequence[Any]) -> int:

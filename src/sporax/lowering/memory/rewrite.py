@@ -14,7 +14,7 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ from sporax.lowering.ingest import written_out
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
 from sporax.lowering.memory.flat import flat
-from sporax.lowering.memory.host import without_round_trips
+from sporax.lowering.memory.host import to_device, to_host, without_round_trips
 from sporax.lowering.memory.host_work import in_host_memory
 from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
@@ -75,6 +75,33 @@ def rewritten(
         return jax.tree.unflatten(jax.tree.structure(shapes), results)
 
     program.__name__ = program.__qualname__ = function.__name__
+    return program
+
+
+def with_hosts(
+    function: Callable[..., Sequence[Any]], away: Collection[int], num_updated: int
+) -> Callable[..., list[Any]]:
+    """One device's program of a plan, some of whose arguments are in host memory; those that it updates go back there.
+
+    Args:
+        function: of all slices in device memory; its first results are the new values of its first arguments.
+        away: positions of the arguments that are on the host.
+        num_updated: how many arguments are updated.
+    """
+
+    def program(*arguments: Any) -> list[Any]:
+        def inside(*values: Any) -> list[Any]:
+            here = [to_device([value])[0] if number in away else value for number, value in enumerate(values)]
+            results = function(*here)
+            return [
+                to_host([result])[0] if number in away and number < num_updated else result
+                for number, result in enumerate(results)
+            ]
+
+        whole = flat(jax.make_jaxpr(inside)(*arguments))
+        return list(jaxpr_as_fun(without_round_trips(in_host_memory(by_rows(whole))))(*arguments))
+
+    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
     return program
 
 
