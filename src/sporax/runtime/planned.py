@@ -36,6 +36,7 @@ from sporax.lowering.memory.plan_facts import plan_facts
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.recompute_choice import Choice
 from sporax.lowering.memory.rewrite import AUTO, compiler_options, flat_for_plan, merged_options, passed
+from sporax.lowering.memory.row_updates import by_rows_for_plan, without_row_updates
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
@@ -317,6 +318,10 @@ def _planned_step(
     said: tuple[str, ...] = ()
     if tags:
         whole = flat_for_plan(jaxpr)
+        parallel = settings.parallel
+        may_be_rows = not (parallel.enable_parallel_optimizer or parallel.pipeline_stages > 1)
+        semi_auto = parallel.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL
+        whole = by_rows_for_plan(whole) if may_be_rows and semi_auto else without_row_updates(whole)
         facts = plan_facts(whole, first_plan, roles)
         choice = chosen_for_plan(whole, tags, facts, graph_of, settings) if AUTO in tags else Choice()
         jaxpr, again = passed(whole, tags, facts, choice.chosen)

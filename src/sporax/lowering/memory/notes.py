@@ -50,7 +50,9 @@ def host_notes(names: Sequence[str], held_bytes: int, sent: Sequence[tuple[str, 
         held_bytes: what each device has of them.
         sent: direction and bytes of each transfer.
     """
-    shown = ", ".join(names[:_MOST_NAMES]) + (f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else "")
+    shown = ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
     notes = [f"host memory of each device: {size_text(held_bytes)} of {shown}"] if names else []
     sizes = {way: [size for each, size in sent if each == way] for way in ("to host", "to device")}
     if sent:

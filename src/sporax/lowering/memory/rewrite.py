@@ -30,7 +30,7 @@ from sporax.lowering.memory.host_work import in_host_memory
 from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops
-from sporax.lowering.memory.row_updates import by_rows
+from sporax.lowering.memory.row_updates import by_rows, row_update_p
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
@@ -106,8 +106,8 @@ def with_hosts(
 
 
 def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program in the form that passes work on, with every call written out that a plan sees into."""
-    return flat(closed, written_out)
+    """The program in the form that passes work on, with every call written out that a plan sees into, but updates of rows."""
+    return flat(closed, lambda eqn: None if eqn.primitive is row_update_p else written_out(eqn))
 
 
 def passed(

@@ -17,7 +17,7 @@ Reference: MindSpore's `RowTensor` gradients of `EmbeddingLookup` with ``sparse=
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -25,6 +25,9 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive, Var
 from jax.interpreters import mlir
 
+from sporax.ir.graph import MARK
+from sporax.ir.marks import GradientMark, OperatorMark, Side
+from sporax.lowering.marks import apply_mark, next_number
 from sporax.lowering.memory.flat import closed_jaxpr, equations_of, flat
 from sporax.lowering.memory.host import HOST, moves, place_of_work, runs_on_host, space_of
 
@@ -69,7 +72,21 @@ mlir.register_lowering(row_update_p, mlir.lower_fun(_run, multiple_results=True)
 
 def by_rows(program: ClosedJaxpr) -> ClosedJaxpr:
     """The same flat program, in which tables are looked up and updated by rows where the host holds or updates them."""
-    return flat(_Writer(program).run(), lambda eqn: eqn.params["jaxpr"] if eqn.primitive is row_update_p else None)
+    return without_row_updates(_Writer(program).run())
+
+
+def by_rows_for_plan(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same step before it is planned, in which the hosts update tables by rows that every device holds whole.
+
+    Ids and rows of the whole batch take the place of the dense gradient: so they are what devices send each other as well. Tables
+    that a strategy shards keep dense gradients, which each device makes for its part alone.
+    """
+    return without_row_updates(_PlanWriter(program).run())
+
+
+def without_row_updates(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program, in which what is left of them is dense."""
+    return flat(program, lambda eqn: eqn.params["jaxpr"] if eqn.primitive is row_update_p else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +118,7 @@ class _Writer:
             self.source = eqn.source_info
             if eqn.primitive is row_update_p and self._update(eqn):
                 continue
-            if _picks_rows(eqn) and (runs_on_host(eqn) or self._is_stored_there(eqn.invars[0])):
+            if self._looks_up(eqn):
                 self._look_up(eqn)
             else:
                 self._keep(eqn)
@@ -126,6 +143,9 @@ class _Writer:
         return results
 
     # ------------------------------------------------------------------------------------------------------- lookups
+
+    def _looks_up(self, eqn: JaxprEqn) -> bool:
+        return _picks_rows(eqn) and (runs_on_host(eqn) or self._is_stored_there(eqn.invars[0]))
 
     def _look_up(self, eqn: JaxprEqn) -> None:
         table, positions = eqn.invars
@@ -155,6 +175,7 @@ class _Writer:
         (sums,) = self._compute(
             lambda *each: [_summed(each, len(terms))], *within, *inside, *(term.rows for term in terms)
         )
+        *within, sums = self._complete([*within, sums])
         ids = {place: self._compute(lambda *each: [_column(each)], *within, on_host=place)[0] for place in set(there)}
         old = [
             self._compute(lambda *both: [_gathered(*both)], value, ids[place], on_host=place)[0]
@@ -174,6 +195,10 @@ class _Writer:
             within, inside = self._compute(lambda each: _limited(each, num_rows), positions)
             self.limited[key] = within, inside
         return self.limited[key]
+
+    def _complete(self, atoms: Sequence[Any]) -> list[Any]:
+        """Ids and sums of rows, all of them on every device."""
+        return list(atoms)
 
     def _is_stored_there(self, var: Any) -> bool:
         """Whether a value was brought to the device from host memory."""
@@ -216,6 +241,72 @@ class _Writer:
         if eqn is None or eqn.primitive.name != "broadcast_in_dim" or not isinstance(eqn.invars[0], Literal):
             return False
         return bool(eqn.invars[0].val == 0)
+
+
+class _PlanWriter(_Writer):
+    """Rewrites updates in a step that is going to be planned: marks are in the way, and lookups stay as they are marked."""
+
+    def __init__(self, program: ClosedJaxpr) -> None:
+        super().__init__(program)
+        self.readers: dict[Any, list[JaxprEqn]] = {}
+        self.sharded: set[Any] = set()
+        for eqn in program.jaxpr.eqns:
+            for place, var in enumerate(eqn.invars):
+                if isinstance(var, Var):
+                    self.readers.setdefault(var, []).append(eqn)
+                    if _shards(eqn, place):
+                        self.sharded.add(var)
+        self.as_rows = {
+            eqn.invars[0]
+            for eqn in program.jaxpr.eqns
+            if eqn.primitive is row_update_p and self._may_be_rows(eqn) and self._terms(eqn.invars[0]) is not None
+        }
+        self.result.clear()  # of what was tried
+        self.constants = dict(zip(program.jaxpr.constvars, program.consts, strict=True))
+
+    def _may_be_rows(self, eqn: JaxprEqn) -> bool:
+        """Whether the host updates a table that every device has whole, with a gradient that nothing else reads."""
+        gradient, table = eqn.invars[:2]
+        return runs_on_host(eqn) and table not in self.sharded and self.readers[gradient] == [eqn]
+
+    def _looks_up(self, eqn: JaxprEqn) -> bool:
+        return False
+
+    def _update(self, eqn: JaxprEqn) -> bool:
+        return eqn.invars[0] in self.as_rows and super()._update(eqn)
+
+    def _complete(self, atoms: Sequence[Any]) -> list[Any]:
+        whole = tuple((1,) * _aval(atom).ndim for atom in atoms)
+        mark = OperatorMark("RowUpdate", next_number(), Side.IN, in_strategy=whole)
+        return self._compute(lambda *arrays: apply_mark(arrays, mark), *atoms)
+
+    def _terms(self, var: Any) -> list[_Rows] | None:
+        eqn = self.makers.get(var) if isinstance(var, Var) else None
+        if eqn is not None and eqn.primitive.name == MARK:
+            return self._terms(eqn.invars[eqn.outvars.index(var)])
+        return super()._terms(var)
+
+    def _keep(self, eqn: JaxprEqn) -> None:
+        """Gradients that are rows are not waited for: they are no longer among those that devices add up."""
+        mark = eqn.params.get("mark")
+        if not isinstance(mark, GradientMark) or self.as_rows.isdisjoint(eqn.outvars):
+            super()._keep(eqn)
+            return
+        kept = [place for place, var in enumerate(eqn.outvars) if var not in self.as_rows]
+        names, fusion = ([each[place] for place in kept] for each in (mark.parameters, mark.fusion))
+        rest = replace(mark, parameters=tuple(names), fusion=tuple(fusion))
+        if kept:
+            invars, outvars = ([each[place] for place in kept] for each in (eqn.invars, eqn.outvars))
+            super()._keep(eqn.replace(invars=invars, outvars=outvars, params={"mark": rest}))
+
+
+def _shards(eqn: JaxprEqn, place: int) -> bool:
+    """Whether an equation is a mark whose strategy shards one of its tensors."""
+    mark = eqn.params.get("mark")
+    if not isinstance(mark, OperatorMark) or mark.in_strategy is None or place >= len(mark.in_strategy):
+        return False
+    cuts = mark.in_strategy[place]
+    return not isinstance(cuts, tuple) or any(cut != 1 for cut in cuts)
 
 
 def _limited(positions: Any, num_rows: int) -> tuple[Any, Any]:

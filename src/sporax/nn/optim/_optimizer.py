@@ -199,7 +199,7 @@ class Optimizer(OptimizerHelpers, Cell):
             return _only_touched_rows(gradient, values, moved)
 
         scalars = [numbers[place] for place in places]
-        if not state.compiling() or state.planning():
+        if not state.compiling() or (state.planning() and not self._updates_on_host):
             return rule(gradient, values, scalars)
         with place_of_work(self._updates_on_host):
             return row_update(rule, gradient, values, scalars)
