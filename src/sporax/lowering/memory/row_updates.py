@@ -171,7 +171,8 @@ class _Writer:
         if terms is None:
             return False
         num_rows = _aval(gradient).shape[0]
-        within, inside = zip(*(self._limited(term.positions, num_rows) for term in terms), strict=True)
+        limited = [self._limited(term.positions, num_rows) for term in terms]
+        within, inside = ([each[part] for each in limited] for part in (0, 1))
         (sums,) = self._compute(
             lambda *each: [_summed(each, len(terms))], *within, *inside, *(term.rows for term in terms)
         )
@@ -293,10 +294,10 @@ class _PlanWriter(_Writer):
             super()._keep(eqn)
             return
         kept = [place for place, var in enumerate(eqn.outvars) if var not in self.as_rows]
-        names, fusion = ([each[place] for place in kept] for each in (mark.parameters, mark.fusion))
-        rest = replace(mark, parameters=tuple(names), fusion=tuple(fusion))
+        names = tuple(mark.parameters[place] for place in kept)
+        rest = replace(mark, parameters=names, fusion=tuple(mark.fusion[place] for place in kept))
         if kept:
-            invars, outvars = ([each[place] for place in kept] for each in (eqn.invars, eqn.outvars))
+            invars, outvars = [eqn.invars[place] for place in kept], [eqn.outvars[place] for place in kept]
             super()._keep(eqn.replace(invars=invars, outvars=outvars, params={"mark": rest}))
 
 
