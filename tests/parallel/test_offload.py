@@ -118,9 +118,8 @@ def test_activations_go_to_the_hosts_and_come_back(prepare, offload, count):
     }
     assert sorted(sizes["to host"]) == sorted(sizes["to device"]) and len(sizes["to host"]) <= count
     assert set(sizes["to host"]) == {WIDTH * BATCH * 4 // 8}
-    said = re.search(
-        r"every device sends (\d+) B in (\d+) transfers a step and fetches (\d+) B in (\d+)", notes(step, x)
-    )
+    pattern = r"every device sends (\d+) B to its host in (\d+) transfers a step, and fetches (\d+) B in (\d+)"
+    said = re.search(pattern, notes(step, x))
     expected = sum(sizes["to host"]), len(sizes["to host"])
     assert tuple(map(int, said.groups())) == (*expected, *expected)
 
