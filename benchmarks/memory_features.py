@@ -1,18 +1,30 @@
-"""Temporary bytes and step time of a small GPT with each memory feature, side by side in one process.
+"""Peak memory and step time of a GPT with each memory feature, alone and together, beside what the plan said.
 
-The step times of all variants are taken in turns, and the least of each is compared with that of the plain step.
+    python benchmarks/memory_features.py                # 12 layers; a few minutes
+    python benchmarks/memory_features.py --layers 3     # under a minute
 
-    python benchmarks/memory_features.py --layers 6
+Every variant is a process of its own, so the memory of processes can be compared; they take steps in turns, and the least time of
+each is compared with that of the plain step. The table has, in MiB:
 
-Bytes on the host are arguments that the program takes from pinned host memory, where the backend has it.
+    plan      what the memory model predicts for the device, and what is on the host: variables, and all that a step sends there
+    XLA       arguments, results and temporaries of the compiled program, by `memory_analysis()`
+    RSS       the most that the process had while it took steps
+
+On CPUs device and host are one memory: XLA's figure and RSS hold what an accelerator's host would hold, and do not shrink when
+something is sent there. Compare them with the sum of both columns of the plan.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +32,7 @@ import numpy as np
 import sporax as ms
 from sporax import Tensor, nn, ops
 
+MIB = 2**20
 VOCABULARY, HEADS = 512, 4
 
 
@@ -75,6 +88,10 @@ class Gpt(nn.Cell):
         return self.loss(logits.reshape((-1, VOCABULARY)), labels.reshape((-1,)))
 
 
+def nothing(net: Gpt, optimizer: Any) -> None:
+    pass
+
+
 def recomputed(net: Gpt, optimizer: Any) -> None:
     for block in net.blocks:
         block.recompute()
@@ -85,7 +102,12 @@ def selective(net: Gpt, optimizer: Any) -> None:
         block.attention.core.recompute()
 
 
-def offloaded(net: Gpt, optimizer: Any) -> None:
+def kept_on_host(net: Gpt, optimizer: Any) -> None:
+    recomputed(net, optimizer)
+    offload(offload_checkpoint="cpu", auto_offload=False)
+
+
+def activations_on_host(net: Gpt, optimizer: Any) -> None:
     for block in net.blocks:
         block.offload()
 
@@ -94,70 +116,125 @@ def state_on_host(net: Gpt, optimizer: Any) -> None:
     optimizer.target = "CPU"
 
 
+def on_disk(net: Gpt, optimizer: Any) -> None:
+    offload(offload_param="disk", auto_offload=False, offload_path=tempfile.mkdtemp(prefix="offload-"))
+
+
 def together(net: Gpt, optimizer: Any) -> None:
-    recomputed(net, optimizer)
+    kept_on_host(net, optimizer)
     state_on_host(net, optimizer)
 
 
-def nothing(net: Gpt, optimizer: Any) -> None:
-    pass
+def offload(**settings: Any) -> None:
+    ms.set_context(memory_offload="ON")
+    ms.set_offload_context(settings)
 
 
 VARIANTS: dict[str, tuple[Callable[[Gpt, Any], None], str]] = {
     "none": (nothing, "0"),
     "recompute": (recomputed, "0"),
     "attention recomputed": (selective, "0"),
+    "recompute, what is kept on the host": (kept_on_host, "0"),
+    "activations on the host": (activations_on_host, "0"),
+    "update and state on the host": (state_on_host, "0"),
+    "Parameters and state on disk": (on_disk, "0"),
     "repeated blocks": (nothing, "1"),
     "recompute, repeated blocks": (recomputed, "1"),
-    "state on the host": (state_on_host, "0"),
-    "activations on the host": (offloaded, "0"),
-    "recompute, state on the host, repeated": (together, "1"),
+    "all: kept and state on the host, repeated": (together, "1"),
 }
+"""What is said of network and optimizer, and whether repeated blocks become loops."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--layers", type=int, default=6)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--length", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+class Variant:
+    """A process that compiles one variant and takes steps when it is told to."""
+
+    def __init__(self, name: str, sizes: list[str]) -> None:
+        command = [sys.executable, __file__, "--variant", name, *sizes]
+        environ = {**os.environ, "SPORAX_REPEATED_BLOCKS": VARIANTS[name][1], "SPORAX_NO_CACHE": "1"}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
+        self.sizes = self._answer()
+        self.seconds: list[float] = []
+
+    def ask(self, what: str) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(what + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise SystemExit(f"a variant ended with {self.process.wait()}")
+
+
+def run_variant(options: argparse.Namespace) -> None:
+    """What the process of a variant does."""
     ms.set_context(mode=ms.GRAPH_MODE)
     draw = np.random.default_rng(0)
     ids, labels = (
         Tensor(draw.integers(0, VOCABULARY, (options.batch, options.length)).astype(np.int32)) for _ in range(2)
     )
-    runs: dict[str, Any] = {}
-    for name, (prepare, loops) in VARIANTS.items():
-        os.environ["SPORAX_REPEATED_BLOCKS"] = loops
-        ms.set_seed(0)
-        net = Gpt(options.layers, options.width, options.length)
-        optimizer = nn.Adam(net.trainable_params(), 1e-3)
-        prepare(net, optimizer)
-        step = nn.TrainOneStepCell(net, optimizer).set_train()
+    ms.set_seed(0)
+    net = Gpt(options.layers, options.width, options.length)
+    optimizer = nn.Adam(net.trainable_params(), 1e-3)
+    VARIANTS[options.variant][0](net, optimizer)
+    step = nn.TrainOneStepCell(net, optimizer).set_train()
+    started = time.perf_counter()
+    compiled = step.program.lower(ids, labels).compile()
+    seconds = time.perf_counter() - started
+    used = compiled.memory_analysis()
+    arguments = used.argument_size_in_bytes + used.host_argument_size_in_bytes
+    xla = arguments + used.output_size_in_bytes - used.alias_size_in_bytes + used.temp_size_in_bytes
+    report = step.program.memory(ids, labels)
+    # What files hold is in memory while a callback hands it over, of which the model knows nothing.
+    filed = any(each.filed is not None for each in step.get_parameters())
+    plan = None if filed or report.predicted is None else report.predicted.peak_bytes
+    host = report.host_bytes + sum(size for direction, size in report.transfers if direction == "to host")
+    step(ids, labels).asnumpy()
+    Path("/proc/self/clear_refs").write_text("5")  # begin to watch the most that the process has
+    print(json.dumps({"plan": plan, "host": host, "xla": xla, "compile": seconds}), flush=True)
+    for line in sys.stdin:
         started = time.perf_counter()
-        compiled = step.program.lower(ids, labels).compile()
-        seconds = time.perf_counter() - started
-        memory = compiled.memory_analysis()
-        runs[name] = step, loops, memory, seconds
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(options.rounds + 1):
-        for name, (step, loops, *_) in runs.items():
-            os.environ["SPORAX_REPEATED_BLOCKS"] = loops
-            started = time.perf_counter()
-            step(ids, labels).asnumpy()
-            if number:
-                times[name].append(time.perf_counter() - started)
-    least = min(times["none"])
-    for name, (_, _, memory, seconds) in runs.items():
-        sizes = memory.argument_size_in_bytes, memory.host_argument_size_in_bytes, memory.temp_size_in_bytes
-        here, host, temporary = (num_bytes / 2**20 for num_bytes in sizes)
-        print(
-            f"{name:40} arguments {here:6.1f} MiB, on the host {host:6.1f} MiB   temporary {temporary:8.1f} MiB   "
-            f"step {min(times[name]) / least:5.2f}x   trace and compile {seconds:5.1f} s",
-            flush=True,
-        )
+        step(ids, labels).asnumpy()
+        print(json.dumps({"seconds": time.perf_counter() - started, "rss": peak_rss()}), flush=True)
+        if line == "end\n":
+            break
+
+
+def peak_rss() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--variant", choices=list(VARIANTS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.variant is not None:
+        run_variant(options)
+        return
+    sizes = [f"--{name}={getattr(options, name)}" for name in ("layers", "width", "length", "batch")]
+    variants = {}
+    for name in VARIANTS:
+        variants[name] = Variant(name, sizes)
+        print(f"compiled {name} in {variants[name].sizes['compile']:.0f} s", file=sys.stderr, flush=True)
+    for _ in range(options.rounds):
+        for variant in variants.values():
+            variant.seconds.append(variant.ask("step")["seconds"])
+    least = min(variants["none"].seconds)
+    print("| | plan: device | plan: host | XLA | RSS | step |\n|---|---|---|---|---|---|")
+    for name, variant in variants.items():
+        rss = variant.ask("end")["rss"]
+        plan, host, xla = (variant.sizes[each] for each in ("plan", "host", "xla"))
+        figures = [f"{size / MIB:.1f}" if size is not None else "" for size in (plan, host, xla, rss)]
+        print(f"| {name} | {' | '.join(figures)} | {min(variant.seconds) / least:.2f}x |", flush=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,11 @@ def test_parameters_dealt_to_ranks_and_checkpoints_of_cut_arrays(check_ranks, tm
     check_ranks("dealt.py", 2, tmp_path)
 
 
+@pytest.mark.slow
+def test_offload_changes_no_value(check_ranks):
+    check_ranks("offload.py", 2, seconds=280)
+
+
 def test_split_positions_are_inclusive():
     assert fusion.ids_by_position(6, [2, 4]) == [1024, 1024, 1024, 1025, 1025, 1026]
     assert fusion.ids_by_position(2, [7]) == [1024, 1024]

@@ -54,17 +54,9 @@ def net():
 X = np.ones((1, 2), np.float32)
 
 
-def _offload_over_eight_devices():
-    context.set_context(memory_offload="ON")
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
-
-
 @pytest.mark.parametrize(
     ("switch", "words"),
-    [
-        (lambda: context.set_auto_parallel_context(pipeline_stages=2, device_num=8), "pipeline_stages=2"),
-        (_offload_over_eight_devices, "memory_offload='ON' is offered in steps of one device"),
-    ],
+    [(lambda: context.set_auto_parallel_context(pipeline_stages=2, device_num=8), "pipeline_stages=2")],
 )
 def test_a_compiled_step_is_refused_also_when_it_ran_before(net, switch, words):
     context.set_context(mode=context.GRAPH_MODE)

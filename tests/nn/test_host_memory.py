@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import sporax as ms
-from sporax import Tensor, context, nn, ops
+from sporax import Tensor, nn, ops
 from sporax.context import reset_offload_context
+from sporax.lowering.memory import rewrite
 from sporax.lowering.memory.flat import flat
-from sporax.lowering.memory.host import transfers
+from sporax.lowering.memory.host import DEVICE, space_of, transfers
 from sporax.runtime import recompute_choice
 
 ROWS, WIDTH = 200, 8
@@ -85,6 +86,66 @@ def test_table_and_update_on_the_host(optimizer):
     assert sum(kind == "pinned_host" for kind in where.values()) >= 3 * 4
     assert len(run[2].program.compilations) == 1
     check_equal(run, optimizer)
+
+
+@pytest.fixture
+def rewritten_programs(monkeypatch):
+    """The programs that steps are compiled from, after all passes."""
+    programs = []
+    original = rewrite.passed
+
+    def passed(*args, **settings):
+        result = original(*args, **settings)
+        programs.append(result[0])
+        return result
+
+    monkeypatch.setattr(rewrite, "passed", passed)
+    return programs
+
+
+@pytest.mark.parametrize("optimizer", [nn.LazyAdam, nn.FTRL])
+def test_ids_and_rows_travel_and_no_table(optimizer, rewritten_programs):
+    """The table is larger than what the device ever holds: ids go once, rows come once, rows of the gradient go once."""
+    run = train(True, optimizer, "CPU")
+    ids, table_bytes = 4 * 3, ROWS * WIDTH * 4
+    program = rewritten_programs[0]
+    sizes = transfers(program)
+    assert [direction for direction, size in sizes if size == ids * WIDTH * 4] == ["to device", "to host"]
+    assert [direction for direction, size in sizes if size == ids * 4] == ["to host"]
+    assert max(size for _, size in sizes) == ids * WIDTH * 4
+    on_device = [var.aval for eqn in program.jaxpr.eqns for var in eqn.outvars if space_of(var) == DEVICE]
+    assert max(aval.size * aval.dtype.itemsize for aval in on_device) < table_bytes
+    arguments = [var.aval for var in program.jaxpr.invars if space_of(var) == DEVICE]
+    assert sum(aval.size * aval.dtype.itemsize for aval in arguments) < table_bytes
+    check_equal(run, optimizer)
+
+
+@pytest.mark.parametrize("target", [None, "CPU"])
+def test_rows_of_repeated_ids_are_summed(target):
+    """Ids that occur several times, ids out of range, two lookups of one table, a loss scale, and weight decay."""
+
+    class Twice(nn.Cell):
+        def __init__(self, on_host):
+            super().__init__()
+            self.table = nn.EmbeddingLookup(ROWS, WIDTH, target="CPU" if on_host else "DEVICE")
+
+        def construct(self, ids, others):
+            return ((self.table(ids) * 2 + self.table(others)) ** 2).sum()
+
+    ids, others = (Tensor(np.array(each, np.int32)) for each in ([[1, 5, 1], [5, 5, 300]], [[5, 2, 0], [-1, 1, 199]]))
+
+    def run(on_host):
+        ms.set_seed(1)
+        net = Twice(on_host)
+        update = nn.FTRL(net.trainable_params(), learning_rate=0.1, l1=0.01, weight_decay=0.01, loss_scale=4.0)
+        if on_host and target:
+            update.target = target
+        step = nn.TrainOneStepCell(net, update, sens=4.0).set_train()
+        return [step(ids, others).asnumpy().item() for _ in range(3)], net.table.embedding_table.asnumpy()
+
+    (losses, table), (host_losses, host_table) = run(False), run(True)
+    np.testing.assert_allclose(host_losses, losses, rtol=1e-6)
+    np.testing.assert_allclose(host_table, table, rtol=1e-5, atol=1e-7)
 
 
 def test_operators_of_the_host_say_so_in_the_program():
@@ -240,8 +301,8 @@ def test_steps_with_files_agree_for_many_steps(tmp_path):
 
 @pytest.mark.parametrize(
     "prepare",
-    [lambda net: net.offload(), lambda net: net.tanh._offload(), lambda net: net.last.offload(0)],
-    ids=["network", "operator", "layer"],
+    [lambda net: net.offload(), lambda net: net.tanh._offload(), lambda net: net.offload(0)],
+    ids=["network", "operator", "not ahead"],
 )
 def test_activations_wait_on_the_host(prepare):
     """What is sent comes back, and values are equal."""
@@ -270,16 +331,6 @@ def test_targets_of_optimizers_are_checked(value, kind):
 def test_prefetch_is_checked(value, kind):
     with pytest.raises(kind, match="For 'Cell.offload'"):
         nn.Dense(1, 1).offload(value)
-
-
-def test_plans_refuse_offload():
-    ms.set_context(memory_offload="ON")
-    context.set_auto_parallel_context(parallel_mode="semi_auto_parallel", device_num=8)
-    try:
-        with pytest.raises(RuntimeError, match="memory_offload='ON' is offered in steps of one device"):
-            train()
-    finally:
-        context.reset_auto_parallel_context()
 
 
 def test_round_trips_are_taken_out():

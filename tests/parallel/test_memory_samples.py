@@ -8,8 +8,10 @@ import pytest
 import sporax as ms
 from sporax import Tensor, nn, ops
 from sporax.common.initializer import One, initializer
+from sporax.context import reset_offload_context
 from sporax.nn.utils import no_init_parameters
 from sporax.parallel.auto_parallel import AutoParallel
+from sporax.runtime import memory
 
 BATCH, LENGTH, HEADS, SIZE, LAYERS = 8, 16, 2, 4, 4
 
@@ -116,3 +118,125 @@ def test_host_device():
     assert '_xla_compute_type = "host"' not in text
     assert host_text.count('_xla_compute_type = "host"') >= 3 * 2
     assert host_losses == losses
+
+
+class Picture(nn.Cell):
+    """The network of the sample about offload."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.relu, self.conv2 = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3)
+        self.avgpool, self.dense = nn.AdaptiveAvgPool2d(1), nn.Dense(16, 10)
+
+    def construct(self, x):
+        return self.dense(self.avgpool(self.conv2(self.relu(self.conv1(x)))).squeeze())
+
+
+OFFLOAD = {
+    "offload_path": "./offload/",
+    "auto_offload": True,
+    "offload_param": "cpu",
+    "offload_cpu_size": "512GB",
+    "offload_disk_size": "1024GB",
+    "host_mem_block_size": "1GB",
+    "enable_aio": False,
+    "enable_pinned_mem": False,
+}
+
+
+@pytest.fixture
+def _offload(monkeypatch):
+    monkeypatch.setattr(memory._POOL, "max_bytes", None)
+    yield
+    ms.set_context(memory_offload="OFF")
+    reset_offload_context()
+
+
+def trained_pictures(memory_offload, max_size):
+    """Losses of the sample's loop, and the Parameters that are on the host."""
+    memory._POOL.max_bytes = None
+    memory.set_memory(max_size=max_size)
+    ms.set_context(memory_offload=memory_offload)
+    ms.set_seed(1)
+    net = Picture()
+    optimizer, loss_fn = nn.SGD(net.trainable_params(), 1e-2), nn.CrossEntropyLoss()
+
+    def forward_fn(data, target):
+        logits = net(data)
+        return loss_fn(logits, target), logits
+
+    grad_fn = ms.value_and_grad(forward_fn, None, net.trainable_params(), has_aux=True)
+    reducer = nn.DistributedGradReducer(optimizer.parameters, degree=1)
+    draw = np.random.default_rng(0)
+    image, label = Tensor(draw.normal(size=(4, 3, 8, 8)).astype(np.float32)), Tensor(np.arange(4, dtype=np.int32))
+    losses = []
+    for _ in range(3):
+        (loss, _), grads = grad_fn(image, label)
+        optimizer(reducer(grads))
+        losses.append(loss.asnumpy().item())
+    return losses, [each.name for each in net.trainable_params() if each.raw.sharding.memory_kind == "pinned_host"]
+
+
+@pytest.mark.usefixtures("_offload")
+@pytest.mark.filterwarnings("ignore:For 'set_offload_context'")
+def test_memory_offload():
+    """Where the step does not fit what `runtime.set_memory` allows, the largest weights are on the host; losses are equal."""
+    ms.set_offload_context(OFFLOAD)
+    losses, away = trained_pictures("OFF", "0.00001GB")
+    assert away == []
+    assert trained_pictures("ON", "1GB") == (losses, [])
+    tight_losses, away = trained_pictures("ON", "0.00001GB")
+    assert "conv2.weight" in away
+    np.testing.assert_allclose(tight_losses, losses, rtol=1e-6)
+
+
+class Hidden(nn.Cell):
+    """The network of the sample about subgraphs of communication, with more hidden layers, which are equal."""
+
+    def __init__(self):
+        super().__init__()
+        self.flatten, self.relu = nn.Flatten(), nn.ReLU()
+        self.layer1, self.last = nn.Dense(16, 8), nn.Dense(8, 8)
+        self.hidden = nn.CellList([nn.Dense(8, 8) for _ in range(6)])
+
+    def construct(self, x):
+        x = self.relu(self.layer1(self.flatten(x)))
+        for layer in self.hidden:
+            x = self.relu(layer(x))
+        return self.last(x)
+
+
+def trained_in_ranks(monkeypatch, limit):
+    """Losses of the sample's compiled step, and how many collectives its program has."""
+    if limit is None:
+        monkeypatch.delenv("MS_COMM_COMPILER_OPT", raising=False)
+    else:
+        monkeypatch.setenv("MS_COMM_COMPILER_OPT", limit)
+    ms.set_auto_parallel_context(parallel_mode="semi_auto_parallel", enable_parallel_optimizer=True, device_num=8)
+    ms.set_seed(1)
+    net = Hidden()
+    optimizer, loss_fn = nn.SGD(net.trainable_params(), 1e-2), nn.CrossEntropyLoss()
+    grad_fn = ms.value_and_grad(lambda data, target: loss_fn(net(data), target), None, net.trainable_params())
+
+    @ms.jit
+    def train_step(inputs, targets):
+        loss, grads = grad_fn(inputs, targets)
+        optimizer(grads)
+        return loss
+
+    image = Tensor(np.random.default_rng(0).normal(size=(8, 1, 4, 4)).astype(np.float32))
+    label = Tensor(np.arange(8, dtype=np.int32))
+    losses = [train_step(image, label).asnumpy().item() for _ in range(3)]
+    text = train_step.program.lower(image, label).as_text()
+    return losses, len(re.findall(r"stablehlo\.(?:all_gather|all_reduce|reduce_scatter)", text))
+
+
+def test_comm_subgraph(monkeypatch):
+    """Equal layers share one body, so their collectives are in the program once; results are equal."""
+    try:
+        losses, count = trained_in_ranks(monkeypatch, None)
+        reused_losses, reused = trained_in_ranks(monkeypatch, "-1")
+    finally:
+        ms.reset_auto_parallel_context()
+    assert reused < count
+    np.testing.assert_allclose(reused_losses, losses, rtol=1e-6)

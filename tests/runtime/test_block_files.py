@@ -2,11 +2,20 @@
 
 import errno
 import os
+import signal
+import subprocess
+import sys
+import time
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxpr_as_fun
 
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.lowering.memory.files import Reads
+from sporax.lowering.memory.flat import closed_jaxpr
 from sporax.runtime.block_files import BlockFiles, DiskSettings
 
 VALUES = np.arange(1000, dtype=np.float32).reshape(10, 100)
@@ -77,3 +86,106 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(SporaxRuntimeError, match="'offload_path' must be a folder that can be made"):
         files(tmp_path / "taken" / "inside")
+
+
+def test_requests_are_blocks(tmp_path, monkeypatch):
+    """Every read and write is of one block, and the queue bounds how many run at the same time."""
+    sizes, running, most = [], set(), []
+    original = os.pwrite, os.preadv
+
+    def noted(run, size, *args):
+        running.add(name := object())
+        most.append(len(running))
+        sizes.append(size)
+        time.sleep(0.002)
+        running.discard(name)
+        return run(*args)
+
+    monkeypatch.setattr(os, "pwrite", lambda *args: noted(original[0], len(args[1]), *args))
+    monkeypatch.setattr(os, "preadv", lambda *args: noted(original[1], len(args[1][0]), *args))
+    array = files(tmp_path, block_bytes=600, queue_depth=3).new("w", VALUES.shape, VALUES.dtype)
+    array.write(VALUES)
+    np.testing.assert_array_equal(array.read(), VALUES)
+    assert sorted(sizes) == sorted(2 * [*[600] * 6, 400])
+    assert 1 < max(most) <= 3
+
+
+def test_the_next_array_is_read_while_the_present_one_is_used(tmp_path):
+    """A step's reads begin one after another, each by the one before it."""
+    store, events = files(tmp_path), []
+
+    class Noted:
+        def __init__(self, name):
+            self.array, self.name = store.new(name, VALUES.shape, VALUES.dtype), name
+            self.shape, self.dtype = VALUES.shape, VALUES.dtype
+            self.array.write(VALUES)
+
+        def read(self):
+            events.append(f"read {self.name}")
+            return self.array.read()
+
+        def prefetch(self):
+            events.append(f"read ahead {self.name}")
+            self.array.prefetch()
+
+    reads = Reads()
+    waits = jnp.zeros((), jnp.int32)
+
+    def program(token):
+        for name in "abc":
+            jaxpr = jax.make_jaxpr(lambda each: each + 1)(token)
+            eqns, array, token_var, constants = reads.read(Noted(name), jaxpr.jaxpr.outvars)
+            whole = closed_jaxpr(
+                [*jaxpr.jaxpr.constvars, *constants],
+                [*jaxpr.consts, *constants.values()],
+                jaxpr.jaxpr.invars,
+                [array, token_var],
+                [*jaxpr.jaxpr.eqns, *eqns],
+            )
+            values, token = jaxpr_as_fun(whole)(token)
+        return values
+
+    np.testing.assert_array_equal(jax.jit(program)(waits), VALUES)
+    assert events == ["read a", "read ahead b", "read b", "read ahead c", "read c"]
+
+
+_PROGRAM = """
+import os, resource, signal, sys
+import numpy as np
+from sporax.lowering.memory.files import Reads
+from sporax.lowering.memory.flat import closed_jaxpr
+from sporax.runtime.block_files import BlockFiles, DiskSettings
+folder, ending = sys.argv[1:]
+values = np.ones(100_000, np.float32)
+if ending == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+array = BlockFiles(DiskSettings(folder)).new("w", values.shape, values.dtype)
+array.write(values)
+array.read()
+assert os.listdir(folder) == []
+if ending == "kill":
+    os.kill(os.getpid(), signal.SIGKILL)
+if ending == "exception":
+    raise RuntimeError("in the middle of a step")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "error"),
+    [
+        ("well", 0, ""),
+        ("exception", 1, "in the middle of a step"),
+        ("kill", -signal.SIGKILL, ""),
+        ("full", 1, "'offload_path' must have room for 400000 bytes of 'w', but"),
+    ],
+)
+def test_nothing_stays_however_a_process_ends(tmp_path, ending, code, error):
+    """The system removes the files; the folder goes unless the process was killed."""
+    folder = tmp_path / "offload"
+    command = [sys.executable, "-c", _PROGRAM, str(folder), ending]
+    job = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "JAX_PLATFORMS": "cpu"}
+    )
+    assert job.returncode == code, job.stderr
+    assert error in job.stderr
+    assert list(tmp_path.rglob("*")) == ([folder] if ending == "kill" else [])

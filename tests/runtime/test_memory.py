@@ -1,10 +1,14 @@
 """Questions about device memory are answered from JAX."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sporax.context import set_context
+from sporax.context._global import device_limit
 from sporax.runtime import memory
 
 
@@ -27,11 +31,68 @@ def test_devices_with_statistics_are_asked(monkeypatch):
     assert (memory.memory_allocated(), memory.max_memory_allocated()) == (5, 9)
 
 
-def test_settings_of_the_pool_are_accepted_with_a_warning():
-    with pytest.warns(
-        UserWarning, match=r"'runtime\.set_memory' is accepted for compatibility; XLA manages memory here"
-    ):
-        memory.set_memory(max_size="10GB", huge_page_reserve_size="1GB")
+@pytest.fixture
+def _no_pool(monkeypatch):
+    """Neither a limit nor a GPU, whatever came before."""
+    monkeypatch.setattr(memory._POOL, "max_bytes", None)
+    monkeypatch.setattr(memory, "_gpu_bytes", lambda: 0)
+    for name in memory._FRACTIONS:
+        monkeypatch.delenv(name, raising=False)
+    yield
+    os.environ.pop(memory._FRACTIONS[1], None)
+
+
+@pytest.mark.usefixtures("_no_pool")
+def test_the_smaller_limit_of_a_device_counts(recwarn):
+    assert device_limit() == 0
+    memory.set_memory(max_size="1.5GB")
+    assert device_limit() == memory.pool_limit() == 3 * 2**29
+    try:
+        set_context(max_device_memory="1GB")
+        assert device_limit() == 2**30
+    finally:
+        set_context(max_device_memory="1024GB")
+
+
+@pytest.mark.usefixtures("_no_pool")
+def test_the_default_is_no_limit_and_counts_as_a_call():
+    memory.set_memory()
+    assert memory.pool_limit() == 0
+    with pytest.raises(RuntimeError, match="can not be set repeatedly"):
+        memory.set_memory(max_size="1GB")
+
+
+@pytest.mark.usefixtures("_no_pool")
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"max_size": 3}, TypeError),
+        ({"max_size": "0GB"}, ValueError),
+        ({"max_size": "-1GB"}, ValueError),
+        ({"init_size": "100MB"}, ValueError),
+        ({"increase_size": "1 GB"}, ValueError),
+        ({"huge_page_reserve_size": "GB"}, ValueError),
+        ({"optimize_level": "O2"}, ValueError),
+    ],
+)
+def test_sizes_and_levels_are_checked(settings, error):
+    with pytest.raises(error, match=f"^For 'set_memory', '{next(iter(settings))}' must be"):
+        memory.set_memory(**settings)
+    assert memory.pool_limit() == 0
+
+
+@pytest.mark.usefixtures("_no_pool")
+@pytest.mark.parametrize(("given", "share"), [(None, "0.1250"), ("0.5", "0.5")])
+def test_the_client_of_a_gpu_gets_a_share(monkeypatch, given, share):
+    monkeypatch.setattr(memory, "_gpu_bytes", lambda: 80 * 2**30)
+    if given is not None:
+        monkeypatch.setenv(memory._FRACTIONS[1], given)
+    memory.set_memory(max_size="10GB")
+    assert os.environ[memory._FRACTIONS[1]] == share
+
+
+def test_no_gpu_is_asked_for_where_jax_uses_none():
+    assert memory._gpu_bytes() == 0 or jax.default_backend() == "gpu"
 
 
 def test_the_cache_is_emptied_and_work_is_waited_for(monkeypatch):

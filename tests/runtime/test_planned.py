@@ -113,9 +113,10 @@ def test_a_variable_on_the_host_is_fetched_and_returned_by_the_program():
     step = plan(weight)
     step.bring([weight])
     assert lies_on_host(weight.raw)
-    assert [note for note in step.plan.notes if note.startswith("host memory")] == [
-        "host memory w: every device fetches 32 B a step and returns 32 B"
-    ]
+    assert step.plan.notes[-2:] == (
+        "host memory of each device: 32 B of w",
+        "every device sends 32 B to its host in 1 transfers a step, and fetches 32 B in 1",
+    )
     (updated, *_) = step.run(step.lower().compile(), [weight.raw, jnp.float32(0.5)], [X])
     assert lies_on_host(updated)
     np.testing.assert_allclose(updated, W - 0.5 * X.T @ (X @ W))

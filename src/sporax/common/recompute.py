@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from sporax.common.tensor import Tensor, wrap
-from sporax.ir.errors import SporaxNotImplementedError, SporaxTypeError, SporaxValueError
+from sporax.ir.errors import SporaxTypeError, SporaxValueError
 from sporax.ir.marks import KeptMark
 from sporax.lowering.marks import apply_mark, next_number
 from sporax.lowering.memory.offload import offload_scope
@@ -81,14 +81,7 @@ def offloading(prefetch: int) -> Iterator[None]:
 
     Args:
         prefetch: how many calls earlier values are brought back.
-
-    Raises:
-        SporaxNotImplementedError: in a step that is sharded by a plan.
     """
-    if state.planning():
-        raise SporaxNotImplementedError(
-            "For 'offload', activations can wait in host memory in steps of one device, but this step is sharded by a plan."
-        )
     state.note_tag("offload")
     with jax.named_scope(offload_scope(next_number() + 1, prefetch)):
         yield

@@ -15,6 +15,7 @@ from typing import Any
 from sporax.context._offload import gigabytes
 from sporax.context._settings import Check, Reader, Setter, Settings, kind, number, one_of
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError
+from sporax.runtime.memory import pool_limit
 
 GRAPH_MODE = 0
 PYNATIVE_MODE = 1
@@ -133,9 +134,10 @@ def graph_mode() -> bool:
 
 
 def device_limit() -> int:
-    """Bytes that ``max_device_memory`` allows on one device; 0 where it was left at its default."""
+    """Bytes that ``max_device_memory`` and `runtime.set_memory` allow on one device; 0 where both are at their defaults."""
     value = _settings.current["max_device_memory"]
-    return 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
+    said = 0 if value == _DEFAULTS["max_device_memory"] else int(float(value.removesuffix("GB")) * 2**30)
+    return min((limit for limit in (said, pool_limit()) if limit), default=0)
 
 
 def memory_offload() -> bool:

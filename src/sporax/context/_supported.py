@@ -97,14 +97,9 @@ def check_step() -> None:
     """Check that a step can be compiled under the present settings, all groups of them.
 
     Raises:
-        SporaxRuntimeError: as `check_supported`; memory offload is switched on.
+        SporaxRuntimeError: as `check_supported`.
     """
     check_supported(snapshot(), world_size())
-    if memory_offload() and plan_settings() is not None:
-        raise SporaxRuntimeError(
-            f"For 'set_context', memory_offload='ON' is offered in steps of one device, but the parallel mode is "
-            f"'{snapshot().parallel_mode}', in which plans keep all values on the devices."
-        )
 
 
 def cuts_compiled_steps() -> bool:
@@ -186,7 +181,8 @@ def offload_tags() -> tuple[str, ...]:
     config = offload_snapshot()
     above: int | None
     if config.auto_offload:
-        above = int(get_context("max_device_memory") * 2**30 * config.hbm_ratio)
+        limit = device_limit() or get_context("max_device_memory") * 2**30
+        above = int(limit * config.hbm_ratio)
     else:
         above = 0 if config.offload_param else None
     tags: list[str] = []

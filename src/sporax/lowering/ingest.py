@@ -19,7 +19,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
 from sporax.ir.graph import LITERAL, SEGMENT, STAGE, Input, Operator, OperatorGraph, Role
 from sporax.ir.operation import Operation, TensorSpec
 from sporax.lowering.local_equations import describe
-from sporax.lowering.memory.host import runs_on_host
+from sporax.lowering.memory.host import DEVICE, runs_on_host, space_of
 from sporax.lowering.memory.tags import without_tags
 from sporax.planner.rules import Behaviour, entry_for
 
@@ -124,7 +124,8 @@ class _Reader:
     def tensor(self, var: Any) -> int:
         """A new tensor of the variable's type."""
         shape, dtype = getattr(var.aval, "shape", ()), getattr(var.aval, "dtype", "token")
-        self.tensors.append(TensorSpec(tuple(shape), str(dtype), int(getattr(dtype, "itemsize", 0))))
+        here = space_of(var) == DEVICE  # what is in host memory takes no bytes of a device
+        self.tensors.append(TensorSpec(tuple(shape), str(dtype), int(getattr(dtype, "itemsize", 0)) if here else 0))
         return len(self.tensors) - 1
 
     def finish(self, jaxpr: Jaxpr, env: _Env, arguments: Sequence[Input]) -> Ingested:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
@@ -11,6 +11,7 @@ from sporax.ir.plan import Plan
 from sporax.lowering.execute import rank_program
 from sporax.lowering.ingest import Ingested
 from sporax.lowering.local_norms import LocalNorms
+from sporax.lowering.memory.rewrite import with_hosts
 from sporax.runtime.global_view import axis_names, jax_mesh, partition_spec
 
 _UNMERGED = {"xla_disable_hlo_passes": "cpu-all-reduce-combiner"}
@@ -21,7 +22,14 @@ def fusion_options(plan: Plan) -> dict[str, str]:
     return {} if plan.fusion_is_free or jax.default_backend() != "cpu" else dict(_UNMERGED)
 
 
-def device_program(step: Ingested, plan: Plan, name: str, norms: LocalNorms | None = None) -> Callable[..., Any]:
+def device_program(
+    step: Ingested,
+    plan: Plan,
+    name: str,
+    norms: LocalNorms | None = None,
+    away: Collection[int] = (),
+    num_updated: int = 0,
+) -> Callable[..., Any]:
     """The step by its plan: from its arguments, one after another, to the list of its results.
 
     Args:
@@ -29,9 +37,13 @@ def device_program(step: Ingested, plan: Plan, name: str, norms: LocalNorms | No
         plan: how it is sharded.
         name: what it is called in the compiled module.
         norms: what is reported of gradients before they are combined, if anything.
+        away: the arguments that are in host memory, by position.
+        num_updated: how many arguments are updated.
     """
     mesh = plan.mesh
     program = rank_program(step, plan, axis_names(mesh), norms)
+    if away or any(equation.on_host for equation in step.equations):
+        program = with_hosts(program, frozenset(away), num_updated)
     program.__name__ = program.__qualname__ = name
     mapped: Callable[..., Any] = jax.shard_map(
         program,

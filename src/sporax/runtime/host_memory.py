@@ -27,14 +27,17 @@ def bring_to_host(variables: Sequence[Any], tags: Collection[str], peak_bytes: C
     """
     if "host" not in tags:
         return
-    for tag in tags:
-        match = _OFFLOAD.fullmatch(tag)
-        if match is not None:
-            above, within = map(int, match.groups())
-            _send_away(variables, above, within, peak_bytes)
+    for above, within in limits_of(tags):
+        _send_away(variables, above, within, peak_bytes)
     for variable in variables:
         if _on_host(variable):
             variable.raw = stored_on_host(variable.raw)
+
+
+def limits_of(tags: Collection[str]) -> list[tuple[int, int]]:
+    """What the settings of offload say: bytes that a device may need, bytes that its host may hold (-1: no limit)."""
+    matches = map(_OFFLOAD.fullmatch, tags)
+    return [(int(match.group(1)), int(match.group(2))) for match in matches if match is not None]
 
 
 def _send_away(variables: Sequence[Any], above: int, within: int, peak_bytes: Callable[[], int | None]) -> None:
@@ -45,7 +48,15 @@ def _send_away(variables: Sequence[Any], above: int, within: int, peak_bytes: Ca
     """
     for variable in chosen_variables([each for each in variables if not _on_host(each)], above, peak_bytes):
         variable.on_host = True
-    there = sum(variable.raw.nbytes for variable in variables if _on_host(variable))
+    check_room(sum(variable.raw.nbytes for variable in variables if _on_host(variable)), within)
+
+
+def check_room(there: int, within: int) -> None:
+    """Check that the host may hold so many bytes; -1 is no limit.
+
+    Raises:
+        SporaxRuntimeError: it may not.
+    """
     if 0 <= within < there:
         raise SporaxRuntimeError(
             f"For 'set_offload_context', 'offload_cpu_size' times 'cpu_ratio' is {within} bytes, but {there} bytes of "

@@ -29,6 +29,7 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from sporax.ir.errors import SporaxRuntimeError
+from sporax.lowering.memory.host import KIND, lies_on_host
 from sporax.lowering.memory.rewrite import merged_options
 from sporax.runtime import distributed, dry_run
 from sporax.runtime.order import AXIS, in_order, receipt
@@ -61,8 +62,8 @@ def mesh(devices: Devices) -> Mesh:
 
 
 @cache
-def _sharding(devices: Devices) -> NamedSharding:
-    return NamedSharding(mesh(devices), PartitionSpec())
+def _sharding(devices: Devices, on_host: bool = False) -> NamedSharding:
+    return NamedSharding(mesh(devices), PartitionSpec(), memory_kind=KIND if on_host else None)
 
 
 def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
@@ -71,7 +72,7 @@ def to_joint(array: jax.Array, devices: Devices) -> jax.Array:
         return array
     # `device_put` would leave a JAX array as it is, but takes as long as all the rest of this.
     here = jax.device_put(array) if isinstance(array, np.ndarray) else array
-    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices), [here])
+    return jax.make_array_from_single_device_arrays(array.shape, _sharding(devices, lies_on_host(here)), [here])
 
 
 def to_local(array: jax.Array) -> jax.Array:

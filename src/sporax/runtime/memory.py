@@ -1,27 +1,120 @@
 """Device memory: MindSpore's `mindspore.runtime` functions about it.
 
-XLA manages memory here. What MindSpore's pool can be asked is answered from JAX; how the pool is set up has no counterpart
-and is accepted with a warning, so that scripts run.
+XLA manages memory here. What MindSpore's pool can be asked is answered from JAX. Of its settings the largest size is kept to: it
+bounds what plans, ``recompute="auto"`` and ``memory_offload="ON"`` leave on a device, and on GPUs what XLA's client allocates,
+where that has not started yet. How the pool grows up to there is XLA's affair.
 """
 
 from __future__ import annotations
 
-import warnings
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
 from typing import Any
 
 import jax
+
+from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime import state
+
+_NO_LIMIT = "1024GB"
+_SIZE = re.compile(r"([1-9][0-9]*\.?[0-9]*|0\.[0-9]*)GB", re.ASCII)
+_RESERVE = re.compile(r"([0-9]+\.?[0-9]*)GB", re.ASCII)
+_FRACTIONS = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+_FLOOR = 0.01
+"""The least share of a GPU that is requested: with 0 the client refuses to start."""
+
+
+@dataclass(slots=True)
+class _Pool:
+    """What `set_memory` said; None before."""
+
+    max_bytes: int | None = None
+
+
+_POOL = _Pool()
 
 
 def set_memory(
     init_size: str = "2GB",
     increase_size: str = "2GB",
-    max_size: str = "1024GB",
+    max_size: str = _NO_LIMIT,
     optimize_level: str = "O0",
     huge_page_reserve_size: str = "0GB",
-    **options: Any,
 ) -> None:
-    """Accepted with a warning: XLA's allocator has settings of its own (XLA_PYTHON_CLIENT_MEM_FRACTION and others)."""
-    warnings.warn("'runtime.set_memory' is accepted for compatibility; XLA manages memory here.", stacklevel=2)
+    """Bound the memory of a device; at most once per process, as in MindSpore.
+
+    Args:
+        init_size, increase_size, optimize_level, huge_page_reserve_size: checked, and without effect: XLA's allocator has no
+            counterparts.
+        max_size: the most that a device may use, as `set_context(max_device_memory=…)`; the smaller one counts. On GPUs the
+            client takes a share of this size when it starts, at the first array: call this before. A share that the environment
+            says already stays. ``"1024GB"`` is no limit.
+
+    Raises:
+        SporaxTypeError: not a string.
+        SporaxValueError: not a size in GB, or an unknown level.
+        SporaxRuntimeError: it was called before.
+    """
+    sizes = {"init_size": init_size, "increase_size": increase_size, "max_size": max_size}
+    texts = {**sizes, "optimize_level": optimize_level, "huge_page_reserve_size": huge_page_reserve_size}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise SporaxTypeError(f"For 'set_memory', '{name}' must be a str, but got {type(text).__name__}.")
+    if _POOL.max_bytes is not None:
+        raise SporaxRuntimeError("For 'set_memory', it can not be set repeatedly: memory is bounded once per process.")
+    for name, text in sizes.items():
+        _check_size(_SIZE, name, text)
+    _check_size(_RESERVE, "huge_page_reserve_size", huge_page_reserve_size)
+    if optimize_level not in ("O0", "O1"):
+        raise SporaxValueError(
+            f"For 'set_memory', 'optimize_level' must be one of ['O0', 'O1'], but got '{optimize_level}'."
+        )
+    _POOL.max_bytes = 0 if max_size == _NO_LIMIT else int(float(max_size.removesuffix("GB")) * 2**30)
+    if _POOL.max_bytes:
+        _bound_client(_POOL.max_bytes)
+    state.touch()
+
+
+def pool_limit() -> int:
+    """Bytes that `set_memory` allows on one device; 0 where it set no limit."""
+    return _POOL.max_bytes or 0
+
+
+def _check_size(pattern: re.Pattern[str], name: str, text: str) -> None:
+    if pattern.fullmatch(text) is None:
+        raise SporaxValueError(
+            f"For 'set_memory', '{name}' must be a number above 0 followed by 'GB', but got '{text}'."
+        )
+
+
+def _bound_client(max_bytes: int) -> None:
+    """Give XLA's client of a GPU this much of its memory: it reads its share from the environment when it starts.
+
+    Whether it runs already cannot be found out without starting it, which must not be before the ranks are joined.
+    """
+    total = _gpu_bytes()
+    if not total or any(name in os.environ for name in _FRACTIONS):
+        return
+    os.environ[_FRACTIONS[1]] = f"{min(max(max_bytes / total, _FLOOR), 1.0):.4f}"
+
+
+def _gpu_bytes() -> int:
+    """Memory of the smallest GPU that JAX would use, without starting its client; 0 where there is none."""
+    platforms = os.environ.get("JAX_PLATFORMS") or "cuda"
+    query = shutil.which("nvidia-smi")
+    if query is None or not {"cuda", "gpu"}.intersection(platforms.split(",")):
+        return 0
+    asked = subprocess.run(
+        [query, "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    sizes = [int(line) for line in asked.stdout.split() if line.isdigit()]
+    return min(sizes, default=0) * 2**20
 
 
 def memory_allocated() -> int:

@@ -7,6 +7,7 @@ need a plan: the searches bring scipy along.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,19 +23,20 @@ from sporax.ir.errors import SporaxNotImplementedError
 from sporax.ir.graph import LITERAL, OperatorGraph, Role
 from sporax.ir.marks import GradientMark, OperatorMark
 from sporax.ir.parallel_config import ParallelMode
-from sporax.ir.placement import Placement, num_parts
+from sporax.ir.placement import Placement
 from sporax.ir.plan import Plan
 from sporax.ir.plan_settings import PlanSettings
 from sporax.ir.uneven import UnevenRows
 from sporax.lowering.ingest import Ingested, ingest
 from sporax.lowering.local_norms import local_norms
 from sporax.lowering.manual_split.blocks import Blocked, in_blocks
-from sporax.lowering.memory.host import on_host_of, with_host_arguments
-from sporax.lowering.memory.notes import recomputation_notes, transfer_notes
+from sporax.lowering.memory.host import on_host_of, transfers
+from sporax.lowering.memory.notes import host_notes, recomputation_notes
 from sporax.lowering.memory.plan_facts import plan_facts
 from sporax.lowering.memory.recompute import Recomputed
 from sporax.lowering.memory.recompute_choice import Choice
 from sporax.lowering.memory.rewrite import AUTO, compiler_options, flat_for_plan, merged_options, passed
+from sporax.lowering.memory.row_updates import by_rows_for_plan, without_row_updates
 from sporax.lowering.regather import regather_weights
 from sporax.lowering.strategy_overrides import with_strategies
 from sporax.planner.auto import AutoPolicy, auto_plan, price_list
@@ -47,6 +49,7 @@ from sporax.planner.report.progress import doing, shown
 from sporax.planner.report.questions import Answers, PlannedGraph
 from sporax.planner.search.result import SearchResult
 from sporax.runtime import blocked_variables, collectives, groups, joint, strategy_files
+from sporax.runtime.argument import Argument
 from sporax.runtime.device_program import device_program, fusion_options
 from sporax.runtime.global_view import (
     data_placement,
@@ -59,31 +62,9 @@ from sporax.runtime.global_view import (
 from sporax.runtime.parameter_layouts import ParameterLayout, parameter_layouts
 from sporax.runtime.pipeline.planning import plan_pipeline
 from sporax.runtime.pipeline.step import PipelinedStep
+from sporax.runtime.planned_offload import check_offload, sent_to_hosts
 from sporax.runtime.recompute_choice import chosen_for_plan
 from sporax.runtime.session import SESSION
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """What is known of one argument of a step.
-
-    Attributes:
-        role: what it is.
-        name: of the Parameter, or ``"input 0"``.
-        array: its shape and dtype, and where it is at present if it is an array already.
-        cuttable: whether optimizer parallelism may cut it.
-        given: whether it was made of values, not by an initializer.
-        trainable: whether it is a Parameter that gradients may be asked of.
-        on_host: whether it is in host memory between steps.
-    """
-
-    role: Role
-    name: str
-    array: Any
-    cuttable: bool = True
-    given: bool = False
-    trainable: bool = False
-    on_host: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -141,13 +122,24 @@ class PlannedStep(Answers):
 
         return [rank for rank in mesh.ranks if slices(rank) == slices(_own_rank())]
 
-    def lower(self) -> jax.stages.Lowered:
-        """The program of all devices, lowered and not compiled."""
-        placed = [
+    def structs(self) -> list[jax.ShapeDtypeStruct]:
+        """Shapes, dtypes and shardings of the arguments as the program takes them."""
+        return [
             jax.ShapeDtypeStruct(self._stored_shape(number), argument.array.dtype, sharding=sharding)
             for number, (argument, sharding) in enumerate(zip(self.arguments, self.shardings, strict=True))
         ]
-        lowered: jax.stages.Lowered = self.jitted.lower(*placed)
+
+    def host_bytes(self) -> int:
+        """Bytes of the variables that each device has in host memory between steps."""
+        return sum(
+            math.prod(sharding.shard_shape(struct.shape)) * struct.dtype.itemsize
+            for struct, sharding, argument in zip(self.structs(), self.shardings, self.arguments, strict=True)
+            if argument.on_host
+        )
+
+    def lower(self) -> jax.stages.Lowered:
+        """The program of all devices, lowered and not compiled."""
+        lowered: jax.stages.Lowered = self.jitted.lower(*self.structs())
         return lowered
 
     def _stored_shape(self, number: int) -> tuple[int, ...]:
@@ -321,10 +313,15 @@ def _planned_step(
         whole = _sharded(ingested(program), arguments, settings)
         return whole.step.graph, whole.plan
 
+    check_offload(tags, settings.parallel.pipeline_stages)
     again: tuple[Recomputed, ...] = ()
     said: tuple[str, ...] = ()
     if tags:
         whole = flat_for_plan(jaxpr)
+        parallel = settings.parallel
+        may_be_rows = not (parallel.enable_parallel_optimizer or parallel.pipeline_stages > 1)
+        semi_auto = parallel.parallel_mode == ParallelMode.SEMI_AUTO_PARALLEL
+        whole = by_rows_for_plan(whole) if may_be_rows and semi_auto else without_row_updates(whole)
         facts = plan_facts(whole, first_plan, roles)
         choice = chosen_for_plan(whole, tags, facts, graph_of, settings) if AUTO in tags else Choice()
         jaxpr, again = passed(whole, tags, facts, choice.chosen)
@@ -336,16 +333,26 @@ def _planned_step(
     sharded = _sharded(step, arguments, settings)
     step, plan, mesh, search = sharded.step, sharded.plan, sharded.mesh, sharded.search
     first = len(step.constants)
-    notes = (*plan.notes, *_said_of(sharded.tables, step.graph), *said, *recomputation_notes(again))
-    plan = replace(plan, notes=(*notes, *_said_of_host(arguments, plan.inputs[first:], mesh, num_updated)))
+    arguments = sent_to_hosts(arguments, tags, step.graph, plan, plan.inputs[first:])
+    notes = (
+        *plan.notes,
+        *_said_of(sharded.tables, step.graph),
+        *said,
+        *recomputation_notes(again),
+    )
+    plan = replace(plan, notes=notes)
     norms = local_norms(settings.parallel, mesh.ranks)
-    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms)
+    shardings = tuple(sharding_of(place, mesh) for place in plan.inputs[first:])
+    on_hosts = list(map(on_host_of, shardings))
+    away = {
+        number
+        for number, argument in enumerate(arguments)
+        if argument.on_host and on_hosts[number] != shardings[number]
+    }
+    mapped = device_program(step, plan, getattr(function, "__name__", "step"), norms, away, num_updated)
     options = merged_options(fusion_options(plan), compiler_options(tags))
     kept = {number - first: how for number, how in sharded.blocked.items()}
-    shardings = tuple(sharding_of(place, mesh) for place in plan.inputs[first:])
-    away = {number: shardings[number] for number, argument in enumerate(arguments) if argument.on_host}
-    shardings = tuple(on_host_of(sharding) if number in away else sharding for number, sharding in enumerate(shardings))
-    mapped = with_host_arguments(mapped, away, num_updated)
+    shardings = tuple(on_hosts[number] if number in away else each for number, each in enumerate(shardings))
     jitted = jax.jit(mapped, donate_argnums=tuple(range(num_updated)), compiler_options=options)
     # Without the arrays, which would keep the first values of all variables alive.
     described = [
@@ -353,6 +360,7 @@ def _planned_step(
         for argument in arguments
     ]
     planned = PlannedStep(step, plan, jitted, tuple(described), shardings, settings, search, kept)
+    planned = _with_notes_of_host(planned)
     if not SESSION.plans_all:
         strategy_files.save(planned, _kept(mesh, settings, search))
     return planned
@@ -392,16 +400,15 @@ def _sharded(step: Ingested, arguments: Sequence[Argument], settings: PlanSettin
     return _Sharded(step, plan, mesh, search, tables, blocked)
 
 
-def _said_of_host(
-    arguments: Sequence[Argument], places: Sequence[Placement], mesh: DeviceMatrix, num_updated: int
-) -> list[str]:
-    """For each variable in host memory what travels per step."""
-    sizes = {
-        argument.name: argument.array.size * argument.array.dtype.itemsize // num_parts(mesh, tuple(place.used))
-        for argument, place in zip(arguments, places, strict=True)
-        if argument.on_host
-    }
-    return transfer_notes(sizes, [argument.name for argument in arguments[:num_updated]])
+def _with_notes_of_host(planned: PlannedStep) -> PlannedStep:
+    """The step, whose plan says what is on the hosts and what travels there; the program of the devices is asked."""
+    away = [argument for argument in planned.arguments if argument.on_host]
+    moved = any(operator.name == "device_put" for operator in planned.graph.operators)
+    if not (away or moved or any(equation.on_host for equation in planned.step.equations)):
+        return planned
+    sent = transfers(planned.jitted.trace(*planned.structs()).jaxpr)
+    notes = host_notes([argument.name for argument in away], planned.host_bytes(), sent)
+    return replace(planned, plan=replace(planned.plan, notes=(*planned.plan.notes, *notes)))
 
 
 def _refuse_host(step: Ingested, arguments: Sequence[Argument]) -> None:

@@ -42,6 +42,7 @@ from sporax.runtime import (
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
 
 if TYPE_CHECKING:
+    from sporax.runtime.memory_report import MemoryReport
     from sporax.runtime.pipeline.step import PipelinedStep
     from sporax.runtime.planned import PlannedStep
 
@@ -289,6 +290,22 @@ class Program:
     def plan(self, *args: Any, **kwargs: Any) -> PlannedStep | PipelinedStep | None:
         """How the program for these arguments is sharded, without running it; None when it is not sharded by a plan."""
         return self._select(args, kwargs)[0].planned
+
+    def memory(self, *args: Any, **kwargs: Any) -> MemoryReport:
+        """What the program for these arguments is predicted to need, and what it sends between devices and hosts.
+
+        Raises:
+            SporaxNotImplementedError: it has several pipeline stages.
+        """
+        from sporax.runtime import memory_report  # brings the planner along: only who asks waits
+
+        variant, arrays = self._select(args, kwargs)
+        if variant.planned is not None:
+            return memory_report.of_plan(variant.planned)
+        if variant.communicates:
+            devices = joint.all_devices()
+            return memory_report.of_ranks(variant.jitted, *_joint_values(variant, arrays, devices), joint.zero(devices))
+        return memory_report.of_one_device(variant.jitted, variant.written, variant.read, _values(variant, arrays))
 
     @property
     def planned(self) -> PlannedStep | PipelinedStep | None:

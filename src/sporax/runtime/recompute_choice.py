@@ -29,7 +29,7 @@ from sporax.lowering.memory.recompute_choice import Choice, PlanIt, choose_recom
 from sporax.lowering.memory.rewrite import passed
 from sporax.planner.auto import capacity, price_list
 from sporax.planner.cost.model import CostModel
-from sporax.planner.memory.peak import memory_of
+from sporax.planner.memory.peak import MemoryUse, memory_of
 from sporax.planner.propagation.semi_auto import semi_auto_plan
 from sporax.runtime.global_view import mesh_of, profile_of
 
@@ -97,6 +97,16 @@ def peak_of_one_device(
     closed = jax.make_jaxpr(lambda *each: jax.tree.leaves(program(*jax.tree.unflatten(tree, each))))(*leaves)
     kept = passed(flat(closed), tags & {"recompute"})[0]
     return memory_of(*_on_one_device(kept, written, read)).peak_bytes
+
+
+def memory_of_one_device(program: ClosedJaxpr, written: Sequence[Any], read: Sequence[Any]) -> MemoryUse:
+    """Memory that a step of one device is predicted to need on it, after all passes.
+
+    Args:
+        program: what is compiled.
+        written, read: its variables.
+    """
+    return memory_of(*_on_one_device(flat(program), written, read))
 
 
 def _on_one_device(program: ClosedJaxpr, written: Sequence[Any], read: Sequence[Any]) -> tuple[OperatorGraph, Plan]:

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import SingleDeviceSharding
 
 from sporax.lowering.memory import host
 from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.rewrite import with_hosts
 
 X = jnp.arange(4, dtype=jnp.float32)
 
@@ -54,8 +54,7 @@ def test_transfers_that_no_one_reads_are_left_out():
 
 
 def test_arguments_on_the_host_are_fetched_and_the_updated_ones_returned():
-    sharding = SingleDeviceSharding(jax.devices()[0])
-    step = host.with_host_arguments(lambda w, v, x: [w + x, (v * x).sum()], {0: sharding, 1: sharding}, 1)
+    step = with_hosts(lambda w, v, x: [w + x, (v * x).sum()], {0, 1}, 1)
     w, v = (host.stored_on_host(jax.device_put(X, jax.devices()[0])) for _ in range(2))
     assert host.lies_on_host(w)
     updated, total = step(w, v, X)
@@ -65,10 +64,11 @@ def test_arguments_on_the_host_are_fetched_and_the_updated_ones_returned():
     assert float(total) == float((X * X).sum())
 
 
-def test_without_arguments_on_the_host_a_step_stays_as_it_is():
-    def step(x):
-        return [x]
+def test_what_the_host_works_on_stays_there():
+    def function(w, x):
+        return [*host.run_on_host(lambda a, b: [a * b], w, x), w.sum()]
 
-    assert host.with_host_arguments(step, {}, 1) is step
-    assert not host.lies_on_host(X)
+    w = host.stored_on_host(jax.device_put(X, jax.devices()[0]))
+    closed = jax.make_jaxpr(with_hosts(function, {0}, 1))(w, X)
+    assert host.transfers(closed) == [("to device", X.nbytes), ("to host", X.nbytes)]  # for the sum; the second factor
     assert not host.lies_on_host(np.arange(3))

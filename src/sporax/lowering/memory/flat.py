@@ -63,7 +63,7 @@ def barrier(operands: Sequence[Any], like: JaxprEqn) -> tuple[list[Var], JaxprEq
 
 def equations_of(function: Callable[..., Any], *atoms: Any) -> tuple[list[JaxprEqn], list[Any], dict[Var, Any]]:
     """The equations of a JAX function of these values, its results, and the constants that it brings along."""
-    sub = jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in atoms))
+    sub = flat(jax.make_jaxpr(function)(*(jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in atoms)))
     env: dict[Any, Any] = dict(zip(sub.jaxpr.invars, atoms, strict=True))
     constants: dict[Var, Any] = {}
     for var, value in zip(sub.jaxpr.constvars, sub.consts, strict=True):

@@ -9,13 +9,13 @@ On backends without a host memory of their own (nothing but one kind of memory) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
 from jax.experimental.compute_on import compute_on
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 
 from sporax.lowering.memory.flat import closed_jaxpr
 
@@ -68,31 +68,6 @@ def on_host_of(sharding: jax.sharding.Sharding) -> Any:
     return sharding.with_memory_kind(KIND) if KIND in kinds else sharding
 
 
-def with_host_arguments(
-    function: Callable[..., Sequence[Any]], away: Mapping[int, jax.sharding.Sharding], num_updated: int
-) -> Callable[..., list[Any]]:
-    """`function` of arguments some of which are in host memory; those that it updates go back there.
-
-    Args:
-        function: its first results are the new values of its first arguments.
-        away: the sharding in device memory of each argument that is on the host, by its position.
-        num_updated: how many arguments are updated.
-    """
-    if not away:
-        return function  # type: ignore[return-value]  # called as the function is
-
-    def program(*arguments: Any) -> list[Any]:
-        here = [jax.device_put(argument, away[n]) if n in away else argument for n, argument in enumerate(arguments)]
-        results = list(function(*here))
-        for number, sharding in away.items():
-            if number < num_updated:
-                results[number] = jax.device_put(results[number], on_host_of(sharding))
-        return results
-
-    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-    return program
-
-
 def lies_on_host(array: Any) -> bool:
     """Whether an array is in host memory."""
     return getattr(getattr(array, "sharding", None), "memory_kind", None) == KIND
@@ -105,13 +80,13 @@ def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
     eqns: list[JaxprEqn] = []
     for eqn in program.jaxpr.eqns:
         eqn = eqn.replace(invars=[same.get(var, var) if isinstance(var, Var) else var for var in eqn.invars])
-        if _moves(eqn):
+        if moves(eqn):
             (before,), (after,) = eqn.invars, eqn.outvars
             first = origin.get(before) if isinstance(before, Var) else None
-            if first is not None and _space(first) == eqn.params["devices"][0]:
+            if first is not None and space_of(first) == eqn.params["devices"][0]:
                 same[after] = first
                 continue
-            if isinstance(before, Var) and _space(before) == eqn.params["devices"][0]:
+            if isinstance(before, Var) and space_of(before) == eqn.params["devices"][0]:
                 same[after] = before
                 continue
             origin[after] = before
@@ -121,22 +96,30 @@ def without_round_trips(program: ClosedJaxpr) -> ClosedJaxpr:
     return closed_jaxpr(jaxpr.constvars, program.consts, jaxpr.invars, outvars, _read(eqns, outvars))
 
 
-def transfers(program: ClosedJaxpr) -> list[tuple[str, int]]:
-    """What a program sends between both memories: direction and bytes of each transfer, in order."""
-    return [
-        ("to host" if eqn.params["devices"][0] == HOST else "to device", _num_bytes(eqn.outvars[0]))
-        for eqn in program.jaxpr.eqns
-        if _moves(eqn)
-    ]
+def transfers(program: ClosedJaxpr | Jaxpr) -> list[tuple[str, int]]:
+    """What a program sends between both memories: direction and bytes of each transfer, in order.
+
+    In a program of all devices these are the bytes of each device. Transfers inside of loops are counted once.
+    """
+    found: list[tuple[str, int]] = []
+    for eqn in getattr(program, "jaxpr", program).eqns:
+        if moves(eqn):
+            direction = "to host" if eqn.params["devices"][0] == HOST else "to device"
+            found.append((direction, _num_bytes(eqn.outvars[0])))
+        for body in eqn.params.values():
+            if isinstance(body, ClosedJaxpr | Jaxpr):
+                found += transfers(body)
+    return found
 
 
-def _moves(eqn: JaxprEqn) -> bool:
+def moves(eqn: JaxprEqn) -> bool:
     """Whether an equation brings one array to a memory."""
     places = eqn.params.get("devices", ())
     return eqn.primitive.name == "device_put" and len(places) == 1 and isinstance(places[0], jax.memory.Space)
 
 
-def _space(var: Any) -> Any:
+def space_of(var: Any) -> Any:
+    """The memory in which a value is."""
     return getattr(var.aval, "memory_space", DEVICE)
 
 
@@ -150,7 +133,7 @@ def _read(eqns: list[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
     wanted = {var for var in outvars if isinstance(var, Var)}
     kept: list[JaxprEqn] = []
     for eqn in reversed(eqns):
-        if _moves(eqn) and eqn.outvars[0] not in wanted:
+        if moves(eqn) and eqn.outvars[0] not in wanted:
             continue
         wanted.update(var for var in eqn.invars if isinstance(var, Var))
         kept.append(eqn)

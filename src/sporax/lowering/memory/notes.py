@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jax.extend.core import JaxprEqn
@@ -16,6 +16,8 @@ from sporax.lowering.memory.tags import path_of_tag
 from sporax.planner.report.tables import size_text
 from sporax.planner.rules import local_flops, rule_for
 
+_MOST_NAMES = 12
+"""Of variables in one note."""
 _LOOPS = ("scan", "while", "cond")
 
 
@@ -40,19 +42,25 @@ def recomputation_notes(calls: Sequence[Recomputed]) -> list[str]:
     ]
 
 
-def transfer_notes(names: Mapping[str, int], updated: Iterable[str]) -> list[str]:
-    """For each variable that is on the host, what every device fetches and returns per step.
+def host_notes(names: Sequence[str], held_bytes: int, sent: Sequence[tuple[str, int]]) -> list[str]:
+    """What is in host memory between steps, and what every device sends to its host and fetches from there in a step.
 
     Args:
-        names: bytes of a device's part, by name.
-        updated: those that a step updates.
+        names: of the variables on the host.
+        held_bytes: what each device has of them.
+        sent: direction and bytes of each transfer.
     """
-    returned = set(updated)
-    return [
-        f"host memory {name}: every device fetches {size_text(size)} a step"
-        + (f" and returns {size_text(size)}" if name in returned else "")
-        for name, size in names.items()
-    ]
+    shown = ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
+    notes = [f"host memory of each device: {size_text(held_bytes)} of {shown}"] if names else []
+    sizes = {way: [size for each, size in sent if each == way] for way in ("to host", "to device")}
+    if sent:
+        notes.append(
+            f"every device sends {size_text(sum(sizes['to host']))} to its host in {len(sizes['to host'])} transfers a step, "
+            f"and fetches {size_text(sum(sizes['to device']))} in {len(sizes['to device'])}"
+        )
+    return notes
 
 
 def _num_bytes(variables: Sequence[Any]) -> int:

@@ -20,11 +20,14 @@ from typing import Any
 import jax
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
+from sporax.ir.graph import MARK
 from sporax.lowering.memory.files import Filed, NewFile, Reads, first_element, write
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, is_backward, stack_of
 from sporax.lowering.memory.host import DEVICE, HOST
 
 _SCOPE = re.compile(r"offload-(\d+)-(\d+)")
+_VIEWS = frozenset(("transpose", "reshape", "squeeze", "convert_element_type", "copy"))
+"""What stays on the device when it is made of arguments alone: weights in another form."""
 
 
 def offload_scope(number: int, prefetch: int) -> str:
@@ -55,6 +58,7 @@ class _Rewriter:
     constants: dict[Var, Any] = field(default_factory=dict)
     ahead: dict[int, int] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
+    same: dict[Var, Any] = field(default_factory=dict)
     away: dict[Var, Var] = field(default_factory=dict)
     back: dict[Var, Var] = field(default_factory=dict)
     result: list[JaxprEqn] = field(default_factory=list)
@@ -70,12 +74,16 @@ class _Rewriter:
                     if var in self.group:
                         self.away[var] = self._send(var)
                 continue
-            groups = [self.group[var] for var in eqn.invars if isinstance(var, Var) and var in self.group]
+            read = [self._original(var) for var in eqn.invars if isinstance(var, Var)]
+            groups = [self.group[var] for var in read if isinstance(var, Var) and var in self.group]
             for number in groups:
                 place = self.order.index(number)
                 for other in self.order[place : place + 1 + self.ahead.get(number, 1)]:
                     self._bring_back(other, eqn)
-            invars = [var if isinstance(var, Literal) else self.back.get(var, var) for var in eqn.invars]
+            invars = [
+                self.back.get(first, var) if isinstance(first, Var) else var
+                for var, first in zip(eqn.invars, map(self._original, eqn.invars), strict=True)
+            ]
             self.result.append(eqn.replace(invars=invars))
             self.latest = next((var for var in eqn.outvars if getattr(var.aval, "size", 0)), self.latest)
         jaxpr = self.program.jaxpr
@@ -85,20 +93,37 @@ class _Rewriter:
     def _choose(self, eqns: Sequence[JaxprEqn]) -> None:
         """Find the values that are sent away, and the order in which they come back."""
         tagged: dict[Var, int] = dict(self.group)
+        views: set[Any] = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
         for eqn in eqns:
             match = _SCOPE.findall(stack_of(eqn))
             if match and not is_backward(stack_of(eqn)):
                 number, prefetch = map(int, match[-1])
                 self.ahead[number] = prefetch
                 tagged.update(dict.fromkeys(eqn.outvars, number))
+            read = list(map(self._original, eqn.invars))
+            if eqn.primitive.name == MARK:
+                self.same.update(zip(eqn.outvars, read, strict=True))
+            elif eqn.primitive.name in _VIEWS and all(isinstance(var, Var) and var in views for var in read):
+                views.update(eqn.outvars)
         self.group = {}
-        for eqn in eqns:
-            if is_backward(stack_of(eqn)):
-                for var in eqn.invars:
-                    aval: Any = var.aval
-                    if isinstance(var, Var) and var in tagged and aval.ndim:
-                        self.group[var] = tagged[var]
+        for eqn in filter(lambda each: is_backward(stack_of(each)), eqns):
+            for var in eqn.invars:
+                first, aval = self._original(var), getattr(var, "aval", None)
+                if (
+                    isinstance(var, Literal)
+                    or isinstance(first, Literal)
+                    or first in views
+                    or not getattr(aval, "ndim", 0)
+                ):
+                    continue
+                for each in (first, var):
+                    if each in tagged:
+                        self.group.setdefault(first, tagged[each])
         self.order = list(dict.fromkeys(self.group.values()))
+
+    def _original(self, var: Any) -> Any:
+        """The value that was marked, for a marked one: both are one array, which travels once."""
+        return var if isinstance(var, Literal) else self.same.get(var, var)
 
     def _bring_back(self, number: int, reader: JaxprEqn) -> None:
         """Bring the values of one call back, not before the backward pass is here."""

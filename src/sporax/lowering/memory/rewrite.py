@@ -14,7 +14,7 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,10 +25,12 @@ from sporax.lowering.ingest import written_out
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
 from sporax.lowering.memory.flat import flat
-from sporax.lowering.memory.host import without_round_trips
+from sporax.lowering.memory.host import to_device, to_host, without_round_trips
+from sporax.lowering.memory.host_work import in_host_memory
 from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops
+from sporax.lowering.memory.row_updates import by_rows, row_update_p
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
@@ -76,9 +78,36 @@ def rewritten(
     return program
 
 
+def with_hosts(
+    function: Callable[..., Sequence[Any]], away: Collection[int], num_updated: int
+) -> Callable[..., list[Any]]:
+    """One device's program of a plan, some of whose arguments are in host memory; those that it updates go back there.
+
+    Args:
+        function: of all slices in device memory; its first results are the new values of its first arguments.
+        away: positions of the arguments that are on the host.
+        num_updated: how many arguments are updated.
+    """
+
+    def program(*arguments: Any) -> list[Any]:
+        def inside(*values: Any) -> list[Any]:
+            here = [to_device([value])[0] if number in away else value for number, value in enumerate(values)]
+            results = function(*here)
+            return [
+                to_host([result])[0] if number in away and number < num_updated else result
+                for number, result in enumerate(results)
+            ]
+
+        whole = flat(jax.make_jaxpr(inside)(*arguments))
+        return list(jaxpr_as_fun(without_round_trips(in_host_memory(by_rows(whole))))(*arguments))
+
+    program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
+    return program
+
+
 def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The program in the form that passes work on, with every call written out that a plan sees into."""
-    return flat(closed, written_out)
+    """The program in the form that passes work on, with every call written out that a plan sees into, but updates of rows."""
+    return flat(closed, lambda eqn: None if eqn.primitive is row_update_p else written_out(eqn))
 
 
 def passed(
@@ -104,6 +133,8 @@ def passed(
         kept = {var: -number for number, call in enumerate(recomputation.calls if sent else (), 1) for var in call.kept}
         program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
     if "host" in tags:
+        if facts is None:  # in steps of a plan, each device's program is rewritten
+            program = in_host_memory(by_rows(program))
         program = without_round_trips(program)
     if "blocks" in tags:
         program = in_loops(program, reuse_limit(os.environ))

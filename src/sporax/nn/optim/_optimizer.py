@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -22,7 +22,8 @@ from sporax.common.initializer import initializer
 from sporax.common.parameter import Parameter, ParameterTuple, no_init_parameters
 from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxKeyError, SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.lowering.memory.host import run_on_host
+from sporax.lowering.memory.host import place_of_work, run_on_host
+from sporax.lowering.memory.row_updates import row_update
 from sporax.nn.cell import Cell
 from sporax.nn.learning_rate_schedule import LearningRateSchedule
 from sporax.nn.optim import _dealt, _served
@@ -176,12 +177,32 @@ class Optimizer(OptimizerHelpers, Cell):
             holder.on_host = self._updates_on_host
         state.touch()
 
-    def _moved(self, gradient: Any, values: Sequence[Any], at: Step) -> Sequence[Any]:
-        """What `move` gives, computed where `target` says."""
+    def _moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
+        """What `move` gives, computed where `target` says; the gradient is prepared where it is."""
+        gradient = self._prepared(gradient, values[0], at.decay, centralize)
+        if not self.decoupled_decay:
+            at = replace(at, decay=0.0)
         if not self._updates_on_host or not state.compiling():
             return self.move(gradient, *values, at=at)
         state.note_tag("host")
         return run_on_host(lambda *arrays: self.move(*arrays, at=at), gradient, *values)
+
+    def _rows_moved(self, gradient: Any, values: Sequence[Any], at: Step, centralize: bool) -> Sequence[Any]:
+        """What `move` gives in rows that have a gradient; the others stay."""
+        numbers, tree = jax.tree.flatten((at.rate, at.decay, at.number, at.shared))
+        places = [place for place, number in enumerate(numbers) if isinstance(number, jax.Array)]
+
+        def rule(gradient: Any, values: Sequence[Any], scalars: Sequence[Any]) -> Sequence[Any]:
+            for place, scalar in zip(places, scalars, strict=True):
+                numbers[place] = scalar
+            moved = self._moved(gradient, values, Step(*jax.tree.unflatten(tree, numbers)), centralize)
+            return _only_touched_rows(gradient, values, moved)
+
+        scalars = [numbers[place] for place in places]
+        if not state.compiling() or (state.planning() and not self._updates_on_host):
+            return rule(gradient, values, scalars)
+        with place_of_work(self._updates_on_host):
+            return row_update(rule, gradient, values, scalars)
 
     def _exempt_from_decay(self, parameter: Parameter) -> bool:
         """Whether the optimizer's weight decay passes over this Parameter when there are no groups."""
@@ -250,11 +271,11 @@ class Optimizer(OptimizerHelpers, Cell):
             holders = (parameter, *(self._slots[slot][index] for slot in self.slots))
             values = [holder.array for holder in holders]
             decay = _decay_at(setting.decay, number)
-            gradient = self._prepared(grads[index], values[0], decay, setting.centralize)
-            at = Step(rates[setting.rate], decay if self.decoupled_decay else 0.0, number, shared)
-            moved = self._moved(gradient, values, at)
+            at = Step(rates[setting.rate], decay, number, shared)
             if self.lazy_rows and getattr(parameter, "unique", False):
-                moved = _only_touched_rows(grads[index], values, moved)
+                moved = self._rows_moved(grads[index], values, at, setting.centralize)
+            else:
+                moved = self._moved(grads[index], values, at, setting.centralize)
             for holder, old, new in zip(holders, values, moved, strict=True):
                 state.write(holder, new.astype(old.dtype))
         if self._owners is not None:

@@ -114,7 +114,8 @@ class LazyAdam(Adam):
     """Adam that leaves rows without gradient alone, moments included, in tables of sparse lookups.
 
     A table is one whose layer was made with ``sparse=True`` (`EmbeddingLookup`). MindSpore gets the indices of the rows
-    with the gradient; gradients are dense here, so a row counts as looked up when its gradient is not zero throughout.
+    with the gradient; here a row counts as looked up when its gradient is not zero throughout. Gradients of tables on the
+    host are ids and rows (`docs/memory.md`), others are dense.
 
     Args: as `Adam`, without `use_amsgrad`.
     """

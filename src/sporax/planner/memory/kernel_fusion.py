@@ -143,7 +143,8 @@ class _Fusion:
 
     def _num_elements(self, array: int) -> int:
         description = self.all.arrays[array]
-        return description.num_bytes // self.all.timeline.graph.tensors[description.tensor].itemsize
+        itemsize = self.all.timeline.graph.tensors[description.tensor].itemsize
+        return description.num_bytes // itemsize if itemsize else 0  # in host memory
 
     def _is_spread(self, array: int) -> bool:
         return array in self.maker and self.instructions[self.maker[array]].spreads

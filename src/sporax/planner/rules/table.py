@@ -177,7 +177,8 @@ _WITHOUT_RULES: dict[str, Entry] = {
         "rng_uniform rng_bit_generator"),
     **_others("10 control flow and calls", Behaviour.INLINE, "a call: the lowering plans its body in its place",
         """jit closed_call call custom_jvp_call custom_jvp_call_jaxpr custom_vjp_call custom_vmap_call remat2 remat_opt
-        linear_call composite eval_jaxpr call_hi_primitive call_hi_primitive_linearized custom_lin core_map stage run_state"""),
+        linear_call composite eval_jaxpr call_hi_primitive call_hi_primitive_linearized custom_lin core_map stage run_state
+        row_update"""),
     **_others("10 control flow and calls", Behaviour.CONTROL, "control flow: the lowering plans its bodies",
         "scan while cond platform_index custom_linear_solve"),
     **_others("11 collectives", Behaviour.OPAQUE, "belongs to a shard_map, whose layouts are fixed",

@@ -1,0 +1,31 @@
+"""What is known of the arguments of a step that a plan shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sporax.ir.graph import Role
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What is known of one argument of a step.
+
+    Attributes:
+        role: what it is.
+        name: of the Parameter, or ``"input 0"``.
+        array: its shape and dtype, and where it is at present if it is an array already.
+        cuttable: whether optimizer parallelism may cut it.
+        given: whether it was made of values, not by an initializer.
+        trainable: whether it is a Parameter that gradients may be asked of.
+        on_host: whether it is in host memory between steps.
+    """
+
+    role: Role
+    name: str
+    array: Any
+    cuttable: bool = True
+    given: bool = False
+    trainable: bool = False
+    on_host: bool = False
