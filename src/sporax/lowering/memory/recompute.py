@@ -6,8 +6,9 @@ the memory of a step.
 Method. Tags (`tags`) say which equations of the forward pass may run again. The pass goes through the equations of the
 backward pass in order. Where one reads a value that a tagged equation made, the equations that lead to this value from
 values that are kept are written again before it, and it reads the copy. All that one call of a Cell owes to the backward pass
-is written at once. What enters the copies goes through one `optimization_barrier` together with a cotangent: so the
-compiler neither finds out that it has the values already, nor computes them before the cotangent is there.
+is written at once. What enters the copies, copies of other calls included, goes through one `optimization_barrier` together
+with a cotangent: so the compiler neither finds out that it has the values already, nor computes them before the cotangent is
+there. The rest of the backward pass reads the cotangent as it left the barrier: XLA takes what is not read out of barriers.
 
 With a plan, what enters may be kept in smaller slices: a mark cuts it before it is kept, and another one brings it back before
 the copies read it.
@@ -119,16 +120,18 @@ class _Rewriter:
     kept: set[Var] = field(default_factory=set)
     wanted: dict[int, dict[Var, None]] = field(default_factory=dict)
     copies: dict[Var, Var] = field(default_factory=dict)
+    passed: dict[Var, Var] = field(default_factory=dict)
+    last_reader: dict[Var, int] = field(default_factory=dict)
     returned: dict[tuple[int, Var], Var] = field(default_factory=dict)
     sliced: dict[Var, Var] = field(default_factory=dict)
     depths: dict[Var, int] = field(default_factory=dict)
-    deepest: Var | None = None
+    position: int = 0
     result: list[JaxprEqn] = field(default_factory=list)
     calls: list[Recomputed] = field(default_factory=list)
 
     def run(self) -> ClosedJaxpr:
         self._read()
-        for eqn in self.eqns:
+        for self.position, eqn in enumerate(self.eqns):
             if not is_backward(stack_of(eqn)):
                 self.result.append(eqn)
                 self._cut(eqn)
@@ -163,7 +166,8 @@ class _Rewriter:
             self.eqns.append(_with_bodies(eqn))
             self.tags.append(None if free else tag)
         self._keep(map(self._same, self.chosen.kept))
-        for eqn in self.eqns:
+        for position, eqn in enumerate(self.eqns):
+            self.last_reader.update((var, position) for var in eqn.invars if isinstance(var, Var))
             if is_backward(stack_of(eqn)):
                 for var in eqn.invars:
                     if isinstance(var, Var) and self._may_run_again(var):
@@ -219,6 +223,8 @@ class _Rewriter:
         """What an equation of the backward pass of a call reads in place of `var`."""
         if isinstance(var, Literal):
             return var
+        if var in self.passed:
+            return self.passed[var]
         return self.copies.get(var, self.returned.get((number, var), var))
 
     def _write_again(self, tag: RecomputeTag, reader: JaxprEqn) -> None:
@@ -228,16 +234,18 @@ class _Rewriter:
         entering: dict[Var, None] = {}
         for position in positions:
             for var in self.eqns[position].invars:
-                if isinstance(var, Var) and not self._may_run_again(var):
+                if isinstance(var, Var) and (var in self.copies or not self._may_run_again(var)):
                     entering[var] = None
         again = self._gathered_again(tag, entering, reader)
         rest = [each for each in entering if each not in again]
         late = self._cotangent(reader)
         if rest:
             slices = self.sliced if tag.recompute_slice_activation else {}
-            results, through = barrier([*(slices.get(each, each) for each in rest), *late], reader)
+            operands = [slices.get(each, self.copies.get(each, each)) for each in rest]
+            results, through = barrier([*operands, *(self.passed.get(each, each) for each in late)], reader)
             self.result.append(through)
             again.update(zip(rest, results, strict=False))
+            self.passed.update(zip(late, results[len(rest) :], strict=True))
             for each in rest:
                 if each in slices:
                     again[each] = self._lie(again[each], self.facts.slices[each][1], reader)
@@ -251,7 +259,7 @@ class _Rewriter:
             pairs = zip(eqn.outvars, outvars, strict=True)
             self.copies.update((each, copy) for each, copy in pairs if self._may_run_again(each))
         inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
-        kept = tuple(each for each in entering if each not in inputs)
+        kept = tuple(each for each in entering if each not in inputs and not self._may_run_again(each))
         self.calls.append(
             Recomputed(
                 stack_of(self.eqns[self.producer[wanted[0]]]),
@@ -285,18 +293,20 @@ class _Rewriter:
         copies: dict[Var, Var] = {}
         for var in entering:
             if var in self.facts.weights:
-                results = [Var(var.aval), Var(late[0].aval)]
+                cotangent = self.passed.get(late[0], late[0])
+                results = [Var(var.aval), Var(cotangent.aval)]
                 mark = {"mark": WeightMark(self.facts.weights[var])}
                 self.result.append(
-                    new_jaxpr_eqn([var, late[0]], results, mark_p, mark, frozenset(), reader.source_info, reader.ctx)
+                    new_jaxpr_eqn([var, cotangent], results, mark_p, mark, frozenset(), reader.source_info, reader.ctx)
                 )
                 copies[var] = results[0]
         return copies
 
     def _cotangent(self, reader: JaxprEqn) -> list[Var]:
-        """A value of the backward pass that is there before `reader` runs, if there is one."""
+        """A value of the backward pass that is there before `reader` runs and is read from then on, if there is one."""
         own = [var for var in reader.invars if isinstance(var, Var) and self.depths.get(var)]
-        late = max(own, key=lambda each: self.depths[each], default=self.deepest)
+        read = own or [var for var in self.depths if self.last_reader.get(var, -1) >= self.position]
+        late = max(read, key=lambda each: self.depths[each], default=None)
         return [] if late is None else [late]
 
     def _note_depth(self, eqn: JaxprEqn) -> None:
@@ -308,8 +318,6 @@ class _Rewriter:
             aval: Any = var.aval
             if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth
-                if self.deepest is None or depth >= self.depths[self.deepest]:
-                    self.deepest = var
 
 
 def _with_bodies(eqn: JaxprEqn) -> JaxprEqn:
