@@ -10,6 +10,8 @@ is written at once. What enters the copies, copies of other calls included, goes
 with a cotangent: so the compiler neither finds out that it has the values already, nor computes them before the cotangent is
 there. The rest of the backward pass reads the cotangent as it left the barrier: XLA takes what is not read out of barriers.
 
+In the forward pass, random words wait for what enters their call (`draws`).
+
 With a plan, what enters may be kept in smaller slices: a mark cuts it before it is kept, and another one brings it back before
 the copies read it.
 
@@ -21,6 +23,7 @@ Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +35,7 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import KeptMark, LayoutMark, WeightMark
 from sporax.lowering.marks import mark_p, next_number
 from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.draws import draws_that_wait
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, flat, is_backward, stack_of
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
 
@@ -131,9 +135,19 @@ class _Rewriter:
 
     def run(self) -> ClosedJaxpr:
         self._read()
+        calls = [None if tag is None else tag.number for tag in self.tags]
+        waits = {wait.begin: wait for wait in draws_that_wait(self.eqns, calls, self._may_run_again)}
+        entered: dict[Var, Var] = {}
+        end = 0
         for self.position, eqn in enumerate(self.eqns):
+            if self.position in waits:
+                wait = waits[self.position]
+                results, through = barrier([*wait.states, wait.late], eqn)
+                self.result.append(through)
+                entered, end = dict(zip([*wait.states, wait.late], results, strict=True)), wait.end
             if not is_backward(stack_of(eqn)):
-                self.result.append(eqn)
+                within = entered if self.position < end else {}
+                self.result.append(eqn.replace(invars=[_renamed(within, var) for var in eqn.invars]))
                 self._cut(eqn)
                 continue
             tag = innermost_tag(stack_of(eqn))
@@ -185,7 +199,7 @@ class _Rewriter:
                 self._keep([eqn.invars[eqn.outvars.index(var)]])
 
     def _same(self, var: Any) -> Any:
-        return self.same.get(var, var) if isinstance(var, Var) else var
+        return _renamed(self.same, var)
 
     def _may_run_again(self, var: Any) -> bool:
         if isinstance(var, Literal) or var in self.kept:
@@ -250,9 +264,10 @@ class _Rewriter:
                 if each in slices:
                     again[each] = self._lie(again[each], self.facts.slices[each][1], reader)
                     self.returned[tag.number, each] = again[each]
+        names = ChainMap(again, self.copies)
         for position in positions:
             eqn = self.eqns[position]
-            invars = [again.get(var, self.copies.get(var, var)) if isinstance(var, Var) else var for var in eqn.invars]
+            invars = [_renamed(names, var) for var in eqn.invars]
             outvars = [Var(var.aval) for var in eqn.outvars]
             info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
             self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
@@ -318,6 +333,10 @@ class _Rewriter:
             aval: Any = var.aval
             if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth
+
+
+def _renamed(names: Mapping[Var, Var], atom: Any) -> Any:
+    return names.get(atom, atom) if isinstance(atom, Var) else atom
 
 
 def _with_bodies(eqn: JaxprEqn) -> JaxprEqn:
