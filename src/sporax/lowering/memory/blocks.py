@@ -145,7 +145,29 @@ def _attention(eqns: Sequence[JaxprEqn], block: Block) -> tuple[list[int], set[V
             again.append(place)
             if str(eqn.primitive.name) in _VIEWS and variables:
                 source[eqn.outvars[0]] = source.get(variables[0], variables[0])
-    return again, stays
+    return sorted([*again, *_masks(eqns, block, again)]), stays
+
+
+def _masks(eqns: Sequence[JaxprEqn], block: Block, again: Sequence[int]) -> list[int]:
+    """What is computed for these equations alone and from no activation: masks, and the random words of dropout."""
+    late: set[Var] = set()
+    for place in block.positions:
+        if _is_product(eqns[place]) or any(var in late for var in eqns[place].invars if isinstance(var, Var)):
+            late.update(eqns[place].outvars)
+    taken, masks = set(again), list[int]()
+    readers: dict[Var, set[int]] = {}
+    for place in block.positions:
+        for var in eqns[place].invars:
+            if isinstance(var, Var):
+                readers.setdefault(var, set()).add(place)
+    for place in reversed(block.positions):
+        outvars = eqns[place].outvars
+        reading = set[int]().union(*(readers.get(var, set()) for var in outvars))
+        own = reading and reading <= taken and block.results.isdisjoint(outvars) and late.isdisjoint(outvars)
+        if place not in taken and own and not eqns[place].effects:
+            taken.add(place)
+            masks.append(place)
+    return masks
 
 
 def _is_product(eqn: JaxprEqn) -> bool:

@@ -139,14 +139,15 @@ class _Rewriter:
         waits = {wait.begin: wait for wait in draws_that_wait(self.eqns, calls, self._may_run_again)}
         entered: dict[Var, Var] = {}
         end = 0
-        for self.position, eqn in enumerate(self.eqns):
-            if self.position in waits:
-                wait = waits[self.position]
+        for position, eqn in enumerate(self.eqns):
+            self.position = position
+            if position in waits:
+                wait = waits[position]
                 results, through = barrier([*wait.states, wait.late], eqn)
                 self.result.append(through)
                 entered, end = dict(zip([*wait.states, wait.late], results, strict=True)), wait.end
             if not is_backward(stack_of(eqn)):
-                within = entered if self.position < end else {}
+                within = entered if position < end else {}
                 self.result.append(eqn.replace(invars=[_renamed(within, var) for var in eqn.invars]))
                 self._cut(eqn)
                 continue

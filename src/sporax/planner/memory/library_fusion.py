@@ -20,7 +20,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 from sporax.ir.graph import Operator
-from sporax.planner.memory.instructions import Instruction, Instructions, Kind
+from sporax.planner.memory.instructions import Instruction, Instructions, Kind, is_rearranged
 
 _UNARY = frozenset(
     "abs ceil cos erf exp expm1 floor log log1p logistic neg rsqrt sign sin sqrt square integer_pow tan tanh".split()
@@ -115,7 +115,7 @@ class _Growth:
         operator, kind = self._operator(number), self.all[number].kind
         if operator is None or not _is_float(operator):
             return False
-        product = kind is Kind.KERNEL and operator.name == "dot_general"
+        product = kind is Kind.KERNEL and operator.name == "dot_general" and _is_canonical(operator)
         return product or (kind is Kind.REDUCTION and operator.name in _REDUCTIONS and self._is_large(number))
 
     def _grow(self, start: int) -> None:
@@ -218,6 +218,19 @@ class _Growth:
         if operator is None or not constants or None in constants:
             return ("array", array)
         return (operator.name, constants)
+
+
+def _is_canonical(operator: Operator) -> bool:
+    """Whether a product of matrices reads rows of its first operand, as they are or transposed before."""
+    contracted, batch = operator.operation.params["dimension_numbers"]
+    left, right = (spec.shape for spec in operator.operation.operands)
+    free = [
+        set(range(len(shape))).difference(inner, outer)
+        for shape, inner, outer in zip((left, right), contracted, batch, strict=True)
+    ]
+    rows, columns = (math.prod(shape[dim] for dim in dims) for shape, dims in zip((left, right), free, strict=True))
+    in_rows = not free[0] or max(free[0]) < min(contracted[0], default=len(left))
+    return min(rows, columns) > 1 and (in_rows or is_rearranged(operator, 0, left))
 
 
 def _shape(operator: Operator) -> tuple[int, ...]:
