@@ -244,10 +244,10 @@ def test_a_failure_on_one_node_ends_the_other(write, start, joined: bool):
     ending = "if os.environ['RANK_ID'] == '3': os.kill(os.getpid(), 9)\n"
     script = JOIN + ending + "time.sleep(300)" if joined else "import os\n" + ending + JOIN
     nodes = two_nodes(start, write("script.py", script))
-    told = [node.communicate(timeout=60)[1] for node in nodes]
+    answers = [node.communicate(timeout=60)[1] for node in nodes]
     assert [node.returncode for node in nodes] == [137, 1]
-    assert "rank 3 (process" in told[0]
-    assert "rank 3 (" in told[1]
+    assert "rank 3 (process" in answers[0]
+    assert "rank 3 (" in answers[1]
 
 
 def test_a_cluster_started_by_hand(write, environ, tmp_path):

@@ -50,7 +50,7 @@ def test_tied_embedding_and_dropout(stages, micro, schedule):
 
 
 @pytest.mark.parametrize(
-    ("stages", "micro"), [(2, 4), (4, 4), *(pytest.param(*each, marks=SOAK) for each in [(2, 8), (4, 8)])]
+    ("stages", "micro"), [(2, 4), (4, 4), *(pytest.param(*item, marks=SOAK) for item in [(2, 8), (4, 8)])]
 )
 def test_interleaved_segments(stages, micro):
     more = {"interleave": True, "pipeline_segments": 2}
