@@ -37,6 +37,7 @@ from sporax.lowering.marks import mark_p, next_number
 from sporax.lowering.memory.blocks import Chosen
 from sporax.lowering.memory.draws import draws_that_wait
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, flat, is_backward, stack_of
+from sporax.lowering.memory.loop_pairs import with_pairs_rewritten
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
 
 _BODIES = ("jaxpr", "body_jaxpr", "branches")
@@ -93,8 +94,15 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
         facts: what is known of its plan; None without plans.
         chosen: what is computed again next to what tags in name stacks say.
     """
-    rewriter = _Rewriter(program, facts or PlanFacts(), chosen or Chosen())
-    return Recomputation(rewriter.run(), tuple(rewriter.calls))
+    of_loops: list[Recomputed] = []
+
+    def in_loop(joined: ClosedJaxpr) -> ClosedJaxpr:
+        inside = recompute(joined)
+        of_loops.extend(inside.calls)
+        return inside.program
+
+    rewriter = _Rewriter(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
+    return Recomputation(rewriter.run(), (*rewriter.calls, *of_loops))
 
 
 def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:
