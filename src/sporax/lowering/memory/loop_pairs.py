@@ -130,7 +130,6 @@ def _rewritten(
                 **two.params,
                 "jaxpr": new_back,
                 "num_consts": len(outer_consts) + len(as_const),
-                "linear": (False,) * len(new_back.jaxpr.invars),
             },
         ),
     )
@@ -145,7 +144,11 @@ def _crossing(inputs: list[Var], ours: list[JaxprEqn], theirs: list[JaxprEqn], r
 
 def _read_elsewhere(program: ClosedJaxpr, eqns: list[JaxprEqn], second: int) -> set[Any]:
     read = {var for number, eqn in enumerate(eqns) if number != second for var in eqn.invars if isinstance(var, Var)}
-    return read | {var for var in (*program.jaxpr.outvars, *_inputs(eqns[second])[0], *_inputs(eqns[second])[1]) if isinstance(var, Var)}
+    return read | {
+        var
+        for var in (*program.jaxpr.outvars, *_inputs(eqns[second])[0], *_inputs(eqns[second])[1])
+        if isinstance(var, Var)
+    }
 
 
 def _stack(var: Var, length: int) -> Var:

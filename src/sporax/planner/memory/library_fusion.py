@@ -173,6 +173,7 @@ class _Growth:
             instruction, operator = self.all[number], self._operator(number)
             if operator is None or instruction.kind is not Kind.LOOP:
                 continue
+            key: Hashable
             if instruction.spreads and instruction.reads:
                 key = (instruction.reads, _shape(operator), str(operator.operation.params.get("broadcast_dimensions")))
                 for array in instruction.writes:
