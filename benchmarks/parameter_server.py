@@ -1,22 +1,27 @@
 """What does the parameter server cost over raw sockets, and how many embedding rows does a server core update per second?
 
-Side by side in one run: a push and pull through `sporax.ps.store` for each durability, beside the same bytes over plain
-TCP sockets with an echoing process; and SGD on a table of embedding rows over two servers.
+Side by side in one run: pushes and pulls through `sporax.ps.store` for each durability, beside the same bytes over plain sockets
+with a process that adds them up; and SGD on a table of embedding rows over two servers.
 
     python benchmarks/parameter_server.py [--quick] [--rows N]
 
-Ratios are what counts; each line gives medians and the ratio to the sockets of the same run.
-"""
+Plain sockets do what a push and a pull need at least: a push sends the gradient, the other process adds it to its values in
+place, and answers by 16 bytes; push and pull gets the values as the answer. Both sides have their memory ready. Processes of one
+machine X"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import multiprocessing
+import os
 import socket
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,60 +30,82 @@ from sporax.ps.messages import OptimizerSpec, VariableSpec
 from sporax.ps.store import Dense, Store
 
 SGD = OptimizerSpec("sgd")
+ANSWER_BYTES = 16
+ROUNDS = 6
+SEND_BUFFER_BYTES = 1 << 20
 
 
-def _serve(listener: socket.socket, size: int) -> None:
-    """Take `size` bytes, add them to a buffer, send `size` bytes back."""
+@dataclass
+class Way:
+    """What is measured, and the processes that serve it."""
+
+    calls: dict[str, Callable[[], object]] = field(default_factory=dict)
+    processes: list[int] = field(default_factory=list)
+
+
+def _read(connection: socket.socket, buffer: bytearray) -> bool:
+    view = memoryview(buffer)
+    while len(view):
+        count = connection.recv_into(view)
+        if not count:
+            return False
+        view = view[count:]
+    return True
+
+
+def _serve(listener: socket.socket, size: int, answer: int) -> None:
+    """Take `size` bytes, add them to values in place, send the first `answer` bytes of the values back."""
     connection, _ = listener.accept()
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _prepare(connection)
     values, buffer = np.zeros(size // 4, np.float32), bytearray(size)
+    back = memoryview(values).cast("B")[:answer]
     with connection:
-        while True:
-            view = memoryview(buffer)
-            while len(view):
-                got = connection.recv_into(view)
-                if not got:
-                    return
-                view = view[got:]
+        while _read(connection, buffer):
             values += np.frombuffer(buffer, np.float32)
-            connection.sendall(values.data)
+            connection.sendall(back)
 
 
-def sockets(size: int, repeat: int) -> float:
-    """Median seconds of a push and pull over plain sockets."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    process = multiprocessing.get_context("fork").Process(target=_serve, args=(listener, size), daemon=True)
-    process.start()
-    with socket.create_connection(listener.getsockname()) as connection:
+def _prepare(connection: socket.socket) -> None:
+    if connection.family == socket.AF_UNIX:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    else:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        data, buffer = np.ones(size // 4, np.float32), bytearray(size)
-
-        def once() -> None:
-            connection.sendall(data.data)
-            view = memoryview(buffer)
-            while len(view):
-                view = view[connection.recv_into(view) :]
-
-        result = median(once, repeat)
-    process.join(5)
-    listener.close()
-    return result
 
 
-def median(once: Callable[[], object], repeat: int) -> float:
-    """Median seconds of a call."""
-    for _ in range(max(2, repeat // 5)):
-        once()
-    times = []
-    for _ in range(repeat):
-        begin = time.perf_counter()
-        once()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+@contextmanager
+def sockets(family: int, size: int) -> Iterator[Way]:
+    """A push, and a push with a pull, over plain sockets."""
+    with ExitStack() as stack:
+        way = Way()
+        for name, answer in (("push", ANSWER_BYTES), ("push + pull", size)):
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            address = ("127.0.0.1", 0) if family == socket.AF_INET else os.path.join(folder, "s")
+            listener = stack.enter_context(socket.socket(family))
+            listener.bind(address)
+            listener.listen()
+            process = multiprocessing.get_context("fork").Process(
+                target=_serve, args=(listener, size, answer), daemon=True
+            )
+            process.start()
+            connection = stack.enter_context(socket.socket(family))
+            connection.connect(listener.getsockname())
+            _prepare(connection)
+            stack.callback(process.terminate)
+            data, buffer = np.ones(size // 4, np.float32), bytearray(answer)
+
+            def once(connection: socket.socket = connection, buffer: bytearray = buffer, data: object = data) -> None:
+                connection.sendall(data.data)
+                _read(connection, buffer)
+
+            way.calls[name] = once
+            assert process.pid is not None
+            way.processes.append(process.pid)
+        yield way
 
 
-def served(size: int, repeat: int, durability: str, slots: int) -> tuple[float, float]:
-    """Median seconds of a push and pull, and of a push alone, through one server."""
+@contextmanager
+def served(size: int, durability: str, slots: int) -> Iterator[Way]:
+    """A push, and a push with a pull, through one server."""
     variables = {"MS_PS_DURABILITY": durability, "MS_PS_STALENESS": "-1", "MS_PS_SLOTS": str(slots)}
     with background(1, 1, None, **variables) as cluster:
         store = Store(cluster.cluster.address, timeout=60.0)
@@ -92,9 +119,58 @@ def served(size: int, repeat: int, durability: str, slots: int) -> tuple[float, 
             store.wait(ticket)
             store.finish_pull(plan)
 
-        result = median(both, repeat), median(lambda: store.wait(store.push([gradient], [0.1])), repeat)
+        process = cluster.cluster.children[("server", 0)].process
+        assert process is not None
+        yield Way({"push": lambda: store.wait(store.push([gradient], [0.1])), "push + pull": both}, [process.pid])
         store.close()
-    return result
+
+
+def compare(size: int, repeat: int, slots: int, placements: dict[str, tuple[int, int]]) -> None:
+    """Print a line for each way to push and pull `size` bytes, for each placement (core of the worker, core of the server)."""
+    everywhere = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        ways = {"Unix sockets": stack.enter_context(sockets(socket.AF_UNIX, size))}
+        ways["TCP sockets"] = stack.enter_context(sockets(socket.AF_INET, size))
+        for durability in ("memory", "process", "disk"):
+            ways[durability] = stack.enter_context(served(size, durability, slots))
+        stack.callback(os.sched_setaffinity, 0, everywhere)
+        time.sleep(1.0)  # servers get their logs ready
+        for placement, (worker_core, server_core) in placements.items():
+            os.sched_setaffinity(0, {worker_core})
+            for process in [process for way in ways.values() for process in way.processes]:
+                os.sched_setaffinity(process, {server_core})
+            report(f"{size >> 10:>6} KiB, {placement}", measured(ways, repeat))
+
+
+def measured(ways: dict[str, Way], repeat: int) -> dict[tuple[str, str], list[float]]:
+    """Seconds of each call of each way."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for number in range(ROUNDS + 1):
+        for name, way in ways.items():
+            for call, once in way.calls.items():
+                seconds = [timed(once) for _ in range(max(2, repeat // ROUNDS))]
+                if number:  # the first round warms up
+                    times.setdefault((name, call), []).extend(seconds)
+    return times
+
+
+def report(title: str, times: dict[tuple[str, str], list[float]]) -> None:
+    """Print the lines."""
+    for name in dict.fromkeys(name for name, _ in times):
+        line = f"{title}  {name:<12}"
+        for call in ("push", "push + pull"):
+            seconds, floor = times[(name, call)], times[("Unix sockets", call)]
+            typical, least = statistics.median(seconds), min(seconds)
+            ratio, ratio_of_least = typical / statistics.median(floor), least / min(floor)
+            line += f"  {call} {typical * 1e3:8.3f} ({least * 1e3:8.3f}) ms, {ratio:5.2f} x ({ratio_of_least:4.2f} x)"
+        print(line, flush=True)
+
+
+def timed(once: Callable[[], object]) -> float:
+    """Seconds of a call."""
+    begin = time.perf_counter()
+    once()
+    return time.perf_counter() - begin
 
 
 def rows(count: int, batch: int, repeat: int) -> dict[str, float]:
@@ -139,17 +215,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows of the embedding table")
     arguments = parser.parse_args()
-    sizes = [(64 << 10, 200, 1)] if arguments.quick else [(64 << 10, 300, 1), (64 << 20, 15, 16)]
-    for size, repeat, slots in sizes:
-        floor = sockets(size, repeat)
-        print(f"{size >> 10:>6} KiB  sockets         push + pull {floor * 1e3:8.3f} ms", flush=True)
-        for durability in ("memory", "process", "disk"):
-            both, push = served(size, repeat, durability, slots)
-            print(
-                f"{size >> 10:>6} KiB  {durability:<14}  push + pull {both * 1e3:8.3f} ms ({both / floor:4.2f} x)   "
-                f"push {push * 1e3:8.3f} ms ({push / floor:4.2f} x)",
-                flush=True,
-            )
+    cores = sorted(os.sched_getaffinity(0))
+    apart, together = {"two cores": (cores[0], cores[-1])}, {"one core": (cores[0], cores[0])}
+    compare(64 << 10, 300 if arguments.quick else 900, 1, apart | together)
+    if not arguments.quick:
+        compare(64 << 20, 18, 16, apart)
     count = 200_000 if arguments.quick else arguments.rows
     result = rows(count, 1 << 17, 10 if arguments.quick else 40)
     print(

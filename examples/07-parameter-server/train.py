@@ -10,6 +10,8 @@ import argparse
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import mindspore as ms
@@ -45,12 +47,15 @@ def clicks(rng, count):
 
 def kill_server(index):
     """End a server without warning."""
-    from sporax.ps.asker import Asker
-    from sporax.ps.messages import GetStatus, StatusIs
-
-    asker = Asker(f"{os.environ['MS_SCHED_HOST']}:{int(os.environ['MS_SCHED_PORT']) + 1}")
-    status = json.loads(asker.ask(GetStatus(), StatusIs, 5.0).text)
-    asker.close()
+    command = [
+        sys.executable,
+        "-m",
+        "sporax",
+        "ps",
+        "status",
+        "--json",
+    ]  # the job's address and keys are in the environment
+    status = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     os.kill(int(status["servers"][index]["pid"]), signal.SIGKILL)
 
 

@@ -26,6 +26,7 @@ _SUBMODULES = frozenset(
 _MODULES = {
     "sporax._run_check": "run_check",
     "sporax.runtime.plain": "plan",
+    "sporax.runtime.parameter_server": "sample_ranges",
     "sporax.profiler": "Profiler",
     "sporax.common.dtype": """
         bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 complex64 complex128

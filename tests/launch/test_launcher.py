@@ -279,7 +279,7 @@ else:
 
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="Open MPI is not installed")
-def test_mpirun(write, environ, tmp_path):
+def test_ranks_started_by_mpirun_form_one_job(write, environ, tmp_path):
     report = "open(f'rank{me.rank}', 'w').write(f'{me.size} {me.local_rank} {me.local_size} {me.coordinator_address}')"
     script = write("script.py", JOIN + report)
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m", "sporax", "run"]

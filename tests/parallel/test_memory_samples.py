@@ -71,7 +71,7 @@ def gradient(recompute):
     return step(x).asnumpy(), step.program.lower(x).as_text()
 
 
-def test_recompute():
+def test_recomputed_blocks_run_their_products_twice():
     """The scores of every block but for those that are still there run twice."""
     plain, text = gradient(recompute=False)
     again, recomputed_text = gradient(recompute=True)

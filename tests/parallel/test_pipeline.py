@@ -90,7 +90,7 @@ def test_batch_norm_statistics():
 
 
 @SOAK
-def test_recompute():
+def test_recomputation_changes_no_result_of_a_pipeline():
     assert_as_on_one_device(straight(2, 2), 2, 4, recompute=True)
 
 

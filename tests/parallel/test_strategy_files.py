@@ -228,6 +228,6 @@ def test_op_strategy_config_is_a_setting():
         (("SAVE", 3), SporaxTypeError),
     ],
 )
-def test_refused(arguments, error):
+def test_settings_of_strategy_files_that_make_no_sense_are_refused(arguments, error):
     with pytest.raises(error, match="For 'set_op_strategy_config'"):
         set_op_strategy_config(*arguments)

@@ -232,6 +232,8 @@ class Simulation:
                 case events.Store(record, frames):
                     simulated.disk.append((record, [bytes(frame) for frame in frames]))
                     queue += machine.handle(events.Stored(record.slot, record.lsn), self.now)
+                case events.Apply() as apply:
+                    queue += machine.handle(apply, self.now)
                 case events.StoreSlot(slot):
                     image, frames = machine.states[slot].image()
                     simulated.images[slot] = SlotState.from_image(

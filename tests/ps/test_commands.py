@@ -24,7 +24,7 @@ from sporax.launch.ps_command import table
 from sporax.ps import security
 from sporax.ps.environment import PsEnvironment
 from sporax.ps.messages import Acked, GetStatus, OptimizerSpec
-from sporax.ps.metrics import MetricsPage, exposition
+from sporax.ps.metrics import MetricsPage, exposition, expositions
 from sporax.ps.store import Dense, Store
 from sporax.ps.wire import encode
 
@@ -106,6 +106,14 @@ def test_the_metrics_page_speaks_prometheus() -> None:
     assert (
         exposition({"bytes": 2.5}, {"server": "1"}) == '# TYPE sporax_ps_bytes gauge\nsporax_ps_bytes{server="1"} 2.5\n'
     )
+    several = expositions([({"server": "0"}, {"bytes": 1.0}), ({"server": "1"}, {"bytes": 2.0, "clock": 3.0})])
+    assert several.splitlines() == [
+        "# TYPE sporax_ps_bytes gauge",
+        'sporax_ps_bytes{server="0"} 1',
+        'sporax_ps_bytes{server="1"} 2',
+        "# TYPE sporax_ps_clock gauge",
+        'sporax_ps_clock{server="1"} 3',
+    ]
     page = MetricsPage(0, lambda: {"clock": 7.0})
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page.port}/metrics") as answer:

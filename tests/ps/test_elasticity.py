@@ -5,17 +5,32 @@ from __future__ import annotations
 import json
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
+import zmq
 
 from sporax.launch.ps_cluster import BackgroundCluster, background
-from sporax.ps.events import Received
+from sporax.ps.events import Received, Reply
 from sporax.ps.journal import Journal
-from sporax.ps.messages import OptimizerSpec, Options, Ready, Register, Scale
+from sporax.ps.messages import (
+    Heartbeat,
+    HeartbeatReply,
+    OptimizerSpec,
+    Options,
+    Ready,
+    Register,
+    Scale,
+    Stop,
+    Welcome,
+)
 from sporax.ps.scheduler_state import SchedulerState
+from sporax.ps.server import Server
 from sporax.ps.store import Dense, Store
+from sporax.ps.wire import decode, encode
 
 SIZE = 64
 
@@ -50,6 +65,73 @@ def test_a_server_that_comes_back_is_no_longer_among_those_that_left() -> None:
     assert state.journal.retired == ["s2"]
     join(2, 2)
     assert state.journal.retired == []
+
+
+def drained(with_sender: bool) -> tuple[SchedulerState, list[object]]:
+    """A job whose third server has just become empty, and the last actions of its scheduler."""
+    state = SchedulerState(Options(durability="memory", num_slots=2), Journal("job", 1, 2), 0.0)
+    for index in range(3):
+        sender = b"server-%d" % index
+        state.handle(Received(sender, Register("server", f"s{index}", index, "h", "1"), ()), 0.0)
+        state.handle(Received(sender, Ready(index, 1, {}), ()), 0.0)
+    if not with_sender:
+        state.servers[2].sender = b""  # the scheduler has begun again and has not heard of it yet
+    return state, state.handle(Received(b"somebody", Scale(1, 2), ()), 0.0)
+
+
+@pytest.mark.parametrize("with_sender", [True, False])
+def test_a_server_that_was_let_go_is_told_so_whenever_it_asks(with_sender: bool) -> None:
+    """Not that it was replaced, for then it would end with the status that asks for a new start."""
+    state, actions = drained(with_sender)
+    farewell = Reply(b"server-2", Stop("the job needs fewer servers", done=True))
+    assert (farewell in actions) is with_sender
+    assert state.handle(Received(b"server-2", Heartbeat("server", 2, 1, 5.0, 1), ()), 1.0) == [farewell]
+    again = SchedulerState(
+        state.options, msgspec.msgpack.decode(msgspec.msgpack.encode(state.journal), type=Journal), 2.0
+    )
+    assert again.handle(Received(b"server-2", Heartbeat("server", 2, 1, 6.0, 1), ()), 2.0) == [farewell]
+    (unknown,) = state.handle(Received(b"server-2", Heartbeat("server", 2, 0, 5.0, 1), ()), 1.0)
+    assert unknown.message.unknown
+
+
+def test_a_server_ends_for_the_first_reason_it_hears(tmp_path: Path) -> None:
+    """Its heartbeat may cross the farewell, and be answered by a scheduler that does not know it any more."""
+    router = zmq.Context.instance().socket(zmq.ROUTER)
+    port = router.bind_to_random_port("tcp://127.0.0.1")
+    server = Server(f"127.0.0.1:{port}", tmp_path, node="s0")
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    sender, welcomed = b"", False
+    while not welcomed:
+        sender, *parts = router.recv_multipart()
+        welcomed = isinstance(decode(parts)[0], Ready)
+        for message in (
+            [Welcome("s0", 0, 1, "job", Options(durability="process"))]
+            if not welcomed
+            else [Stop("the job needs fewer servers", done=True), HeartbeatReply(0.0, 9, unknown=True)]
+        ):
+            router.send_multipart([sender, *encode(message)])
+    thread.join(30)
+    router.close(0)
+    assert not thread.is_alive()
+    assert not server.ends_for_another
+    assert list(tmp_path.iterdir()) == [], "it has removed its log, as the farewell allows"
+
+
+@pytest.mark.slow
+def test_a_drained_server_ends_with_status_zero() -> None:
+    with background(3, 1, MS_PS_STALENESS="-1") as cluster:
+        store = Store(cluster.cluster.address, timeout=60.0)
+        store.declare([Dense("w", SIZE, 0)], [OptimizerSpec("sgd")])
+        store.initialise([np.zeros(SIZE)])
+        process = cluster.cluster.children[("server", 2)].process
+        with cluster.lock:
+            cluster.cluster.scale(servers=2)
+        wait_for(cluster, 2)
+        assert process is not None
+        assert process.wait(30) == 0
+        store.wait(store.push([np.ones(SIZE, np.float32)], [1.0]))
+        store.close()
 
 
 @pytest.mark.slow
@@ -99,10 +181,10 @@ def test_a_worker_leaves_only_a_job_that_has_become_smaller(staleness, rank, mem
     assert Store.is_retired.fget(store) is is_retired
 
 
-def curve(plan: dict[int, int], steps: int = 24) -> list[float]:
+def curve(plan: dict[int, int], steps: int = 24, servers: dict[int, int] | None = None) -> list[float]:
     """Synchronous training on global batches of 12 samples, shared out among whoever is a member; gives the losses.
 
-    `plan`: at which steps how many workers are wanted.
+    `plan`, `servers`: at which steps how many workers and servers are wanted.
     """
     losses: list[float] = [0.0] * (steps + 1)
     data = np.random.default_rng(0).standard_normal((steps + 1, 12, 5)).astype(np.float32)
@@ -128,8 +210,13 @@ def curve(plan: dict[int, int], steps: int = 24) -> list[float]:
                         if other not in threads or not threads[other].is_alive():
                             threads[other] = threading.Thread(target=work, args=(other,))
                             threads[other].start()
+                if servers and store.clock in servers:
+                    with cluster.lock:
+                        cluster.cluster.scale(servers=servers[store.clock])
+                    if store.clock != min(servers):  # the first change is met in the middle, the last one is waited for
+                        wait_for(cluster, servers[store.clock])
                 store.wait(store.push([gradient], [0.05], weight=float(len(x))))
-                if plan:
+                if plan or servers:
                     time.sleep(0.1)  # long enough for the change to be agreed on before the run is over
             seen.add(len(store.members))
             store.close()
@@ -155,3 +242,8 @@ def test_workers_join_and_leave_and_the_losses_stay_the_same() -> None:
     np.testing.assert_allclose(changing, alone, rtol=2e-4)
     assert alone[-1] < alone[0] / 10
     assert counts[-1] - {1}, "nobody has joined"
+
+
+@pytest.mark.slow
+def test_servers_join_and_leave_and_the_losses_have_the_same_bits() -> None:
+    assert curve({}, servers={3: 3, 14: 2}) == curve({})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.log import SlotLog
 from sporax.ps.messages import Entry, Members, OptimizerSpec, Record, Source, VariableSpec
 from sporax.ps.slot import SlotState
-from sporax.ps.wire import Frame, chunks
+from sporax.ps.wire import Frame, chunks, encode
 
 ADAM = OptimizerSpec("adam", {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8})
 
@@ -108,6 +110,49 @@ def test_snapshots_shorten_the_log_and_change_nothing(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_file_that_is_written_over_gives_back_the_new_records_alone(tmp_path: Path) -> None:
+    records, state = history(12), SlotState(0, 0)
+    log = SlotLog(tmp_path, sync=False)
+    sizes = []
+    for number, (record, frames) in enumerate(records):
+        log.append(record, frames)
+        state.apply(record, frames)
+        if number in (4, 7, 9):
+            log.begin_file()
+            log.write_slot(state)
+            log.delete_old()
+            sizes.append(next(tmp_path.glob("log-*")).stat().st_size)
+    log.close()
+    assert sizes[0] == 0
+    assert sizes[1] > 0, "the second file must be the first one again, with its old records in it"
+    again = SlotLog(tmp_path, sync=False)
+    assert same(again.recover(0)[0], replayed(records))
+    again.append(Record(0, state.lsn + 1, 1, [], [], [], [Members(3, [0, 1])]), [])
+    again.close()
+    once_more = SlotLog(tmp_path, sync=False)
+    assert once_more.recover(0)[0].lsn == state.lsn + 1
+    once_more.close()
+
+
+def test_pages_prepared_ahead_are_no_records(tmp_path: Path) -> None:
+    records = history(5)
+    log = SlotLog(tmp_path, sync=False, ahead_bytes=600_000)
+    assert log.prepare()
+    log.append(*records[0])
+    while log.prepare():
+        pass
+    size = next(tmp_path.glob("log-*")).stat().st_size
+    assert 600_000 <= size < 1_200_000
+    for record, frames in records[1:]:
+        log.append(record, frames)
+    assert next(tmp_path.glob("log-*")).stat().st_size == size
+    log.close()
+    again = SlotLog(tmp_path, sync=False, ahead_bytes=600_000)
+    assert same(again.recover(0)[0], replayed(records))
+    assert next(tmp_path.glob("log-*")).stat().st_size == again.num_bytes
+    again.close()
+
+
 def test_records_that_another_server_has_overruled_are_passed_over(tmp_path: Path) -> None:
     records = history(3)
     log = SlotLog(tmp_path, sync=False)
@@ -119,6 +164,28 @@ def test_records_that_another_server_has_overruled_are_passed_over(tmp_path: Pat
     log.close()
     again = SlotLog(tmp_path, sync=False)
     assert same(again.recover(0)[0], taken_over)
+    again.close()
+
+
+def earlier_form(record: Record, frames: list[Frame]) -> bytes:
+    """A record as the version before this one wrote it."""
+    head, *rest = [bytes(part) for part in encode(record, frames)]
+    head = b"SPXP" + struct.pack("<BBH", 1, 0, len(rest)) + head[8:]
+    lengths = b"".join(struct.pack("<Q", len(part)) for part in (head, *rest))
+    body = b"".join([head, *rest])
+    return struct.pack("<4sIIQ", b"SPXL", zlib.crc32(lengths + body), 1 + len(rest), len(body)) + lengths + body
+
+
+def test_records_of_the_earlier_format_are_read_and_written_on(tmp_path: Path) -> None:
+    records = history(4)
+    (tmp_path / "log-00000003").write_bytes(b"".join(earlier_form(*record) for record in records[:3]))
+    log = SlotLog(tmp_path, sync=False)
+    assert same(log.recover(0)[0], replayed(records[:3]))
+    for record, frames in records[3:]:
+        log.append(record, frames)
+    log.close()
+    again = SlotLog(tmp_path, sync=False)
+    assert same(again.recover(0)[0], replayed(records))
     again.close()
 
 

@@ -201,7 +201,7 @@ def test_training_goes_on_soon_after_a_server_was_killed() -> None:
     with background(2, 1, MS_PS_STALENESS="-1") as cluster:
         store = store_of(cluster)
         push_one(store)
-        while '"synced": 8' not in cluster.cluster.status().text:
+        while (status := cluster.cluster.status()) is None or '"synced": 8' not in status.text:
             time.sleep(0.05)
         cluster.cluster.kill("server", 0)
         begin = time.monotonic()

@@ -54,11 +54,11 @@ print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.
 """
 
 
-def weights(tmp_path: Path, mode: str, *flags: str) -> list[np.ndarray]:
+def weights(tmp_path: Path, mode: str, *flags: str, script: str = DENSE) -> list[np.ndarray]:
     """Final weights that each worker has printed."""
-    script = tmp_path / "script.py"
-    script.write_text(DENSE, encoding="utf-8")
-    command = [sys.executable, "-m", "sporax", "run", *flags, str(script), mode]
+    file = tmp_path / "script.py"
+    file.write_text(script, encoding="utf-8")
+    command = [sys.executable, "-m", "sporax", "run", *flags, str(file), *mode.split()]
     environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environ, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -72,6 +72,50 @@ def test_two_workers_end_with_the_weights_of_one_process(tmp_path: Path, mode: s
     first, second = weights(tmp_path, mode, "--server_num", "2", "--worker_num", "2", "--log_dir", str(tmp_path))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(first, alone, rtol=2e-5, atol=1e-6)
+
+
+MODEL = """
+import os, signal, sys
+import numpy as np
+import mindspore as ms
+from mindspore import nn, dataset as ds
+from mindspore.train import Callback, Model
+from mindspore.communication import init, get_rank
+from sporax.runtime.session import SESSION
+ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_ps_context(enable_ps=True)
+init()
+ms.set_seed(3)
+ds.config.set_seed(5)
+net = nn.SequentialCell(nn.Dense(6, 8), nn.ReLU(), nn.Dense(8, 1))
+net.set_param_ps()
+optimizer = nn.Adam(net.trainable_params(), 0.05)
+rng = np.random.default_rng(get_rank())
+x = rng.standard_normal((48, 6)).astype(np.float32)
+data = ds.NumpySlicesDataset((x, x.sum(1, keepdims=True)), ["x", "y"], shuffle=True).batch(8)
+
+class Kill(Callback):
+    def on_train_step_end(self, run):
+        first = SESSION.servers.store.link.incarnation == 1
+        if "kill" in sys.argv and get_rank() == 1 and first and run.original_args().cur_step_num >= 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+sink = "sink" in sys.argv
+Model(net, nn.MSELoss(), optimizer).train(3, data, callbacks=[Kill()], dataset_sink_mode=sink, sink_size=4 if sink else -1)
+print("weights", " ".join(f"{v:.9g}" for p in net.trainable_params() for v in p.asnumpy().reshape(-1)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["", "sink"])
+def test_a_killed_worker_goes_on_with_the_batches_it_has_not_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str
+) -> None:
+    monkeypatch.setenv("MS_PS_WORKER_LEASE", "60")
+    flags = ["--server_num", "2", "--worker_num", "2", "--log_dir", str(tmp_path)]
+    calm = weights(tmp_path, f"calm {sink}", *flags, script=MODEL)
+    killed = weights(tmp_path, f"kill {sink}", *flags, script=MODEL)
+    assert len({value.tobytes() for value in [*calm, *killed]}) == 1
 
 
 @pytest.fixture

@@ -46,8 +46,6 @@ def test_a_damaged_byte_is_refused_or_harmless(position: int, change: int) -> No
     parts = sent(message, frames)
     head = bytearray(parts[0])
     head[position % len(head)] ^= change
-    if position % len(head) == 5:
-        return  # the unused byte
     with pytest.raises(wire.WireError):
         wire.decode([bytes(head), *parts[1:]])
 
@@ -74,7 +72,7 @@ def test_a_struct_of_the_wrong_types_is_refused() -> None:
     packed = bytes(good[wire.HEADER.size :]).replace(b"\x01", b"\xa1x", 1)
     import zlib
 
-    header = wire.HEADER.pack(b"SPXP", 1, 0, 0, len(packed), zlib.crc32(packed), 0)
+    header = wire.HEADER.pack(b"SPXP\2\0\0\0", len(packed), zlib.crc32(packed), 0)
     with pytest.raises(wire.WireError, match="malformed"):
         wire.decode([header + packed])
 

@@ -11,7 +11,9 @@ import pytest
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement_config import PsConfig
 from sporax.runtime import parameter_server
-from sporax.runtime.server_connection import Part
+from sporax.runtime.parameter_server import exchange_in_program, lookup_in_program
+from sporax.runtime.row_cache import RowCache
+from sporax.runtime.server_connection import FIRST_TABLE_KEY, Part, ServerConnection
 from sporax.runtime.session import SESSION
 
 
@@ -125,3 +127,90 @@ def test_a_lookup_gives_rows_and_its_gradient_goes_to_their_places():
     np.testing.assert_array_equal(rows[..., 1], -ids)
     np.testing.assert_array_equal(gradient, [[0, 0], [3, 30], [1, 10], [0, 0]])  # ids 5, 5 and 9 share a place
     assert held[:2] == [True, False]
+
+
+class LateStore:
+    """Servers whose answers come as late as they may: each event is noted, and an answer is when it is waited for."""
+
+    def __init__(self, staleness, events):
+        self.options = SimpleNamespace(staleness=staleness)
+        self.link = SimpleNamespace(incarnation=1)
+        self.rank, self.clock, self.is_retired, self.events = 0, 0, False, events
+
+    def push(self, gradients, rates, rows, part, dense=True, lease=-1, weight=1.0):
+        self.events.append(f"push {self.clock}")
+        self.clock += 1
+        return self.clock - 1
+
+    def wait(self, ticket):
+        self.events.append(f"acknowledged {ticket}")
+
+    def start_pull(self, rows=None, dense=True, part=0, ahead=0):
+        self.events.append(f"ask {'rows' if rows else 'values'} {self.clock + ahead}")
+        return self.clock + ahead, rows or {}
+
+    def finish_pull(self, plan):
+        clock, rows = plan
+        self.events.append(f"{'rows' if rows else 'values'} {clock}")
+        return [np.full(2, clock, np.float32)], {key: np.zeros((len(ids), 2), np.float32) for key, ids in rows.items()}
+
+    def pull(self, rows=None, dense=True, part=0):
+        return self.finish_pull(self.start_pull(rows, dense, part))
+
+
+def compiled_steps(staleness, steps, table=None):
+    """The events of compiled steps: servers' and, as ``forward n``, the device's."""
+    from jax.experimental import io_callback
+
+    events = []
+    servers = ServerConnection(LateStore(staleness, events))
+    tables = [] if table is None else [table]
+    if table is not None:
+        table.key = FIRST_TABLE_KEY
+    part = Part(0, [(2,)], tables, [0] * len(tables))
+    servers.parts.append(part)
+
+    @jax.jit
+    def step(weight, cache, ids):
+        io_callback(lambda: events.append(f"forward {servers.store.clock}"), None, ordered=True)
+
+        def loss(weight, cache):
+            rows = lookup_in_program(servers, table, cache, ids).sum() if table is not None else 0.0
+            return (weight**2).sum() + rows
+
+        gradients = jax.grad(loss, (0, 1))(weight, cache)
+        (weight, number) = exchange_in_program(servers, part, jnp.ones(1), gradients[: 1 + len(tables)])
+        return weight, cache.at[0, 0].set(number)
+
+    weight, cache = jnp.ones(2), jnp.zeros((4, 2))
+    batches = [np.array([number, number + 1]) for number in range(steps)]
+    for number, ids in enumerate(batches):
+        if number + 1 < steps:
+            servers.next_batches.announce([ids], [batches[number + 1]])
+        weight, cache = step(weight, cache, ids)
+    jax.block_until_ready((weight, cache))
+    return events
+
+
+def test_with_staleness_pushes_and_pulls_are_on_their_way_while_the_next_step_runs():
+    events = compiled_steps(1, 5)
+    for number in range(1, 3):
+        sent, pulled = events.index(f"push {number}"), events.index(f"ask values {number + 1}")
+        runs = events.index(f"forward {number + 1}")
+        arrives, acknowledged = events.index(f"values {number + 1}"), events.index(f"acknowledged {number}")
+        assert max(sent, pulled) < runs < min(arrives, acknowledged)
+    waiting = compiled_steps(0, 5)
+    assert waiting.index("acknowledged 1") < waiting.index("forward 2")
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_the_next_rows_are_on_their_way_while_this_step_runs(staleness):
+    events = compiled_steps(staleness, 4, RowCache("table", 2, 4))
+    for number in (1, 2):
+        assert (
+            events.index(f"forward {number}") < events.index(f"ask rows {number + 1}") < events.index(f"push {number}")
+        )
+    assert f"rows {0}" in events
+    assert (
+        sum(event.startswith("ask rows") for event in events) == 4
+    )  # the first step's own, then one ahead in each step

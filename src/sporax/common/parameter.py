@@ -21,7 +21,7 @@ from sporax.common import dtype as dtypes
 from sporax.common.dtype import DType
 from sporax.common.tensor import Tensor, to_array, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
-from sporax.runtime import joint, parameter_server, server_connection, state
+from sporax.runtime import joint, parameter_server, row_cache, state
 from sporax.runtime.filed_variables import Place
 from sporax.runtime.host import copied
 
@@ -103,7 +103,7 @@ class Parameter(Tensor):
         self.stored: Any = default_input._initializer if self.has_init else None
         """Where a lazy Parameter had its values from; see `train.checkpoint.deferred`."""
         self.is_param_ps = self.init_in_server = self.cache_enable = False
-        self.server_rows: server_connection.RowCache | None = None
+        self.server_rows: row_cache.RowCache | None = None
 
     def _take_values(self, source: Any) -> None:
         self._initializer = None

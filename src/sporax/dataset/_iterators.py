@@ -15,6 +15,7 @@ from sporax.dataset._random import Pass
 from sporax.dataset._rows import Array, Row, opened
 from sporax.dataset._tables import ENDLESS
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
+from sporax.runtime.session import SESSION
 
 if TYPE_CHECKING:
     from sporax.dataset._engine import EpochReader
@@ -69,7 +70,7 @@ class RowIterator(abc.ABC):
         reader: EpochReader = engine.open_reader(for_all_ranks(self._node), self._first, self._num_epochs)
         if self._epoch or self._row:
             reader.seek(self._epoch, self._row)
-        return reader
+        return reader if SESSION.servers is None else _AnnouncingReader(reader, self._columns)
 
     @abc.abstractmethod
     def _present(self, row: Row) -> Any:
@@ -121,6 +122,45 @@ class RowIterator(abc.ABC):
         self._released = True
 
     stop = release
+
+
+class _AnnouncingReader:
+    """Reads one row ahead and tells the connection to parameter servers of both, so that rows of embedding tables that the
+    next batch needs can be asked for while the step of this one runs.
+
+    Args:
+        reader: where rows come from.
+        columns: names of those that the user gets.
+    """
+
+    def __init__(self, reader: EpochReader, columns: Sequence[str]) -> None:
+        self._reader = reader
+        self._columns = columns
+        self._rows: list[Row | None] = []
+
+    def next_row(self) -> Row | None:
+        """See EpochReader; the first row of an epoch is announced with the second, so that an epoch's end stays one."""
+        if not self._rows:
+            self._rows.append(self._reader.next_row())
+        row = self._rows.pop()
+        if row is None:
+            return None
+        following = self._reader.next_row()
+        self._rows.append(following)
+        if following is not None and SESSION.servers is not None:
+            SESSION.servers.next_batches.announce(
+                [row[name] for name in self._columns], [following[name] for name in self._columns]
+            )
+        return row
+
+    def seek(self, epoch: int, row: int) -> None:
+        """See EpochReader."""
+        self._rows.clear()
+        self._reader.seek(epoch, row)
+
+    def close(self) -> None:
+        """See EpochReader."""
+        self._reader.close()
 
 
 class TupleIterator(RowIterator):

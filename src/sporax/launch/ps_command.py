@@ -14,7 +14,7 @@ from sporax.ir.errors import SporaxRuntimeError, SporaxValueError
 from sporax.launch.secrets import token_file_of
 from sporax.ps.asker import Asker
 from sporax.ps.messages import Checkpoint, CheckpointIs, GetStatus, Scale, StatusIs, Wanted
-from sporax.ps.metrics import exposition
+from sporax.ps.metrics import expositions
 from sporax.ps.security import Keys, keys_for, write_keys
 
 _ANSWER_SECONDS = 5.0
@@ -147,12 +147,12 @@ def _cell(value: Any) -> str:
 
 def _metrics(status: dict[str, Any]) -> str:
     """The numbers of all servers and workers in Prometheus' format."""
-    parts = []
-    for kind, number in (("server", "index"), ("worker", "rank")):
-        for entry in status[f"{kind}s"]:
-            values = {name: float(value) for name, value in entry.items() if name != number}
-            parts.append(exposition(values, {kind: str(entry[number])}))
-    return "".join(parts)
+    entries = [
+        ({kind: str(entry[number])}, {name: float(value) for name, value in entry.items() if name != number})
+        for kind, number in (("server", "index"), ("worker", "rank"))
+        for entry in status[f"{kind}s"]
+    ]
+    return expositions(entries)
 
 
 def _silent(address: str) -> SporaxRuntimeError:

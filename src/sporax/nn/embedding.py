@@ -18,7 +18,7 @@ from sporax.common.tensor import Tensor, wrap
 from sporax.ir.errors import SporaxRuntimeError, SporaxTypeError, SporaxValueError
 from sporax.nn import _arguments as argument
 from sporax.nn.cell import Cell
-from sporax.runtime import parameter_server, server_connection
+from sporax.runtime import parameter_server, row_cache
 
 _SLICE_MODES = ("field_slice", "table_row_slice", "table_column_slice", "batch_slice")
 
@@ -82,8 +82,8 @@ class EmbeddingLookup(Cell):
         setattr(self.embedding_table, "unique", sparse)  # noqa: B010  # shadows the method of Tensors, as in MindSpore
         if context.ps_snapshot().enable_ps:
             first_rows = _first_rows(name, param_init) if self.vocab_cache_size or param_init == "normal" else {}
-            self.embedding_table.server_rows = server_connection.RowCache(
-                "embedding_table", embedding_size, rows, seed=get_seed() or 0, **first_rows
+            self.embedding_table.server_rows = row_cache.RowCache(
+                "embedding_table", embedding_size, rows, num_rows=vocab_size, seed=get_seed() or 0, **first_rows
             )
             self.embedding_table.is_param_ps = self.embedding_table.cache_enable = self.vocab_cache_size > 0
         self.embeddinglookup = ops.EmbeddingLookup()

@@ -1,17 +1,16 @@
-"""A worker's connections to the servers: sockets around `client_state`, used by one thread at a time.
+"""A worker's connections to the servers: sockets around `client_state`, used by one caller at a time.
 
-`submit` sends at once (pyzmq's own thread moves the bytes while the caller goes on); `wait` receives until a request has
-its answer. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
+`submit` sends from the caller's thread and returns when the operating system has the bytes; `wait` receives until a request has
+its answer. While the caller computes and requests are open, the thread of the scheduler's connection receives what comes, so that
+a pull overlaps with the step. Bytes on their way are bounded, so that a fast worker cannot drown a slow server.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
-
-import zmq
 
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ps.client_state import (
@@ -27,14 +26,18 @@ from sporax.ps.client_state import (
     Submit,
     Tick,
 )
-from sporax.ps.messages import Message
+from sporax.ps.messages import Message, Pulled, View
+from sporax.ps.peers import Peers
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
-from sporax.ps.transport import Transport, address_of, receive, send
-from sporax.ps.wire import Frame, WireError, decode
+from sporax.ps.stream import Streams
+from sporax.ps.transport import Transport
+from sporax.ps.wire import Frame
 
 WINDOW_BYTES = 512 << 20
 _POLL_SECONDS = 0.05
+_TICK_SECONDS = 0.02
+_SEND_SECONDS = 1.0
 Answer = tuple[Message, tuple[Frame, ...]]
 
 
@@ -51,17 +54,27 @@ class Client:
         self.link = link
         self.state = ClientState(timeout)
         self._transport = Transport(keys)
-        self._poller = zmq.Poller()
-        self._sockets: dict[tuple[int, int], Any] = {}
+        self._streams = Streams(place=self._place)
+        self._peers = Peers(self._transport, self._streams, b"client-" + uuid.uuid4().bytes)
         self._answers: dict[int, Answer] = {}
         self._errors: dict[int, str] = {}
         self._sizes: dict[int, int] = {}
+        self._into: dict[int, memoryview] = {}
         self._bytes_open = 0
         self._last = 0
-        self._identity = b"client-" + uuid.uuid4().bytes
-        self._epoch = -1
+        self._view: View | None = None
+        self._next_tick = 0.0
+        self._lock = threading.Lock()
+        link.meanwhile = self._receive_meanwhile
 
-    def submit(self, slot: int, make: Callable[[int, int], Message], frames: Iterable[Frame] = (), seq: int = 0) -> int:
+    def submit(
+        self,
+        slot: int,
+        make: Callable[[int, int], Message],
+        frames: Iterable[Frame] = (),
+        seq: int = 0,
+        into: memoryview | None = None,
+    ) -> int:
         """Send a request; gives its number.
 
         Args:
@@ -69,17 +82,11 @@ class Client:
             make: (number, epoch) -> message.
             frames: that follow the message; they must not change before the answer.
             seq: number of a push among those of the slot.
+            into: where the first answer's arrays may go. The answer that is given need not be that one; then it has memory of
+                its own, and what is written here must not be used.
         """
-        self._last += 1
-        request, parts = self._last, tuple(frames)
-        size = sum(map(len, parts))
-        while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
-            self._receive(_POLL_SECONDS)
-        self._sizes[request] = size
-        self._bytes_open += size
-        self._look_at_view()
-        self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
-        return request
+        with self._lock:
+            return self._submit(slot, make, tuple(frames), seq, into)
 
     def wait(self, request: int) -> Answer:
         """The answer to a request.
@@ -87,6 +94,10 @@ class Client:
         Raises:
             SporaxRuntimeError: it was refused, got no answer in time, or the job has ended.
         """
+        with self._lock:
+            return self._wait(request)
+
+    def _wait(self, request: int) -> Answer:
         while request not in self._answers:
             if request in self._errors:
                 raise SporaxRuntimeError(f"For 'sporax.ps', a request must be served, but {self._errors.pop(request)}.")
@@ -101,31 +112,66 @@ class Client:
 
     def poll(self) -> None:
         """Take what has come, without waiting."""
-        self._receive(0.0)
+        with self._lock:
+            self._receive(0.0)
 
     def close(self) -> None:
         """Close all connections."""
+        self._streams.close()
         self._transport.close()
+
+    def _submit(
+        self,
+        slot: int,
+        make: Callable[[int, int], Message],
+        parts: tuple[Frame, ...],
+        seq: int,
+        into: memoryview | None,
+    ) -> int:
+        self._last += 1
+        request = self._last
+        size = sum(map(len, parts))
+        while self._bytes_open and self._bytes_open + size > WINDOW_BYTES:
+            self._receive(_POLL_SECONDS)
+        self._sizes[request] = size
+        if into is not None:
+            self._into[request] = into
+        self._bytes_open += size
+        self._look_at_view()
+        self._handle(Submit(request, slot, lambda epoch: make(request, epoch), parts, seq))
+        if self._peers.has_unsent:
+            self._send_rest()
+        return request
+
+    def _receive_meanwhile(self) -> bool:
+        """Take what has come while the caller does something else; gives whether more is expected soon."""
+        if not self.state.open or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._receive(0.0)
+            return bool(self.state.open)
+        finally:
+            self._lock.release()
+
+    def _send_rest(self) -> None:
+        """Wait until everything is sent, so that it does not lie here while the caller computes; not for a server that hangs."""
+        ends = time.monotonic() + _SEND_SECONDS
+        while self._peers.has_unsent and time.monotonic() < ends:
+            self._receive(_POLL_SECONDS)
 
     def _receive(self, seconds: float) -> None:
         self._look_at_view()
-        if not self._sockets:
-            time.sleep(min(seconds, 0.01))
-        for zmq_socket, _ in self._poller.poll(int(seconds * 1000)) if self._sockets else ():
-            while (parts := receive(zmq_socket)) is not None:
-                try:
-                    message, frames = decode(parts)
-                except WireError:
-                    continue  # it will be requested again
-                self._handle(Answered(message, tuple(frames)))
-        due = self.state.next_time()
-        if due is not None and time.monotonic() >= due:
+        for message, frames in self._peers.receive(seconds):
+            self._handle(Answered(message, frames))
+        now = time.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + _TICK_SECONDS
             self._handle(Tick())
 
     def _look_at_view(self) -> None:
         view = self.link.view
-        if view is not None and view.epoch != self._epoch:
-            self._epoch = view.epoch
+        if view is not self._view and view is not None:
+            self._view = view
             self._handle(NewView(view))
 
     def _handle(self, event: Event) -> None:
@@ -135,24 +181,21 @@ class Client:
     def _do(self, action: Action) -> None:
         match action:
             case Send(server, message, frames):
-                send(self._socket(server), message, frames)
+                self._peers.send(server, message, frames)
             case AskView():
                 self.link.ask_view()
             case Done(request, message, frames):
                 self._answers[request] = (message, frames)
-                self._bytes_open -= self._sizes.pop(request, 0)
+                self._close(request)
             case Failed(request, reason):
                 self._errors[request] = reason
-                self._bytes_open -= self._sizes.pop(request, 0)
+                self._close(request)
 
-    def _socket(self, server: Any) -> Any:
-        key = (server.index, server.incarnation)
-        if key not in self._sockets:
-            for old in [old for old in self._sockets if old[0] == server.index]:
-                dealer = self._sockets.pop(old)
-                self._poller.unregister(dealer)
-                self._transport.drop(dealer)
-            dealer = self._transport.connect(address_of(server), self._identity)
-            self._sockets[key] = dealer
-            self._poller.register(dealer, zmq.POLLIN)
-        return self._sockets[key]
+    def _close(self, request: int) -> None:
+        self._bytes_open -= self._sizes.pop(request, 0)
+        self._into.pop(request, None)
+
+    def _place(self, message: Message, num_bytes: int) -> memoryview | None:
+        """Memory for the values of a pull; it is given once, as a request may have several answers."""
+        into = self._into.pop(message.request, None) if isinstance(message, Pulled) else None
+        return into if into is not None and len(into) == num_bytes else None

@@ -7,8 +7,9 @@ Sending again is harmless: pushes carry (rank, start of the worker, number) or, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sporax.ps.messages import (
     Accepted,
@@ -30,8 +31,7 @@ _GAP_SECONDS = 0.1
 _MOVED_WAIT_SECONDS = 0.05  # the map is on its way, or the variables are
 
 
-@dataclass(frozen=True, slots=True)
-class Submit:
+class Submit(msgspec.Struct, frozen=True):
     """A new request.
 
     Attributes:
@@ -49,28 +49,24 @@ class Submit:
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """A server answered."""
 
     message: Message
     frames: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewView:
+class NewView(msgspec.Struct, frozen=True):
     """The scheduler told the present map."""
 
     view: View
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Some time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     """Send to a server."""
 
     server: ServerAddress
@@ -78,13 +74,11 @@ class Send:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AskView:
+class AskView(msgspec.Struct, frozen=True):
     """Ask the scheduler for the map."""
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """A request has its answer."""
 
     request: int
@@ -92,8 +86,7 @@ class Done:
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """A request cannot be served."""
 
     request: int
@@ -104,8 +97,7 @@ Event = Submit | Answered | NewView | Tick
 Action = Send | AskView | Done | Failed
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A request without its answer."""
 
     submit: Submit
@@ -147,10 +139,6 @@ class ClientState:
             case Tick():
                 self._tick()
         return self._actions
-
-    def next_time(self) -> float | None:
-        """When the next request is to be sent again."""
-        return min((entry.again_at for entry in self.open.values()), default=None)
 
     def _answered(self, message: Any, frames: tuple[Frame, ...]) -> None:
         entry = self.open.get(getattr(message, "request", -1))

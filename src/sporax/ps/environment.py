@@ -17,6 +17,8 @@ MS_PS_STALENESS        0 synchronous (default), k bounded, -1 unbounded
 MS_PS_DURABILITY       memory, process, disk or replica (default: replica with two servers or more, else process)
 MS_PS_SLOTS            virtual slots (default 16)
 MS_PS_LEASE            seconds a silent server keeps its slots (default 10)
+MS_PS_WORKER_LEASE     seconds a silent worker stays a member (default: MS_PS_LEASE); a worker that is started again before
+                       that changes no bit of a synchronous run
 MS_PS_SNAPSHOT_BYTES   log size after which snapshots are taken
 MS_PS_CHECKPOINT_PATH  where global checkpoints go (`sporax ps checkpoint`); the same folder on all machines
 MS_PS_CHECKPOINT_SECONDS  pause between checkpoints, 0 (default) for only when asked
@@ -114,6 +116,7 @@ class PsEnvironment:
                 checkpoint_path=environ.get("MS_PS_CHECKPOINT_PATH", ""),
                 checkpoint_seconds=_number(environ, "MS_PS_CHECKPOINT_SECONDS", 0.0),
                 restore=environ.get("MS_PS_RESTORE", ""),
+                worker_lease_seconds=_number(environ, "MS_PS_WORKER_LEASE", 0.0),
                 snapshot_bytes=_whole(environ, "MS_PS_SNAPSHOT_BYTES", 256 << 20),
             ),
         )

@@ -1,19 +1,20 @@
 """What happens to the state machines of servers and scheduler, and what they want to be done about it.
 
-The machines take events and give actions; sockets, files and clocks belong to `server.py` and `scheduler.py`.
+The machines take events and give actions; sockets, files and clocks belong to `server.py` and `scheduler.py`. They are structs,
+because several of them are made for every message, and a frozen dataclass takes ten times as long to make.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from sporax.ps.messages import CheckpointPart, Message, Record, ServerAddress, SlotImage
 from sporax.ps.wire import Frame
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """A message came. `sender` is the peer's transport address."""
 
     sender: bytes
@@ -21,21 +22,18 @@ class Received:
     frames: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """A record is in the log, as durable as the log makes it."""
 
     slot: int
     lsn: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Some time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """Send to the peer a message came from."""
 
     to: bytes
@@ -43,8 +41,7 @@ class Reply:
     frames: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToServer:
+class ToServer(msgspec.Struct, frozen=True):
     """Send to another server."""
 
     server: ServerAddress
@@ -52,30 +49,35 @@ class ToServer:
     frames: tuple[Frame, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToScheduler:
+class ToScheduler(msgspec.Struct, frozen=True):
     """Send to the scheduler."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     """Append to the log; a `Stored` event follows."""
 
     record: Record
     frames: tuple[Frame, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSlot:
+class Apply(msgspec.Struct, frozen=True):
+    """Acknowledged records are to be applied: comes back as an event, after the actions before it and before anything else.
+
+    So an acknowledgement does not wait for the arithmetic of its update, and whatever asks next finds the update applied.
+    """
+
+    slot: int
+
+
+class StoreSlot(msgspec.Struct, frozen=True):
     """Write a snapshot of the slot now; it replaces everything stored of it."""
 
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSlot:
+class CheckpointSlot(msgspec.Struct, frozen=True):
     """Write a slot's part of a global checkpoint, when there is time, and tell the scheduler."""
 
     path: str
@@ -84,16 +86,14 @@ class CheckpointSlot:
     frames: list[Frame]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSlot:
+class LoadSlot(msgspec.Struct, frozen=True):
     """Read a slot from a checkpoint; a `Loaded` event follows."""
 
     folder: str
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A slot of a checkpoint, or why it cannot be had."""
 
     slot: int
@@ -102,15 +102,13 @@ class Loaded:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DropSlot:
+class DropSlot(msgspec.Struct, frozen=True):
     """Forget the stored state of a slot."""
 
     slot: int
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
+class Halt(msgspec.Struct, frozen=True):
     """End this process; `again`: a new one should take its place; `done`: what it keeps is not needed any more."""
 
     reason: str
@@ -118,12 +116,11 @@ class Halt:
     done: bool = False
 
 
-Event = Received | Stored | Loaded | Tick
-Action = Reply | ToServer | ToScheduler | Store | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
+Event = Received | Stored | Apply | Loaded | Tick
+Action = Reply | ToServer | ToScheduler | Store | Apply | StoreSlot | CheckpointSlot | LoadSlot | DropSlot | Halt
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """Write the manifest of a checkpoint, then tell by a `ManifestWritten`."""
 
     path: str
@@ -132,21 +129,18 @@ class Manifest:
     parts: list[CheckpointPart]
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestWritten:
+class ManifestWritten(msgspec.Struct, frozen=True):
     """A checkpoint is complete, or could not be made so."""
 
     folder: str
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Write the journal before the actions that follow."""
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True):
     """The job is over: tell everybody, then end."""
 
     reason: str

@@ -93,7 +93,7 @@ class FollowerState:
         follow.early = {lsn: entry for lsn, entry in follow.early.items() if lsn > state.lsn}
         while state.lsn + 1 in follow.early:
             record, frames = follow.early.pop(state.lsn + 1)
-            state.apply(record, list(frames))
+            state.apply(record, frames)
             follow.progress = self._now
             if self.stores:
                 follow.unstored += 1

@@ -21,6 +21,7 @@ class Journal(msgspec.Struct):
         initialised: variables exist in all slots.
         draining: servers that should become empty.
         retired: nodes that have left for good.
+        retired_starts: (server number, start) of servers that were let go.
         lease_size, lease_total: samples per lease and in all.
         leases_done: ranges of lease numbers.
         error: why the job cannot go on.
@@ -40,6 +41,7 @@ class Journal(msgspec.Struct):
     initialised: bool = False
     draining: list[int] = []
     retired: list[str] = []
+    retired_starts: list[tuple[int, int]] = []
     lease_size: int = 0
     lease_total: int = 0
     leases_done: list[tuple[int, int]] = []

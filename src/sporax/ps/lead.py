@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+import msgspec
+
 from sporax.ps.messages import Pull, Push, Record, ServerAddress
 from sporax.ps.wire import Frame
 
 
-@dataclass(slots=True)
-class Flight:
-    """A record on its way to durability, and who waits for it."""
+class Flight(msgspec.Struct):
+    """A record on its way to durability, and who waits for it; `is_acknowledged` once these have been told."""
 
     record: Record
     frames: tuple[Frame, ...]
     stored: bool
     since: float
-    waiting: list[tuple[bytes, int]] = field(default_factory=list)
+    waiting: list[tuple[bytes, int]]
+    is_acknowledged: bool = False
 
 
 @dataclass(slots=True)

@@ -71,8 +71,10 @@ def _check_restore(place: PsEnvironment) -> None:
 
 def run_server(place: PsEnvironment, environ: Mapping[str, str]) -> None:
     """Be a server."""
+    from sporax.ps.memory import keep_freed_memory
     from sporax.ps.server import Server
 
+    keep_freed_memory()
     directory = Path(place.recovery_path or shared_directory(environ)) / "sporax-ps"
     server = Server(
         place.scheduler,

@@ -134,6 +134,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
         checkpoint_path: where global checkpoints go, "" for nowhere.
         checkpoint_seconds: pause between them, 0 for only when asked.
         restore: folder of a checkpoint that first values come from, "" for none.
+        worker_lease_seconds: how long a silent worker stays a member, 0 for `lease_seconds`.
     """
 
     staleness: int = 0
@@ -146,6 +147,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     checkpoint_path: str = ""
     checkpoint_seconds: float = 0.0
     restore: str = ""
+    worker_lease_seconds: float = 0.0
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):
@@ -178,6 +180,12 @@ class View(msgspec.Struct, frozen=True, array_like=True):
     slots: list[Holders]
     members: list[Members]
     hold: Hold | None = None
+
+
+class Hello(Message, frozen=True, array_like=True, tag=10):
+    """The first message of a connection through the file system: who is at its other end."""
+
+    identity: bytes
 
 
 # ------------------------------------------------------------------------------------------------- worker and server
@@ -509,7 +517,7 @@ class CheckpointIs(Message, frozen=True, array_like=True, tag=66):
 
 
 AnyMessage = (
-    Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
+    Hello | Init | Push | Pull | Acked | Accepted | Pulled | Moved | Resend | Refused | Record | Replicated | SlotImage
     | NeedImage | Register | Welcome | Ready | Heartbeat | HeartbeatReply | GetView | ViewIs | SlotSynced
     | Exited | Leave | Scale | Wanted | GetStatus | StatusIs | LeaseSamples | SampleRange | SamplesDone
     | Initialised | GetWanted | Stop | TakeCheckpoint | CheckpointPart | Checkpoint | CheckpointIs

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def exposition(values: Mapping[str, float], labels: Mapping[str, str] | None = None) -> str:
     """Values in Prometheus' text format, each called ``sporax_ps_<name>``."""
-    inside = ",".join(f'{name}="{value}"' for name, value in (labels or {}).items())
-    suffix = f"{{{inside}}}" if inside else ""
+    return expositions([(labels or {}, values)])
+
+
+def expositions(entries: Sequence[tuple[Mapping[str, str], Mapping[str, float]]]) -> str:
+    """Values of several processes, told apart by labels; the format wants all samples of one name together, typed once."""
+    samples: dict[str, list[str]] = {}
+    for labels, values in entries:
+        inside = ",".join(f'{name}="{value}"' for name, value in labels.items())
+        suffix = f"{{{inside}}}" if inside else ""
+        for name, value in values.items():
+            samples.setdefault(name, []).append(f"sporax_ps_{name}{suffix} {value:.17g}")
     lines = []
-    for name, value in sorted(values.items()):
-        lines += [f"# TYPE sporax_ps_{name} gauge", f"sporax_ps_{name}{suffix} {value:.17g}"]
+    for name in sorted(samples):
+        lines += [f"# TYPE sporax_ps_{name} gauge", *samples[name]]
     return "\n".join(lines) + "\n"
 
 

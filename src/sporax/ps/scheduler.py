@@ -49,7 +49,7 @@ class Scheduler:
         self._journal_path = journal_path
         journal = self._read() or Journal(uuid.uuid4().hex[:12], worker_num, server_num)
         self._transport = Transport(keys)
-        self._router = self._transport.listen([f"tcp://{address}"])
+        self._router = self._transport.listen(f"tcp://{address}")
         self.state = SchedulerState(options, journal, time.monotonic())
         self.bad_messages = 0
         self._ended: End | None = None

@@ -1,7 +1,8 @@
 """A worker's connection to the scheduler: a thread that registers, beats, and keeps the newest view.
 
 The training thread may be busy for minutes (compiling); the scheduler must hear from the worker all the same. Questions
-to the scheduler (sample leases, leaving) pass through a queue to this thread, as sockets belong to one thread.
+to the scheduler (sample leases, leaving) pass through a queue to this thread, as sockets belong to one thread. Between its
+own messages the thread calls `meanwhile`, in which the client receives answers that no caller waits for at the moment.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import queue
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from sporax.ir.errors import SporaxRuntimeError
@@ -19,6 +22,7 @@ from sporax.ps.messages import (
     Heartbeat,
     HeartbeatReply,
     Initialised,
+    LeaseSamples,
     Message,
     Register,
     SampleRange,
@@ -33,6 +37,7 @@ from sporax.ps.wire import WireError, decode
 
 _REGISTER_SECONDS = 0.5
 _POLL_SECONDS = 0.02
+_BUSY_SECONDS = 0.001
 
 
 class SchedulerLink:
@@ -53,6 +58,7 @@ class SchedulerLink:
         self.view: View | None = None
         self.welcome: Welcome | None = None
         self.stopped = ""
+        self.meanwhile: Callable[[], bool] | None = None
         self.clocks: dict[int, int] = {}
         self.gauges: dict[str, float] = {}
         self._address, self._node, self._rank, self._keys = address, node, rank, keys
@@ -90,13 +96,20 @@ class SchedulerLink:
         """Ask for the newest view."""
         self._outgoing.put(GetView())
 
-    def ask_samples(self, message: Message, wait_seconds: float) -> SampleRange | None:
-        """Ask for a range of samples."""
+    def ask_samples(self, message: LeaseSamples, wait_seconds: float) -> SampleRange | None:
+        """Ask for a range of samples; None without an answer in time.
+
+        Answers to earlier questions, late because the scheduler was away, are passed over: to ask again for each of them
+        would leave every answer one question behind for ever.
+        """
         self._outgoing.put(message)
-        try:
-            return self._ranges.get(timeout=wait_seconds)
-        except queue.Empty:
-            return None
+        ends = time.monotonic() + wait_seconds
+        while (left := ends - time.monotonic()) > 0:
+            with suppress(queue.Empty):
+                answer = self._ranges.get(timeout=left)
+                if answer.request == message.request:
+                    return answer
+        return None
 
     def leave(self, message: Message, wait_seconds: float) -> None:
         """Tell that this worker leaves, until the scheduler has noted it."""
@@ -118,10 +131,11 @@ class SchedulerLink:
         transport = Transport(self._keys)
         scheduler = transport.connect(f"tcp://{self._address}", b"worker-" + uuid.uuid4().bytes)
         handshakes = transport.watch(scheduler)
-        next_beat = 0.0
+        next_beat, is_busy = 0.0, False
         try:
             while not self._closing:
-                scheduler.poll(_POLL_SECONDS * 1000)
+                scheduler.poll((_BUSY_SECONDS if is_busy else _POLL_SECONDS) * 1000)
+                is_busy = self.meanwhile is not None and self.meanwhile()
                 if self.welcome is None and handshakes.is_refused():
                     self.stopped = REFUSED
                     self._joined.set()

@@ -58,6 +58,8 @@ _MARGIN_SECONDS = 0.5  # beyond the lease, for the pause between a heartbeat's s
 
 Action = Reply | Keep | Manifest | End
 
+_LET_GO = Stop("the job needs fewer servers", done=True)
+
 
 class SchedulerState:
     """The scheduler of one job.
@@ -314,11 +316,12 @@ class SchedulerState:
                 continue
             journal.draining.remove(index)
             journal.retired.append(journal.server_nodes[index])
+            journal.retired_starts.append((index, journal.servers[index].incarnation))
             peer = self.servers.pop(index, None)
             del journal.server_nodes[index], journal.servers[index]
             self._actions.append(Keep())
             if peer is not None and peer.sender:
-                self._reply(peer.sender, Stop("the job needs fewer servers", done=True))
+                self._reply(peer.sender, _LET_GO)
 
     def _get_view(self, sender: bytes, message: GetView) -> None:
         self._reply(sender, ViewIs(self.view))
@@ -419,6 +422,9 @@ class SchedulerState:
             newest = journal.workers[message.index][1] if message.index in journal.workers else -1
         peer = peers.get(message.index)
         if peer is None or newest != message.incarnation:
+            if message.role == "server" and (message.index, message.incarnation) in journal.retired_starts:
+                self._reply(sender, _LET_GO)  # it has not heard it yet
+                return
             starting = self._starting.get(message.index) if message.role == "server" else None
             if starting is None or starting.incarnation != message.incarnation:
                 self._reply(sender, HeartbeatReply(message.sent, journal.epoch, unknown=True))
@@ -446,6 +452,7 @@ class SchedulerState:
         for index, peer in list(self.servers.items()):
             if peer.live and self._now - peer.seen > limit:
                 self._lose_server(index)
+        limit = (self.options.worker_lease_seconds or self.options.lease_seconds) + _MARGIN_SECONDS
         for peer in self.workers.values():
             if peer.live and self._now - peer.seen > limit:
                 peer.live = False
@@ -542,7 +549,8 @@ class SchedulerState:
             lease = None if self._lease_next in done else self._lease_next
             self._lease_next += 1
         if lease is None:
-            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, 0, 0))
+            newest = int(max((peer.gauges.get("clock", 0.0) for peer in self.workers.values()), default=0.0))
+            self._reply(sender, SampleRange(message.request, -1 if self._leases else -2, newest, 0))
             return
         self._leases[lease] = (message.rank, message.incarnation)
         self._reply(sender, SampleRange(message.request, lease, lease * size, min((lease + 1) * size, total)))

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from sporax.ir.errors import SporaxError, SporaxRuntimeError
 from sporax.ps.checkpoint import read_slot, write_slot
 from sporax.ps.events import (
     Action,
+    Apply,
     CheckpointSlot,
     DropSlot,
     Event,
@@ -38,6 +37,7 @@ from sporax.ps.log import SlotLog, remove_old_jobs
 from sporax.ps.messages import (
     CheckpointPart,
     HeartbeatReply,
+    Message,
     Ready,
     Record,
     Register,
@@ -47,16 +47,19 @@ from sporax.ps.messages import (
     Welcome,
 )
 from sporax.ps.metrics import MetricsPage
+from sporax.ps.peers import Peers
 from sporax.ps.security import Keys, is_loopback
 from sporax.ps.server_state import ServerState
 from sporax.ps.slot import SlotState
-from sporax.ps.transport import REFUSED, LocalSocket, Transport, address_of, receive, send
+from sporax.ps.stream import Streams
+from sporax.ps.transport import REFUSED, LocalSocket, Transport, receive, send
 from sporax.ps.wire import Frame, WireError, decode
 
 _REGISTER_SECONDS = 0.3
 _TICK_SECONDS = 0.1
 _FROM_SCHEDULER = (HeartbeatReply, ViewIs, Stop, TakeCheckpoint)
 _BATCH = 64  # messages taken before heartbeats and group commits get a turn
+_LAST_SECONDS = 0.2  # for answers that are still in a queue when the job ends
 
 
 class Server:
@@ -92,19 +95,20 @@ class Server:
         self._index = index
         self._silent_seconds = silent_seconds
         self._local = LocalSocket()
-        ipc = [f"ipc://{self._local.path}"] if self._local.path else []
+        self._streams = Streams(self._local.path)
         self._router = self._transport.listen(
-            [*ipc, "tcp://*:*" if keys is not None and not is_loopback(host) else f"tcp://{host}:*"]
+            "tcp://*:*" if keys is not None and not is_loopback(host) else f"tcp://{host}:*"
         )
         self._port = int(self._router.last_endpoint.decode().rsplit(":", 1)[1])
         self._scheduler = self._transport.connect(f"tcp://{scheduler}", b"server-" + uuid.uuid4().bytes)
-        self._peers: dict[tuple[int, int], Any] = {}
+        self._peers: Peers | None = None
         self._log: SlotLog | None = None
         self._to_store: list[Stored] = []
         self._to_write: list[int] = []
         self._writing = False
         self._checkpoints: deque[CheckpointSlot] = deque()
         self._halted = ""
+        self._may_have_more = True
         self._is_done = False
         self._heard = time.monotonic()
         self._bytes_in = self._bytes_out = 0
@@ -130,6 +134,7 @@ class Server:
                     self._log.delete()
             if self._metrics is not None:
                 self._metrics.close()
+            self._streams.close(_LAST_SECONDS)
             self._transport.close()
             self._local.remove()
         return self._halted
@@ -160,9 +165,11 @@ class Server:
         if options.durability != "memory":
             remove_old_jobs(self._directory, welcome.job)
             directory = self._directory / welcome.job / f"server-{welcome.index}"
-            self._log = SlotLog(directory, sync=options.durability == "disk")
+            self._log = SlotLog(directory, sync=options.durability == "disk", ahead_bytes=options.snapshot_bytes)
             states = self._log.recover(options.staleness)
         self.state = ServerState(welcome.index, welcome.incarnation, options, states)
+        identity = server_identity(welcome.index, welcome.incarnation)
+        self._peers = Peers(self._transport, self._streams, identity)
         inventory = {slot: state.lsn for slot, state in states.items()}
         self._ready = Ready(welcome.index, welcome.incarnation, inventory)
         send(self._scheduler, self._ready)
@@ -181,13 +188,20 @@ class Server:
 
     def _serve(self, stop: Callable[[], bool]) -> None:
         assert self.state is not None
-        poller = zmq.Poller()
-        poller.register(self._router, zmq.POLLIN)
-        poller.register(self._scheduler, zmq.POLLIN)
+        for source in (self._router, self._scheduler):
+            self._streams.watch(source.fd)
         next_tick = next_beat = 0.0
+        prepares = False
         while not self._halted and not stop():
-            poller.poll(0 if self._to_write or self._checkpoints else int(_TICK_SECONDS * 1000))
-            self._take_batch()
+            has_work = self._may_have_more or self._to_write or self._checkpoints or prepares
+            came = False
+            for stream, message, frames in self._streams.receive(0.0 if has_work else _TICK_SECONDS):
+                self._take(stream.identity, message, frames)
+                came = True
+            if self._streams.others_ready or self._may_have_more:
+                self._may_have_more = False
+                self._take_from_scheduler()
+                self._take_from_router()
             self._commit()
             now = time.monotonic()
             if now >= next_tick:
@@ -197,36 +211,54 @@ class Server:
             if now >= next_beat:
                 next_beat = now + self.state.options.heartbeat_seconds
                 if not self.state.is_known:
-                    send(self._scheduler, self._ready)
-                send(self._scheduler, self.state.heartbeat(now, self._gauges()))
+                    self._tell_scheduler(self._ready)
+                self._tell_scheduler(self.state.heartbeat(now, self._gauges()))
             self._write_snapshots()
             self._write_checkpoint()
+            prepares = not came and self._log is not None and self._log.prepare()
 
-    def _take_batch(self) -> None:
-        """Take what has come, up to a limit."""
-        while (parts := receive(self._scheduler)) is not None:
+    def _take_from_scheduler(self) -> None:
+        """Take what the scheduler says, and tell it when that was a new view."""
+        assert self.state is not None
+        while not self._halted and (parts := receive(self._scheduler)) is not None:
             self._heard = time.monotonic()
-            epoch = self.state.view.epoch if self.state and self.state.view else 0
-            self._take(b"scheduler", parts)
-            assert self.state is not None
+            epoch = self.state.view.epoch if self.state.view else 0
+            try:
+                self._handle(Received(b"scheduler", decode(parts)[0]))
+            except WireError:
+                self.bad_messages += 1
             if self.state.view is not None and self.state.view.epoch != epoch:
-                send(self._scheduler, self.state.heartbeat(time.monotonic(), self._gauges()))
+                self._tell_scheduler(self.state.heartbeat(time.monotonic(), self._gauges()))
+
+    def _take_from_router(self) -> None:
+        """Take what has come from other machines, up to a limit."""
         for _ in range(_BATCH):
             received = receive(self._router)
             if received is None:
                 return
-            self._bytes_in += sum(map(len, received))
-            self._take(bytes(received[0]), received[1:])
+            try:
+                message, frames = decode(received[1:])
+            except WireError:
+                self.bad_messages += 1
+            else:
+                self._take(bytes(received[0]), message, tuple(frames))
+        self._may_have_more = True
 
-    def _take(self, sender: bytes, parts: list[Frame]) -> None:
-        """Handle one message; what is malformed is counted and dropped."""
+    def _take(self, sender: bytes, message: Message, frames: tuple[Frame, ...]) -> None:
+        """Handle one message of a worker or another server; what does not fit is counted and dropped."""
+        self._bytes_in += sum(map(len, frames))
+        if not sender or isinstance(message, _FROM_SCHEDULER):
+            self.bad_messages += 1
+            return
         try:
-            message, frames = decode(parts)
-            if sender != b"scheduler" and isinstance(message, _FROM_SCHEDULER):
-                raise WireError("For 'sporax.ps', this message must come from the scheduler.")
-            self._handle(Received(sender, message, tuple(frames)))
+            self._handle(Received(sender, message, frames))
         except WireError:
             self.bad_messages += 1
+
+    def _tell_scheduler(self, message: Message) -> None:
+        # Sending may consume the signal that something has come, so the sockets are looked at again before the next wait.
+        send(self._scheduler, message)
+        self._may_have_more = True
 
     def _handle(self, event: Event) -> None:
         assert self.state is not None
@@ -236,18 +268,23 @@ class Server:
             if follows is not None:
                 queue += self.state.handle(follows, time.monotonic())
 
-    def _do(self, action: Action) -> Stored | Loaded | None:
+    def _do(self, action: Action) -> Stored | Apply | Loaded | None:
         """Carry out one action; gives the event that follows at once, if one does."""
         match action:
             case Reply(to, message, frames):
                 self._bytes_out += sum(map(len, frames))
-                send(self._router, message, frames, to)
+                if not self._streams.reply(to, message, frames):
+                    send(self._router, message, frames, to)
+                    self._may_have_more = True
             case ToServer(server, message, frames):
-                send(self._peer(server), message, frames)
+                assert self._peers is not None
+                self._peers.send(server, message, frames)
             case ToScheduler(message):
-                send(self._scheduler, message)
+                self._tell_scheduler(message)
             case Store(record, frames):
                 return self._store(record, frames)
+            case Apply():
+                return action
             case StoreSlot(slot):
                 assert self._log is not None
                 assert self.state is not None
@@ -262,7 +299,7 @@ class Server:
             case DropSlot(slot):
                 if self._log is not None:
                     self._log.drop_slot(slot)
-            case Halt(reason, again, done):
+            case Halt(reason, again, done) if not self._halted:  # the first reason counts
                 self._halted, self.ends_for_another, self._is_done = reason, again, done
         return None
 
@@ -282,17 +319,6 @@ class Server:
             stored, self._to_store = self._to_store, []
             for event in stored:
                 self._handle(event)
-
-    def _peer(self, server: Any) -> Any:
-        """The connection to another server; those to its former starts are closed."""
-        key = (server.index, server.incarnation)
-        if key not in self._peers:
-            for old in [old for old in self._peers if old[0] == server.index]:
-                self._transport.drop(self._peers.pop(old))
-            assert self.state is not None
-            identity = server_identity(self.state.index, self.state.incarnation)
-            self._peers[key] = self._transport.connect(address_of(server), identity)
-        return self._peers[key]
 
     def _write_snapshots(self) -> None:
         """Shorten the log, one slot at a time between messages."""
@@ -322,7 +348,7 @@ class Server:
             reason = f"slot {task.image.slot} cannot be written below '{task.path}': {error.strerror}"
             part = CheckpointPart(task.number, task.image.slot, task.image.clock, error=reason)
         self.state.written(part)
-        send(self._scheduler, part)
+        self._tell_scheduler(part)
 
     def _gauges(self) -> dict[str, float]:
         """Numbers for the status table and for Prometheus."""
@@ -332,7 +358,7 @@ class Server:
             "log_bytes": float(self._log.num_bytes) if self._log is not None else 0.0,
             "bytes_in": float(self._bytes_in),
             "bytes_out": float(self._bytes_out),
-            "bad_messages": float(self.bad_messages),
+            "bad_messages": float(self.bad_messages + self._streams.bad_messages),
             "pid": float(os.getpid()),
             "cpu_seconds": time.process_time(),
             "rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0,

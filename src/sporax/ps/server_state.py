@@ -2,9 +2,10 @@
 
 A slot this server leads goes through the same steps for every change::
 
-    push -> (synchronous: wait for all ranks, combine) -> Record -> Store, replicate -> applied -> acknowledged
+    push -> (synchronous: wait for all ranks, combine) -> Record -> Store, replicate -> acknowledged -> applied
 
-A record is applied, acknowledged and visible only after it is as durable as the job wants. A slot this server follows
+A record is acknowledged, applied and visible only after it is as durable as the job wants; nothing happens between its
+acknowledgement and its application. A slot this server follows
 takes records from the leader, stores and applies them, and tells so. A follower that misses something asks for the
 whole slot (`NeedImage`). Who leads is said by the scheduler's view alone; a leader with a backup also needs a lease.
 
@@ -20,6 +21,7 @@ import msgspec
 
 from sporax.ps.events import (
     Action,
+    Apply,
     CheckpointSlot,
     DropSlot,
     Event,
@@ -69,10 +71,9 @@ from sporax.ps.messages import (
     ViewIs,
 )
 from sporax.ps.slot import SlotState, combined
-from sporax.ps.wire import EntryReader, Frame, WireError
+from sporax.ps.wire import Frame, WireError, check_sizes
 
-RESEND_SECONDS = 1.0
-"""After which a record that was not confirmed is sent again."""
+RESEND_SECONDS = 1.0  # after which a record that was not confirmed is sent again
 
 
 class ServerState(FollowerState):
@@ -109,6 +110,8 @@ class ServerState(FollowerState):
                     handler(self, sender, message, frames)
             case Stored(slot, lsn):
                 self._stored(slot, lsn)
+            case Apply(slot):
+                self._apply(slot)
             case Loaded():
                 self._loaded(event)
             case Tick():
@@ -129,8 +132,7 @@ class ServerState(FollowerState):
         return None
 
     def _init(self, sender: bytes, message: Init, frames: tuple[Frame, ...]) -> None:
-        lead = self._lead_of(sender, message)
-        if lead is None:
+        if (lead := self._lead_of(sender, message)) is None:
             return
         state = self.states[message.slot]
         if self.options.restore and state.lsn == 0 and not lead.flights:
@@ -142,16 +144,9 @@ class ServerState(FollowerState):
             return
         coming = {spec.key: flight for flight in lead.flights for spec in flight.record.variables}
         wanted = [spec for spec in message.variables if spec.key not in state.variables and spec.key not in coming]
-        for spec in message.variables:
-            there = state.variables.get(spec.key)
-            if there is not None and (there.spec.name, there.spec.size, there.spec.width) != (
-                spec.name,
-                spec.size,
-                spec.width,
-            ):
-                reason = f"variable {spec.key} is '{there.spec.name}' on the server, but '{spec.name}' in this worker"
-                self._reply(sender, Refused(message.request, message.slot, reason))
-                return
+        if conflict := state.conflict(message.variables):
+            self._reply(sender, Refused(message.request, message.slot, conflict))
+            return
         if not wanted and state.lsn > 0 and not coming:
             self._reply(sender, Acked(message.request, message.slot, state.clock))
         elif not wanted and coming:
@@ -166,18 +161,17 @@ class ServerState(FollowerState):
         sizes = {spec.key: spec.size for spec in message.variables}
         if any(entry.rows != -1 or sizes.get(entry.key) != entry.values for entry in message.entries):
             raise WireError("For 'sporax.ps', first values must have the sizes of their variables.")
-        _check_frames(message.entries, frames)
+        check_sizes(message.entries, frames)
 
     def _push(self, sender: bytes, message: Push, frames: tuple[Frame, ...]) -> None:
-        lead = self._lead_of(sender, message)
-        if lead is None:
+        if (lead := self._lead_of(sender, message)) is None:
             return
         state, source = self.states[message.slot], message.source
         if state.lsn == 0:
             self._reply(sender, Moved(message.request, message.slot, self.view.epoch if self.view else 0))
             return
         state.check(message.entries, gradients=True)
-        _check_frames(message.entries, frames)
+        check_sizes(message.entries, frames)
         if self.options.staleness == 0:
             self._push_together(sender, message, frames, lead, state)
             return
@@ -192,13 +186,16 @@ class ServerState(FollowerState):
             expected = (seq if source.incarnation == incarnation else 0) + 1
             self._reply(sender, Resend(message.request, message.slot, expected))
         else:
-            known = source.lease >= 0 and (
-                source.lease in state.leases
-                or any(source.lease == other.lease for flight in lead.flights for other in flight.record.sources)
-            )
-            entries, frames = ([], ()) if known else (message.entries, frames)
-            self.counts["repeated_leases"] += known
+            entries = message.entries
+            if source.lease >= 0 and self._is_counted(lead, state, source.lease):
+                self.counts["repeated_leases"] += 1
+                entries, frames = [], ()
             self._launch(message.slot, frames, [(sender, message.request)], [], (source,), entries, None)
+
+    def _is_counted(self, lead: Lead, state: SlotState, lease: int) -> bool:
+        """Whether a sample lease has been pushed already, what is in flight included."""
+        flying = (source.lease for flight in lead.flights for source in flight.record.sources)
+        return lease in state.leases or lease in flying
 
     def _last(self, lead: Lead, state: SlotState, rank: int) -> tuple[int, int]:
         """Incarnation and number of the last push of a rank, those in flight included."""
@@ -242,8 +239,9 @@ class ServerState(FollowerState):
             lead.pending[source.rank].waiting = [(sender, message.request)]
         else:
             lead.pending[source.rank] = Contribution(message, frames, [(sender, message.request)])
-        self._reply(sender, Accepted(message.request, message.slot))
         self._combine(message.slot)
+        if source.rank in lead.pending or lead.needs_backup:  # else its acknowledgement comes as soon
+            self._reply(sender, Accepted(message.request, message.slot))
 
     def _combine(self, slot: int) -> None:
         """Make the update of a clock once all its ranks have pushed."""
@@ -262,10 +260,9 @@ class ServerState(FollowerState):
         self._launch(slot, tuple(frames), waiting, [], sources, entries, None)
 
     def _pull(self, sender: bytes, message: Pull, frames: tuple[Frame, ...]) -> None:
-        lead = self._lead_of(sender, message)
-        if lead is None:
+        if (lead := self._lead_of(sender, message)) is None:
             return
-        _check_frames(message.entries, frames)
+        check_sizes(message.entries, frames)
         lead.pulls[(sender, message.request)] = (message, frames)
         self._answer_pulls(message.slot)
 
@@ -335,25 +332,41 @@ class ServerState(FollowerState):
             self._stored_by_follower(slot, lsn)
 
     def _advance(self, slot: int) -> None:
-        """Apply and acknowledge, in order, what has become durable."""
-        lead, state = self.leads[slot], self.states[slot]
-        applied = False
-        while lead.flights:
-            flight = lead.flights[0]
+        """Acknowledge, in order, what has become durable."""
+        lead, clock = self.leads[slot], self.states[slot].clock
+        changed = False
+        for flight in lead.flights:
             if not flight.stored or (lead.needs_backup and lead.backup_lsn < flight.record.lsn):
                 break
-            lead.flights.popleft()
-            state.apply(flight.record, list(flight.frames))
-            applied = True
+            clock += self.options.staleness == 0 and bool(flight.record.sources)
+            self._acknowledge(slot, flight, clock)
+            flight.is_acknowledged = changed = True
+        if changed:
+            self._actions.append(Apply(slot))
+
+    def _acknowledge(self, slot: int, flight: Flight, clock: int) -> None:
+        waiting, flight.waiting = flight.waiting, []
+        for sender, request in waiting:
+            self._reply(sender, Acked(request, slot, clock))
+
+    def _apply(self, slot: int) -> None:
+        """Apply, in order, what is acknowledged; then answer what has waited for it."""
+        lead = self.leads.get(slot)
+        if lead is None or not lead.flights or not lead.flights[0].is_acknowledged:
+            return
+        state = self.states[slot]
+        while lead.flights and lead.flights[0].is_acknowledged:
+            flight = lead.flights.popleft()
+            state.apply(flight.record, flight.frames)
             self.counts["records"] += 1
+            self._acknowledge(slot, flight, state.clock)
             self._write_at_clock(slot)
-            for sender, request in flight.waiting:
-                self._reply(sender, Acked(request, slot, state.clock))
-        if applied:
+        if lead.pending:
             self._drop_stale(lead, state)
+        if lead.pulls:
             self._answer_pulls(slot)
-            if self.options.staleness == 0:
-                self._combine(slot)
+        if self.options.staleness == 0:
+            self._combine(slot)
 
     def _drop_stale(self, lead: Lead, state: SlotState) -> None:
         """Forget contributions of ranks that are no longer members."""
@@ -570,16 +583,6 @@ class ServerState(FollowerState):
         for slot, follow in self.follows.items():
             assert slot in self.states
             assert follow.leader.index != self.index
-
-
-def _check_frames(entries: list[Entry], frames: tuple[Frame, ...]) -> None:
-    """Raise unless frames have exactly the sizes the entries tell."""
-    expected = sum(max(entry.rows, 0) * 8 + entry.values * 4 for entry in entries)
-    if any(entry.values < 0 or entry.rows < -1 for entry in entries) or expected != sum(map(len, frames)):
-        raise WireError("For 'sporax.ps', the array frames of a message do not fit its entries.")
-    reader = EntryReader(frames)
-    for entry in entries:
-        reader.take(entry)
 
 
 _HANDLERS: dict[type[Message], Callable[[ServerState, bytes, Any, tuple[Frame, ...]], None]] = {

@@ -7,6 +7,7 @@ made the step and some have not, and its successor must see all of them as they 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -101,6 +102,14 @@ class SlotState:
                 ranks = entry.ranks
         return ranks
 
+    def conflict(self, specs: Sequence[VariableSpec]) -> str:
+        """Why variables of these names and sizes cannot be created here; "" if they can."""
+        for spec in specs:
+            there = self.variables[spec.key].spec if spec.key in self.variables else spec
+            if (there.name, there.size, there.width) != (spec.name, spec.size, spec.width):
+                return f"variable {spec.key} is '{there.name}' on the server, but '{spec.name}' in this worker"
+        return ""
+
     def check(self, entries: list[Entry], *, gradients: bool) -> None:
         """Raise unless the entries fit the variables.
 
@@ -146,7 +155,7 @@ class SlotState:
 
     # --------------------------------------------------------------------------------------------------------- changes
 
-    def apply(self, record: Record, frames: list[Frame]) -> None:
+    def apply(self, record: Record, frames: Sequence[Frame]) -> None:
         """Apply the next record.
 
         Raises:

@@ -34,9 +34,10 @@ from sporax.ps.placement import SegmentPlan, dense_layout
 from sporax.ps.scheduler_link import SchedulerLink
 from sporax.ps.security import Keys
 from sporax.ps.slot import summed_rows
-from sporax.ps.wire import Floats, Frame, Ids, chunks
+from sporax.ps.wire import EntryReader, Floats, Frame, Ids, chunks
 
 KEYS_PER_PART = 64
+_NO_VALUES = np.empty((0, 1), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +71,11 @@ class _Part:
     groups: tuple[OptimizerSpec, ...]
     segments: tuple[SegmentPlan, ...]
     first_key: int
+    by_slot: dict[int, list[SegmentPlan]]
 
     def of_slot(self, slot: int) -> list[SegmentPlan]:
         """The dense segments of a slot."""
-        return [plan for plan in self.segments if plan.slot == slot]
+        return self.by_slot.get(slot, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,56 @@ class _Rows:
     positions: npt.NDArray[np.int64]
 
 
+class _DenseValues:
+    """Dense parameters, put together from segments. A segment that is one piece is received where it belongs."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = sizes
+        self._arrays: dict[int, Floats] = {}
+        self._places: dict[int, memoryview] = {}
+        self._is_copy = False
+
+    def place(self, plans: Sequence[SegmentPlan]) -> memoryview | None:
+        """Memory for all values of a slot, None if they do not belong together."""
+        if len(plans) != 1 or len(plans[0].pieces) != 1 or not plans[0].size:
+            return None
+        piece = plans[0].pieces[0]
+        view = self._array(piece.index)[piece.start : piece.stop].data.cast("B")
+        self._places[plans[0].slot] = view
+        return view
+
+    def has_taken(self, slot: int, frames: Sequence[Frame]) -> bool:
+        """Whether the values of a slot are in their place already."""
+        place = self._places.pop(slot, None)
+        if place is None:
+            return False
+        if len(frames) == 1 and frames[0] is place and not self._is_copy:
+            return True
+        if not self._is_copy:  # an earlier answer may still be on its way into this memory, so it is not given away
+            self._arrays = {index: array.copy() for index, array in self._arrays.items()}
+            self._is_copy = True
+        return False
+
+    def take(self, plan: SegmentPlan, reader: EntryReader, entry: Entry) -> None:
+        """Take the values of a segment."""
+        _, values = reader.take(entry)
+        if values is None:
+            return
+        for piece in plan.pieces:
+            self._array(piece.index)[piece.start : piece.stop] = values[
+                piece.offset : piece.offset + piece.stop - piece.start
+            ]
+
+    def arrays(self) -> list[Floats]:
+        """All of them."""
+        return [self._array(index) for index in range(len(self._sizes))]
+
+    def _array(self, index: int) -> Floats:
+        if index not in self._arrays:
+            self._arrays[index] = np.empty(self._sizes[index], np.float32)
+        return self._arrays[index]
+
+
 @dataclass(slots=True)
 class _PullPlan:
     """Requests of one pull and where their answers go."""
@@ -93,6 +145,7 @@ class _PullPlan:
     rows: dict[tuple[int, int], _Rows] = field(default_factory=dict)
     widths: dict[int, tuple[int, int]] = field(default_factory=dict)
     part: _Part | None = None
+    dense: _DenseValues = field(default_factory=lambda: _DenseValues([]))
 
 
 class Store:
@@ -136,7 +189,10 @@ class Store:
         first_key = len(self._parts) * KEYS_PER_PART
         keys = [first_key + entry.group for entry in dense]
         segments = dense_layout([entry.size for entry in dense], keys, self.options.num_slots)
-        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key))
+        by_slot: dict[int, list[SegmentPlan]] = {}
+        for segment in segments:
+            by_slot.setdefault(segment.slot, []).append(segment)
+        self._parts.append(_Part(tuple(dense), tuple(groups), tuple(segments), first_key, by_slot))
         self._tables |= {table.key: table for table in tables}
         return len(self._parts) - 1
 
@@ -201,6 +257,7 @@ class Store:
         weight: float = 1.0,
         lease: int = -1,
         part: int = 0,
+        dense: bool = True,
     ) -> Ticket:
         """Send the gradients of one step; it counts once `wait` has returned.
 
@@ -211,6 +268,7 @@ class Store:
             weight: share of this worker in the combined gradient, e.g. its number of samples.
             lease: of the samples, -1 for none.
             part: whose parameters these are.
+            dense: whether `gradients` are there; False pushes rows alone, and no dense parameter moves.
         """
         owner = self._parts[part]
         flat = [np.ascontiguousarray(gradient, np.float32).reshape(-1) for gradient in gradients]
@@ -219,7 +277,7 @@ class Store:
         for slot in range(self.options.num_slots):  # also those it has nothing for: every slot counts every step
             entries: list[Entry] = []
             frames: list[Frame] = []
-            for plan in owner.of_slot(slot):
+            for plan in owner.of_slot(slot) if dense else ():
                 entries.append(Entry(plan.key, float(rates[plan.key - owner.first_key]), -1, plan.size))
                 frames += chunks(_gathered(plan, flat))
             for key, ids, values, rate in by_slot.get(slot, ()):
@@ -263,7 +321,13 @@ class Store:
     # ----------------------------------------------------------------------------------------------------------- pull
 
     def start_pull(
-        self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
+        self,
+        tables: Mapping[int, Ids] | None = None,
+        *,
+        dense: bool = True,
+        newest: bool = False,
+        part: int = 0,
+        ahead: int = 0,
     ) -> _PullPlan:
         """Ask for values as of this worker's clock; `finish_pull` gives them.
 
@@ -272,10 +336,11 @@ class Store:
             dense: ask for the dense parameters.
             newest: whatever the servers have now.
             part: whose dense parameters.
+            ahead: ask for the values of so many clocks later; the servers answer once they are there.
         """
         owner = self._parts[part] if dense else None
-        plan = _PullPlan(part=owner)
-        clock = -1 if newest else self.clock
+        plan = _PullPlan(part=owner, dense=_DenseValues([entry.size for entry in owner.dense] if owner else []))
+        clock = -1 if newest else self.clock + ahead
         wanted: dict[int, list[tuple[int, Ids]]] = {}
         for key, ids in (tables or {}).items():
             ids = np.ascontiguousarray(ids, np.int64).reshape(-1)
@@ -289,38 +354,41 @@ class Store:
             entries = [Entry(segment.key, 0.0, -1, 0) for segment in owner.of_slot(slot)] if owner else []
             entries += [Entry(key, 0.0, len(ids), 0) for key, ids in wanted.get(slot, ())]
             frames = [frame for _, ids in wanted.get(slot, ()) for frame in chunks(ids)]
+            into = plan.dense.place(owner.of_slot(slot)) if owner and slot not in wanted else None
             if entries:
-                plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames)))
+                plan.requests.append((slot, self._submit_pull(slot, clock, entries, frames, into)))
         return plan
 
-    def _submit_pull(self, slot: int, clock: int, entries: list[Entry], frames: list[Frame]) -> int:
+    def _submit_pull(
+        self, slot: int, clock: int, entries: list[Entry], frames: list[Frame], into: memoryview | None = None
+    ) -> int:
         def make(request: int, epoch: int) -> Message:
             return Pull(request, slot, epoch, self.rank, clock, entries)
 
-        return self._client.submit(slot, make, frames)
+        return self._client.submit(slot, make, frames, into=into)
 
     def finish_pull(self, plan: _PullPlan) -> tuple[list[Floats], dict[int, Floats]]:
         """Values of the dense parameters (flat) and rows of the tables, in the order they were requested."""
-        dense = [np.empty(entry.size, np.float32) for entry in plan.part.dense] if plan.part else []
+        dense = plan.dense
         rows = {key: np.empty(shape, np.float32) for key, shape in plan.widths.items()}
-        segments = {(segment.slot, segment.key): segment for segment in (plan.part.segments if plan.part else ())}
         for slot, request in plan.requests:
             message, frames = self._client.wait(request)
             if not isinstance(message, Pulled):
                 raise SporaxRuntimeError(f"For 'sporax.ps', a pull must be answered by values, but got {message}.")
             self.members = tuple(message.ranks)
             self._was_member = self._was_member or self.rank in self.members
-            parts = iter(frames)
+            if dense.has_taken(slot, frames):
+                continue
+            reader = EntryReader(frames)
+            segments = {segment.key: segment for segment in plan.part.of_slot(slot)} if plan.part else {}
             for entry in message.entries:
-                if (slot, entry.key) in plan.rows:
-                    value = np.empty(entry.values, np.float32)
-                    _fill(value, parts)
-                    rows[entry.key][plan.rows[(slot, entry.key)].positions] = value.reshape(
-                        -1, plan.widths[entry.key][1]
-                    )
+                if entry.key in segments:
+                    dense.take(segments[entry.key], reader, entry)
                 else:
-                    _scatter(segments[(slot, entry.key)], dense, entry.values, parts)
-        return dense, rows
+                    table, width = plan.rows[(slot, entry.key)], plan.widths[entry.key][1]
+                    _, values = reader.take(entry)
+                    rows[entry.key][table.positions] = _NO_VALUES if values is None else values.reshape(-1, width)
+        return dense.arrays(), rows
 
     def pull(
         self, tables: Mapping[int, Ids] | None = None, *, dense: bool = True, newest: bool = False, part: int = 0
@@ -357,14 +425,21 @@ class Store:
             request += 1
             message = LeaseSamples(request, self.rank, self.link.incarnation, total, size)
             answer = self.link.ask_samples(message, 1.0)
-            if answer is None or answer.request != request:
+            if answer is None:
                 continue
             if answer.lease == -2:
                 return
             if answer.lease == -1:
-                time.sleep(0.05)
+                self._pass_over(answer.start)
                 continue
             yield answer.lease, range(answer.start, answer.stop)
+
+    def _pass_over(self, newest: int) -> None:
+        """Wait for samples, which others hold; with bounded staleness without holding up those that are at later clocks."""
+        if self.options.staleness > 0 and self.clock < newest:
+            self.wait(self.push([], [], dense=False))
+        else:
+            time.sleep(0.05)
 
     # -------------------------------------------------------------------------------------------------------- the end
 
@@ -382,25 +457,3 @@ def _gathered(plan: SegmentPlan, flat: Sequence[Floats]) -> Floats:
         piece = plan.pieces[0]
         return flat[piece.index][piece.start : piece.stop]
     return np.concatenate([flat[piece.index][piece.start : piece.stop] for piece in plan.pieces])
-
-
-def _fill(target: Floats, frames: Iterator[Frame]) -> None:
-    """Copy frames into an array until it is full."""
-    view = memoryview(target.view(np.uint8).data)
-    start = 0
-    while start < len(view):
-        frame = next(frames)
-        view[start : start + len(frame)] = frame
-        start += len(frame)
-
-
-def _scatter(plan: SegmentPlan, dense: list[Floats], size: int, frames: Iterator[Frame]) -> None:
-    """Copy the frames of a segment to where its pieces belong."""
-    if len(plan.pieces) == 1:
-        piece = plan.pieces[0]
-        _fill(dense[piece.index][piece.start : piece.stop], frames)
-        return
-    value = np.empty(size, np.float32)
-    _fill(value, frames)
-    for piece in plan.pieces:
-        dense[piece.index][piece.start : piece.stop] = value[piece.offset : piece.offset + piece.stop - piece.start]

@@ -1,4 +1,5 @@
-"""Sockets: ROUTER for what listens, DEALER for what connects, both set up in one place.
+"""Sockets between machines: ROUTER for what listens, DEALER for what connects, both set up in one place. Between processes of one
+machine there is `stream`.
 
 Everything that is sent may be sent again, so a full or vanished peer loses messages rather than blocking the loop.
 """
@@ -6,7 +7,6 @@ Everything that is sent may be sent again, so a full or vanished peer loses mess
 from __future__ import annotations
 
 import os
-import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from sporax.cluster import private
 from sporax.ir.errors import SporaxImportError
-from sporax.ps.messages import Message, ServerAddress
+from sporax.ps.messages import Message
 from sporax.ps.security import Keys, authenticated
 from sporax.ps.wire import Frame, encode
 
@@ -51,23 +51,16 @@ class Transport:
         self._sockets: list[Any] = []
         self._watched: list[Any] = []
 
-    def listen(self, addresses: Sequence[str]) -> Any:
-        """A ROUTER bound to addresses such as ``tcp://*:8118``; the last endpoint is that of the last TCP address."""
+    def listen(self, address: str) -> Any:
+        """A ROUTER bound to an address such as ``tcp://*:8118``."""
         router = self._socket(zmq.ROUTER)
         router.router_handover = True
         router.router_mandatory = True
-        # A listener takes over the options of the moment: local sockets come first, and stay unencrypted. The directory
-        # that they are in lets this user alone in.
-        for address in addresses:
-            if address.startswith("ipc:"):
-                router.bind(address)
         if self._keys is not None:
             if self._authenticator is None:
                 self._authenticator = authenticated(self.context, self._keys)
             self._keys.listen(router)
-        for address in addresses:
-            if not address.startswith("ipc:"):
-                router.bind(address)
+        router.bind(address)
         return router
 
     def connect(self, address: str, identity: bytes) -> Any:
@@ -76,7 +69,7 @@ class Transport:
         dealer.identity = identity
         dealer.reconnect_ivl = 20
         dealer.reconnect_ivl_max = 500
-        if self._keys is not None and not address.startswith("ipc:"):
+        if self._keys is not None:
             self._keys.connect(dealer)
         dealer.connect(address)
         return dealer
@@ -149,13 +142,6 @@ def receive(zmq_socket: Any) -> list[Frame] | None:
     return [frame.buffer for frame in frames]
 
 
-def address_of(server: ServerAddress) -> str:
-    """How to reach a server from here: through the file system on the same machine."""
-    if server.ipc and server.host == socket.gethostname() and os.path.exists(server.ipc):
-        return f"ipc://{server.ipc}"
-    return f"tcp://{server.tcp}"
-
-
 class LocalSocket:
     """A path for a socket between processes of this machine, in a directory that only this user can enter.
 
@@ -167,7 +153,7 @@ class LocalSocket:
         given = environ.get(private.DIRECTORY_VARIABLE, "")
         self._own = None if given else private.make_job_directory()
         self.path = str((self._own or private.shared_directory(environ)) / f"ps-{uuid.uuid4().hex[:8]}")
-        if len(self.path) > _LONGEST_PATH:  # the operating system's limit; others then use TCP
+        if len(self.path) > _LONGEST_PATH:  # the operating system's limit; processes of this machine then use TCP, too
             self.remove()
             self.path = ""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -19,7 +19,8 @@ import numpy as np
 from sporax.ir.errors import SporaxRuntimeError
 from sporax.ir.placement_config import PsConfig
 from sporax.runtime import distributed
-from sporax.runtime.server_connection import Part, RowCache, ServerConnection
+from sporax.runtime.row_cache import RowCache
+from sporax.runtime.server_connection import Part, ServerConnection
 from sporax.runtime.session import SESSION
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def start(config: PsConfig, environ: Mapping[str, str] = os.environ, *, with_ran
     timeout = place.receive_timeout
     store = Store(place.scheduler, node=place.node, rank=rank, keys=keys_for(place.host, environ), timeout=timeout)
     _check_agrees(config, store)
-    SESSION.servers = ServerConnection(store)
+    SESSION.servers = ServerConnection(store, first_workers=max(1, place.worker_num), step_seconds=timeout)
     atexit.register(SESSION.servers.close)
     return store.rank, _workers(environ)
 
@@ -118,6 +119,27 @@ def _check_agrees(config: PsConfig, store: Store) -> None:
             )
 
 
+def sample_ranges(total: int, size: int) -> Iterator[range]:
+    """Ranges of sample numbers, each for exactly one training step of this worker; see `runtime.step_leases`.
+
+    Every sample below `total` counts exactly once in the parameters on the servers, whichever processes are killed.
+
+    Args:
+        total: number of samples of the whole job, all epochs together.
+        size: samples of one worker's step.
+
+    Raises:
+        SporaxRuntimeError: this process is not a worker of a job with parameter servers, or has several optimizers.
+    """
+    servers = SESSION.servers
+    if servers is None:
+        raise SporaxRuntimeError(
+            "For 'sample_ranges', this process must be a worker of a job with parameter servers, but is not: call init() "
+            "after set_ps_context(enable_ps=True)."
+        )
+    return servers.leases.ranges(total, size, servers.step_seconds)
+
+
 def exchange_in_program(
     servers: ServerConnection, part: Part, rates: jax.Array, gradients: Sequence[jax.Array]
 ) -> list[jax.Array]:
@@ -157,9 +179,14 @@ def lookup_in_program(servers: ServerConnection, cache: RowCache, table: jax.Arr
         with servers.lock:
             return cache.places(servers, np.asarray(ids).astype(np.int64))
 
+    def read(ids: Any, _: Any) -> Any:
+        with servers.lock:
+            return cache.rows(servers, np.asarray(ids).astype(np.int64))
+
     @jax.custom_vjp
     def look_up(table: jax.Array, ids: jax.Array) -> jax.Array:
-        return forward(table, ids)[0]
+        rows: jax.Array = jax.pure_callback(read, shapes[1], ids, table[0, 0])  # without a gradient: nothing to keep
+        return rows.astype(table.dtype)
 
     def forward(table: jax.Array, ids: jax.Array) -> tuple[jax.Array, jax.Array]:
         places, rows = jax.pure_callback(call, shapes, ids, table[0, 0])

@@ -1,4 +1,4 @@
-"""A worker's connection to parameter servers: its optimizers' parts of the store, and the rows that it keeps of tables.
+"""A worker's connection to parameter servers: its optimizers' parts of the store, and the exchange of a step.
 
 In synchronous mode an exchange waits for the values of the next clock. With staleness it takes the values that were requested
 one step before and leaves its own push and pull on their way, so that both overlap with the device's next step.
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sporax.ir.errors import SporaxRuntimeError
+from sporax.runtime.row_cache import NextBatches, RowCache, lifetime
+from sporax.runtime.step_leases import StepLeases
 
 if TYPE_CHECKING:
     from sporax.ps.messages import OptimizerSpec
@@ -25,115 +26,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 FIRST_TABLE_KEY = 32
 """Keys of a part from here on are tables'; before it, dense groups'."""
-
-
-class RowCache:
-    """Rows of a served table that a worker keeps: places in the device's cache, and who they belong to.
-
-    Args:
-        name: of the table, the same in all workers.
-        width: values per row.
-        capacity: rows of the device's cache.
-        first_rows: ``seed``, ``sigma`` and ``distribution`` of `sporax.ps.messages.VariableSpec`.
-    """
-
-    def __init__(self, name: str, width: int, capacity: int, **first_rows: Any) -> None:
-        self.name = name
-        self.width = width
-        self.capacity = capacity
-        self.first_rows = first_rows
-        self.key = -1
-        self.hits = self.misses = 0
-        self._place_of: dict[int, int] = {}
-        self._ids = np.empty(0, np.int64)
-        self._clocks = np.empty(0, np.int64)
-        self._rows = np.empty((0, width), np.float32)
-        self._used = np.empty(0, np.int64)
-        self._step = 0
-        self._ahead: tuple[npt.NDArray[np.int64], int, Any] | None = None
-        self._in_step: set[int] = set()
-
-    def places(self, connection: ServerConnection, ids: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int32], Floats]:
-        """Places of ids in the cache and their rows; fetches what is missing or too old.
-
-        Raises:
-            SporaxRuntimeError: a step looks up more different ids than the cache has rows.
-        """
-        self._allocate()
-        self._take_prefetched(connection)
-        flat = ids.reshape(-1)
-        unique, inverse = np.unique(flat, return_inverse=True)
-        # -1 indexes the last place below, where a clock is read that `usable` then ignores.
-        places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
-        store = connection.store
-        staleness = store.options.staleness
-        age = store.clock - self._clocks[places]
-        usable = (places >= 0) & (age <= (1 if staleness < 0 else staleness))
-        self.hits += int(usable.sum())
-        self.misses += int((~usable).sum())
-        self._make_room(unique, places)
-        missing = unique[~usable]
-        if len(missing):
-            _, rows = connection.fetch({self.key: missing})
-            self._rows[places[~usable]] = rows[self.key]
-            self._clocks[places[~usable]] = store.clock
-        self._step += 1
-        self._used[places] = self._step
-        self._in_step.update(int(place) for place in places)
-        return places[inverse].astype(np.int32).reshape(ids.shape), self._rows[places[inverse]].reshape(
-            *ids.shape, self.width
-        )
-
-    def _allocate(self) -> None:
-        """Take the memory at the first lookup: tables that are served as a whole need none."""
-        if not len(self._ids):
-            self._ids = np.full(self.capacity, -1, np.int64)
-            self._clocks = np.full(self.capacity, -1, np.int64)
-            self._rows = np.zeros((self.capacity, self.width), np.float32)
-            self._used = np.zeros(self.capacity, np.int64)
-
-    def prefetch(self, connection: ServerConnection, ids: npt.NDArray[np.int64]) -> None:
-        """Ask for rows that the next lookup will need; it takes them from there."""
-        with connection.lock:
-            self._allocate()
-            self._take_prefetched(connection)
-            unique = np.unique(ids.reshape(-1))
-            self._ahead = (unique, connection.store.clock, connection.store.start_pull({self.key: unique}, dense=False))
-
-    def _take_prefetched(self, connection: ServerConnection) -> None:
-        """Keep the rows that were requested ahead."""
-        if self._ahead is None:
-            return
-        (unique, clock, plan), self._ahead = self._ahead, None
-        _, rows = connection.store.finish_pull(plan)
-        places = np.array([self._place_of.get(int(number), -1) for number in unique], np.int64)
-        self._make_room(unique, places)
-        self._rows[places] = rows[self.key]
-        self._clocks[places] = clock
-
-    def _make_room(self, unique: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> None:
-        """Give every id a place, the least recently used ones first; places of this step stay."""
-        missing = np.flatnonzero(places < 0)
-        if not len(missing):
-            return
-        taken = self._in_step | {int(place) for place in places if place >= 0}
-        order = [int(place) for place in np.argsort(self._used, kind="stable") if int(place) not in taken]
-        if len(order) < len(missing):
-            raise SporaxRuntimeError(
-                f"For 'EmbeddingLookup', 'vocab_cache_size' of '{self.name}' must be at least the number of different ids "
-                f"of a step, but got {self.capacity} rows and {len(taken) + len(missing)} ids."
-            )
-        for position, place in zip(missing, order, strict=False):
-            self._place_of.pop(int(self._ids[place]), None)
-            self._ids[place] = unique[position]
-            self._place_of[int(unique[position])] = place
-            places[position] = place
-
-    def take_gradient(self, gradient: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Ids and gradients of the rows that this step has looked up; their copies are out of date now."""
-        places = np.array(sorted(self._in_step), np.int64)
-        self._in_step.clear()
-        return self._ids[places], np.ascontiguousarray(gradient[places])
+_ROWS_PER_FETCH = 1 << 16
+"""Rows of one pull when a whole table is read: 16 MiB at width 64."""
 
 
 @dataclass(slots=True)
@@ -144,24 +38,43 @@ class Part:
         number: of the part in the store.
         shapes: of the dense parameters.
         tables: caches of its tables.
+        table_groups: the number of each table's learning rate.
     """
 
     number: int
     shapes: list[tuple[int, ...]]
     tables: list[RowCache]
+    table_groups: list[int] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
     tickets: list[Ticket] = field(default_factory=list)
     pull: Any = None
     values: list[Floats] = field(default_factory=list)
 
 
 class ServerConnection:
-    """A worker's place in the job."""
+    """A worker's place in the job.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: the servers' values.
+        first_workers: number of workers at the start of the job.
+        step_seconds: how long a step may take.
+    """
+
+    def __init__(self, store: Store, *, first_workers: int = 1, step_seconds: float = 600.0) -> None:
         self.store = store
+        self.first_workers = first_workers
+        self.step_seconds = step_seconds
         self.parts: list[Part] = []
         self.lock = threading.RLock()
+        self.next_batches = NextBatches()
+        self.leases = StepLeases(self)
+        self._steps_done = 0
         self._closed = False
+
+    @property
+    def clocks_per_step(self) -> int:
+        """By how much the clock advances from one step's lookup to the next one's."""
+        return max(1, len(self.parts))
 
     def attach(
         self,
@@ -169,29 +82,37 @@ class ServerConnection:
         values: Sequence[Floats],
         groups: Sequence[int],
         optimizers: Sequence[OptimizerSpec],
-        tables: Sequence[tuple[RowCache, OptimizerSpec]],
+        tables: Sequence[tuple[RowCache, int]],
     ) -> Part:
         """Declare the served parameters of one optimizer; rank 0's values become everyone's.
 
         Args:
             names, values, groups: of the dense parameters: name, first value, number of the optimizer.
             optimizers: by group.
-            tables: with their optimizers.
+            tables: with the numbers of their optimizers.
         """
         from sporax.ps.messages import VariableSpec
         from sporax.ps.store import KEYS_PER_PART, Dense
 
         number = len(self.parts)
         specs: list[VariableSpec] = []
-        for position, (table, optimizer) in enumerate(tables):
+        for position, (table, group) in enumerate(tables):
             table.key = number * KEYS_PER_PART + FIRST_TABLE_KEY + position
-            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizer, **table.first_rows))
+            specs.append(VariableSpec(table.key, table.name, 0, table.width, optimizers[group], **table.first_rows))
         dense = [Dense(name, value.size, group) for name, value, group in zip(names, values, groups, strict=True)]
         self.store.declare(dense, optimizers, specs)
         self.store.initialise(values if self.store.rank == 0 else None, part=number)
-        part = Part(number, [value.shape for value in values], [table for table, _ in tables])
+        caches, table_groups = [table for table, _ in tables], [group for _, group in tables]
+        part = Part(number, [value.shape for value in values], caches, table_groups)
         self.parts.append(part)
+        if self.store.link.incarnation > 1:
+            self._steps_done = self.store.clock // len(self.parts)
         return part
+
+    def take_steps_done(self) -> int:
+        """Steps of this rank that the servers have already, made by a process that this one continues; 0 the second time."""
+        done, self._steps_done = self._steps_done, 0
+        return done
 
     def values(self, part: Part) -> list[Floats]:
         """The dense parameters of a part at this worker's clock."""
@@ -216,20 +137,54 @@ class ServerConnection:
         with self.lock:
             if self._is_done_already(part):
                 return self.values(part)
-            count = len(part.shapes)
+            count, part.rates = len(part.shapes), [float(rate) for rate in rates]
+            # A lease counts once as a whole, so nothing of its samples may stay behind in a cache.
+            steps = 0 if self.leases.has_lease else lifetime(self.store.options.staleness)
             rows = {}
-            for table, gradient in zip(part.tables, gradients[count:], strict=True):
-                ids, values = table.take_gradient(gradient)
-                rows[table.key] = (ids, values, float(rates[-1]))
-            ticket = self.store.push(list(gradients[:count]), [float(rate) for rate in rates], rows, part=part.number)
+            for table, group, gradient in zip(part.tables, part.table_groups, gradients[count:], strict=True):
+                ids, values = table.take_gradient(gradient, self.store.clock, steps)
+                rows[table.key] = (ids, values, part.rates[group])
+            lease, weight = self.leases.of_push()
+            ticket = self.store.push(
+                list(gradients[:count]), part.rates, rows, part=part.number, lease=lease, weight=weight
+            )
             if self.store.options.staleness == 0 or not part.values:
                 flat, _ = self.store.pull(part=part.number)
                 self.store.wait(ticket)
                 part.values = self._shaped(part, flat)
             else:
                 part.values = self._earlier_values(part, ticket)
+            self.leases.pushed()
             self._check_retired()
             return part.values
+
+    def write_back(self) -> None:
+        """Push the gradients of rows that are only in this worker's caches, and wait until they are acknowledged.
+
+        In synchronous mode there are none: every step writes back its own.
+        """
+        with self.lock:
+            for part in self.parts:
+                rows = {}
+                for table, group in zip(part.tables, part.table_groups, strict=True):
+                    ids, values = table.take_dirty()
+                    if len(ids):
+                        rows[table.key] = (ids, values, part.rates[group])
+                if rows:
+                    part.tickets.append(self.store.push([], [], rows, part=part.number, dense=False))
+                for ticket in part.tickets:
+                    self.store.wait(ticket)
+                part.tickets = []
+
+    def whole_table(self, table: RowCache) -> Floats:
+        """All rows of a table as the servers have them, for a checkpoint; what is only in the cache is written back first."""
+        with self.lock:
+            self.write_back()
+            parts = [
+                self.fetch({table.key: np.arange(first, min(first + _ROWS_PER_FETCH, table.num_rows))})[1][table.key]
+                for first in range(0, table.num_rows, _ROWS_PER_FETCH)
+            ]
+            return np.concatenate(parts)
 
     def _earlier_values(self, part: Part, ticket: Ticket) -> list[Floats]:
         """Values requested a step ago; this step's push and pull stay on their way."""
@@ -239,6 +194,8 @@ class ServerConnection:
         for earlier in part.tickets:
             self.store.wait(earlier)
         part.tickets = [ticket]
+        if self.leases.has_lease:  # the next range is given out when this one is done
+            self.store.wait(part.tickets.pop())
         part.pull = self.store.start_pull(part=part.number)
         return values
 
@@ -268,7 +225,5 @@ class ServerConnection:
         self._closed = True
         failed = getattr(sys, "last_type", None) is not None
         if not failed:
-            for part in self.parts:
-                for ticket in part.tickets:
-                    self.store.wait(ticket)
+            self.write_back()
         self.store.close(finished=not failed)

@@ -21,6 +21,7 @@ from sporax.common.tensor import Tensor
 from sporax.ir.errors import SporaxTypeError
 from sporax.nn.cell import Cell
 from sporax.runtime.host import taken_over
+from sporax.runtime.session import SESSION
 from sporax.train import _ranks
 
 MAX_DIMS = 32
@@ -77,8 +78,16 @@ def chosen_values(save_obj: Any, choice: Choice) -> dict[str, Any]:
                     f"For 'save_checkpoint', two different parameters are called '{name}'; only the last one is saved.",
                     stacklevel=4,
                 )
-            chosen[name] = value
+            chosen[name] = _whole_table(value)
     return chosen
+
+
+def _whole_table(value: Any) -> Any:
+    """The rows of a table that parameter servers keep, in place of the Parameter with the few that are cached here."""
+    servers, cache = SESSION.servers, value.server_rows if isinstance(value, Parameter) else None
+    if servers is None or cache is None or cache.key < 0:
+        return value
+    return Tensor(servers.whole_table(cache))
 
 
 def appended(append_dict: dict[str, Any] | None) -> list[Entry]:

@@ -6,6 +6,7 @@ calling whoever does them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from sporax.ir.plan_settings import PlanSettings
 from sporax.nn.cell import Cell
 from sporax.runtime.pipeline.step import PipelinedStep
 from sporax.runtime.program import Program
+from sporax.runtime.session import SESSION
 from sporax.train._feed import Batch, Feed, Group, groups, num_samples
 from sporax.train.callback._callback import CallbackManager, RunContext
 
@@ -139,19 +141,22 @@ class TrainLoop:
             feed.close()
 
     def _after_resumed(self, epochs: range, feed: Feed) -> range:
-        """The epochs that are left when a callback resumed a run; the batches of the steps before are read and dropped.
+        """The epochs that are left when a callback resumed a run, or when this worker continues one that was killed; the
+        batches of the steps before are read and dropped.
 
         Reading them brings the data pipeline, with its shuffling, to where it stood.
         """
         facts = self._facts
         done = facts.pop("resume_step", facts.cur_step_num) - facts.cur_step_num
+        by_servers = SESSION.servers.take_steps_done() if SESSION.servers is not None and not done else 0
+        done += by_servers
         facts.cur_step_num += done
         steps = self._sink_size or facts.batch_num
         while done >= steps and epochs:
             for _ in feed.epoch() if self._sink_size is None else feed.take(steps):
                 pass
             done, epochs = done - steps, epochs[1:]
-        if done and epochs and self._sink_size is not None and context.graph_mode():
+        if done and not by_servers and epochs and self._sink_size is not None and context.graph_mode():
             raise SporaxValueError(
                 f"For 'Model', a run in sink mode can be resumed after whole epochs of {steps} steps, but the checkpoint is "
                 f"{done} steps into one."
@@ -180,11 +185,13 @@ class TrainLoop:
     def _run_sink(self, feed: Feed, callbacks: CallbackManager) -> None:
         """One epoch of sink mode: callbacks hear of it once before and once after all of its steps."""
         facts = self._facts
-        facts.cur_step_num += self._sink_size
+        skipped, self._skipped_batches = self._skipped_batches, 0
+        facts.cur_step_num += (self._sink_size or 0) - skipped
         facts.num_samples = 0
         callbacks.on_train_step_begin(self._run)
         set_training(self._network, self._backbone, True)
-        for group in groups(feed.take(self._sink_size or 0), self._steps.groupable):
+        batches = itertools.islice(feed.take(self._sink_size or 0), skipped, None)
+        for group in groups(batches, self._steps.groupable):
             self._check_batch(group.last)
             facts.net_outputs = self._steps(group)
             facts.train_dataset_element = group.last

@@ -11,7 +11,7 @@ import numpy as np
 
 from sporax.common.parameter import Parameter
 from sporax.ir.errors import SporaxRuntimeError
-from sporax.runtime import parameter_server, server_connection, state
+from sporax.runtime import parameter_server, row_cache, server_connection, state
 
 
 class ParameterSetting(Protocol):
@@ -81,12 +81,11 @@ class ServedParameters:
         self._table_parameters = [optimizer.parameters[index] for index in self.tables]
         groups = [kinds.index(_kind(optimizer, index)) for index in self.dense]
         caches = [
-            (_cache_of(optimizer.parameters[index]), specs[kinds.index(_kind(optimizer, index))])
-            for index in self.tables
+            (_cache_of(optimizer.parameters[index]), kinds.index(_kind(optimizer, index))) for index in self.tables
         ]
         values = [np.asarray(parameter.array, np.float32) for parameter in parameters]
         names = [parameter.name for parameter in parameters]
-        self._part = servers.attach(names, values, groups, specs, [(cache, spec) for cache, spec in caches if cache])
+        self._part = servers.attach(names, values, groups, specs, [(cache, group) for cache, group in caches if cache])
         for parameter, value in zip(parameters, servers.values(self._part), strict=True):
             state.write(parameter, jnp.asarray(value, parameter.dtype.np_dtype))
 
@@ -114,7 +113,7 @@ def served(optimizer: ServedOptimizer) -> ServedParameters | None:
     return ServedParameters(optimizer, servers)
 
 
-def _cache_of(parameter: Parameter) -> server_connection.RowCache | None:
+def _cache_of(parameter: Parameter) -> row_cache.RowCache | None:
     """The rows that are looked up on servers; None for a Parameter that is served as a whole."""
     cache = parameter.server_rows if parameter.cache_enable or parameter.init_in_server else None
     if cache is not None:

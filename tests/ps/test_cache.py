@@ -1,0 +1,116 @@
+"""A cache of rows on the worker changes no bit of a synchronous run, and the next batch's rows are asked for during the step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sporax as ms
+from sporax import nn
+from sporax.runtime.session import SESSION
+
+SCRIPT = """
+import json, sys
+import numpy as np
+import mindspore as ms
+from mindspore import nn, dataset as ds
+from mindspore.train import Model
+from mindspore.communication import init, get_rank
+from sporax.runtime.session import SESSION
+
+VOCABULARY, STEPS = 200, 12
+cache, how, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+ms.set_context(mode=ms.GRAPH_MODE)
+ms.set_ps_context(enable_ps=True)
+init()
+ms.set_seed(3)
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.rows = nn.EmbeddingLookup(VOCABULARY, 4, "normal", target="DEVICE", vocab_cache_size=cache)
+        self.top = nn.Dense(12, 1)
+
+    def construct(self, ids):
+        return self.top(self.rows(ids).reshape((-1, 12)))
+
+
+draw = np.random.default_rng(get_rank())
+ids = np.minimum(draw.zipf(1.2, (STEPS * 8, 3)), VOCABULARY - 1).astype(np.int32)
+labels = draw.standard_normal((STEPS * 8, 1)).astype(np.float32)
+data = ds.NumpySlicesDataset((ids, labels), ["ids", "labels"], shuffle=False).batch(8)
+net = Net()
+net.set_param_ps()
+optimizer = nn.LazyAdam(net.trainable_params(), 0.01)
+network = nn.WithLossCell(net, nn.MSELoss())
+if how == "model":
+    Model(network, optimizer=optimizer).train(1, data, dataset_sink_mode=False)
+else:
+    grad = ms.value_and_grad(network, None, net.trainable_params())
+    @ms.jit
+    def step(ids, labels):
+        loss, grads = grad(ids, labels)
+        optimizer(grads)
+        return loss
+    for batch in data.create_tuple_iterator():
+        step(*batch)
+servers, table = SESSION.servers, net.rows.embedding_table.server_rows
+clock = lambda: servers.store.clock
+import time
+while clock() < STEPS:
+    time.sleep(0.01)
+rows = servers.fetch({table.key: np.arange(VOCABULARY)})[1][table.key]
+dense = [parameter.asnumpy().tobytes().hex() for parameter in net.top.trainable_params()]
+result = {"rows": rows.tobytes().hex(), "dense": dense, "hits": table.hits, "misses": table.misses}
+open(f"{folder}/{get_rank()}.json", "w").write(json.dumps(result))
+"""
+
+
+def train(tmp_path: Path, cache: int, how: str = "model", staleness: int = 0) -> list[dict[str, Any]]:
+    """What both workers hold at the end."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    flags = ["--server_num", "2", "--worker_num", "2", "--staleness", str(staleness), "--log_dir", str(tmp_path)]
+    command = [sys.executable, "-m", "sporax", "run", *flags, str(script), str(cache), how, str(tmp_path)]
+    environ = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environ, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads((tmp_path / f"{rank}.json").read_text("utf-8")) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["model", "functional"])
+def test_a_synchronous_run_with_a_small_cache_has_the_bits_of_one_that_holds_the_table(
+    tmp_path: Path, how: str
+) -> None:
+    whole = train(tmp_path, 200, how)
+    small = train(tmp_path, 24, how)  # a batch has up to 24 different ids: rows are evicted at every step
+    for name in ("rows", "dense"):
+        assert small[0][name] == small[1][name] == whole[0][name]
+    # All but the first step's rows are there before the lookup, requested while the step before was running.
+    assert 0 < small[0]["misses"] <= 24 < small[0]["hits"]
+
+
+def test_a_checkpoint_holds_the_whole_table_and_not_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_ps_context(enable_ps=True)
+    monkeypatch.setenv("MS_ROLE", "MS_WORKER")
+    try:
+        layer = nn.EmbeddingLookup(10, 2, "zeros", target="DEVICE", vocab_cache_size=4)
+        whole = np.arange(20, dtype=np.float32).reshape(10, 2)
+        monkeypatch.setattr(SESSION, "servers", SimpleNamespace(whole_table=lambda cache: whole[: cache.num_rows]))
+        layer.embedding_table.server_rows.key = 32
+        ms.save_checkpoint(layer, str(tmp_path / "net.ckpt"))
+    finally:
+        ms.reset_ps_context()
+    loaded = ms.load_checkpoint(str(tmp_path / "net.ckpt"))
+    np.testing.assert_array_equal(loaded[layer.embedding_table.name].asnumpy(), whole)
