@@ -33,6 +33,15 @@ def test_what_runs_again_waits_for_a_cotangent(traced):
     assert backward
 
 
+def test_the_backward_pass_reads_the_cotangent_as_it_left_the_barrier(traced):
+    """XLA takes out of a barrier what is not read behind it, and then nothing waits."""
+    program, _ = traced()
+    after = recompute(program).program
+    read = {var for eqn in after.jaxpr.eqns for var in eqn.invars if isinstance(var, Var)}
+    barriers = [eqn for eqn in after.jaxpr.eqns if eqn.primitive.name == "optimization_barrier"]
+    assert barriers and all(read.issuperset(eqn.outvars) for eqn in barriers)
+
+
 def test_a_call_says_what_it_releases_and_what_it_keeps(traced):
     program, _ = traced()
     calls = recompute(program).calls

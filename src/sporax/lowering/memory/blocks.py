@@ -109,27 +109,29 @@ def chosen(program: ClosedJaxpr, blocks: Sequence[Block], levels: Sequence[Level
         if level is Level.NOTHING:
             continue
         tag = new_tag(mp_comm_recompute=True)
-        again, stays = _of_level(program.jaxpr.eqns, block, level)
+        again, stays = _of_level(program, block, level)
         tags.update(dict.fromkeys(again, tag))
         kept |= stays | block.results
         paths[tag.number] = block.path
     return Chosen(tags, frozenset(kept), paths)
 
 
-def _of_level(eqns: Sequence[JaxprEqn], block: Block, level: Level) -> tuple[Sequence[int], set[Var]]:
+def _of_level(program: ClosedJaxpr, block: Block, level: Level) -> tuple[Sequence[int], set[Var]]:
     """The equations of a block that run again at a level, and results of them that are kept all the same."""
     if level is Level.ATTENTION:
-        return _attention(eqns, block)
+        return _attention(program, block)
     if level is Level.EVERYTHING:
         return block.positions, set()
+    eqns = program.jaxpr.eqns
     products = [place for place in block.positions if _is_product(eqns[place])]
     if level is Level.PRODUCTS:
         products = [place for place in products if not _is_batched(eqns[place])]
     return block.positions, {_after_marks(eqns, block, eqns[place].outvars[0]) for place in products}
 
 
-def _attention(eqns: Sequence[JaxprEqn], block: Block) -> tuple[list[int], set[Var]]:
+def _attention(program: ClosedJaxpr, block: Block) -> tuple[list[int], set[Var]]:
     """What follows on products with batch dimensions, up to what products with weights read."""
+    eqns = program.jaxpr.eqns
     inside: set[Var] = set()
     again: list[int] = []
     stays: set[Var] = set()
@@ -145,7 +147,37 @@ def _attention(eqns: Sequence[JaxprEqn], block: Block) -> tuple[list[int], set[V
             again.append(place)
             if str(eqn.primitive.name) in _VIEWS and variables:
                 source[eqn.outvars[0]] = source.get(variables[0], variables[0])
-    return again, stays
+    return sorted([*again, *_masks(program, block, again)]), stays
+
+
+def _masks(program: ClosedJaxpr, block: Block, again: Sequence[int]) -> list[int]:
+    """What is computed for these equations alone and from no activation: masks, and the random words of dropout."""
+    eqns, constants = program.jaxpr.eqns, set(program.jaxpr.constvars)
+    inside = {var for place in block.positions for var in eqns[place].outvars}
+    late: set[Any] = set()
+    readers: dict[Var, set[int]] = {}
+    for place in block.positions:
+        variables = [var for var in eqns[place].invars if isinstance(var, Var)]
+        late.update(var for var in variables if var not in inside and var not in constants and _is_tensor(var))
+        if not late.isdisjoint(variables):
+            late.update(eqns[place].outvars)
+        for var in variables:
+            readers.setdefault(var, set()).add(place)
+    taken, masks = set(again), list[int]()
+    for place in reversed(block.positions):
+        outvars = eqns[place].outvars
+        reading = set[int]().union(*(readers.get(var, set()) for var in outvars))
+        handed_on = not block.results.isdisjoint(outvars)
+        if reading <= taken and not handed_on and late.isdisjoint(outvars) and not eqns[place].effects:
+            taken.add(place)
+            masks.append(place)
+    return [place for place in masks if place not in again]
+
+
+def _is_tensor(var: Var) -> bool:
+    """Whether it is a tensor of numbers, and no counter, mask or scalar."""
+    aval: Any = var.aval
+    return bool(getattr(aval, "ndim", 0)) and aval.dtype.kind in "fV"
 
 
 def _is_product(eqn: JaxprEqn) -> bool:

@@ -6,8 +6,11 @@ the memory of a step.
 Method. Tags (`tags`) say which equations of the forward pass may run again. The pass goes through the equations of the
 backward pass in order. Where one reads a value that a tagged equation made, the equations that lead to this value from
 values that are kept are written again before it, and it reads the copy. All that one call of a Cell owes to the backward pass
-is written at once. What enters the copies goes through one `optimization_barrier` together with a cotangent: so the
-compiler neither finds out that it has the values already, nor computes them before the cotangent is there.
+is written at once. What enters the copies, copies of other calls included, goes through one `optimization_barrier` together
+with a cotangent: so the compiler neither finds out that it has the values already, nor computes them before the cotangent is
+there. The rest of the backward pass reads the cotangent as it left the barrier: XLA takes what is not read out of barriers.
+
+In the forward pass, random words wait for what enters their call (`draws`).
 
 With a plan, what enters may be kept in smaller slices: a mark cuts it before it is kept, and another one brings it back before
 the copies read it.
@@ -20,6 +23,7 @@ Reference: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +35,9 @@ from sporax.ir.layout import Layout
 from sporax.ir.marks import KeptMark, LayoutMark, WeightMark
 from sporax.lowering.marks import mark_p, next_number
 from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.draws import draws_that_wait
 from sporax.lowering.memory.flat import barrier, closed_jaxpr, flat, is_backward, stack_of
+from sporax.lowering.memory.loop_pairs import with_pairs_rewritten
 from sporax.lowering.memory.tags import RecomputeTag, innermost_tag
 
 _BODIES = ("jaxpr", "body_jaxpr", "branches")
@@ -88,8 +94,15 @@ def recompute(program: ClosedJaxpr, facts: PlanFacts | None = None, chosen: Chos
         facts: what is known of its plan; None without plans.
         chosen: what is computed again next to what tags in name stacks say.
     """
-    rewriter = _Rewriter(program, facts or PlanFacts(), chosen or Chosen())
-    return Recomputation(rewriter.run(), tuple(rewriter.calls))
+    of_loops: list[Recomputed] = []
+
+    def in_loop(joined: ClosedJaxpr) -> ClosedJaxpr:
+        inside = recompute(joined)
+        of_loops.extend(inside.calls)
+        return inside.program
+
+    rewriter = _Rewriter(with_pairs_rewritten(program, in_loop), facts or PlanFacts(), chosen or Chosen())
+    return Recomputation(rewriter.run(), (*rewriter.calls, *of_loops))
 
 
 def without_kept_marks(program: ClosedJaxpr) -> ClosedJaxpr:
@@ -119,18 +132,31 @@ class _Rewriter:
     kept: set[Var] = field(default_factory=set)
     wanted: dict[int, dict[Var, None]] = field(default_factory=dict)
     copies: dict[Var, Var] = field(default_factory=dict)
+    passed: dict[Var, Var] = field(default_factory=dict)
+    last_reader: dict[Var, int] = field(default_factory=dict)
     returned: dict[tuple[int, Var], Var] = field(default_factory=dict)
     sliced: dict[Var, Var] = field(default_factory=dict)
     depths: dict[Var, int] = field(default_factory=dict)
-    deepest: Var | None = None
+    position: int = 0
     result: list[JaxprEqn] = field(default_factory=list)
     calls: list[Recomputed] = field(default_factory=list)
 
     def run(self) -> ClosedJaxpr:
         self._read()
-        for eqn in self.eqns:
+        calls = [None if tag is None else tag.number for tag in self.tags]
+        waits = {wait.begin: wait for wait in draws_that_wait(self.eqns, calls, self._may_run_again)}
+        entered: dict[Var, Var] = {}
+        end = 0
+        for position, eqn in enumerate(self.eqns):
+            self.position = position
+            if position in waits:
+                wait = waits[position]
+                results, through = barrier([*wait.states, wait.late], eqn)
+                self.result.append(through)
+                entered, end = dict(zip([*wait.states, wait.late], results, strict=True)), wait.end
             if not is_backward(stack_of(eqn)):
-                self.result.append(eqn)
+                within = entered if position < end else {}
+                self.result.append(eqn.replace(invars=[_renamed(within, var) for var in eqn.invars]))
                 self._cut(eqn)
                 continue
             tag = innermost_tag(stack_of(eqn))
@@ -163,7 +189,8 @@ class _Rewriter:
             self.eqns.append(_with_bodies(eqn))
             self.tags.append(None if free else tag)
         self._keep(map(self._same, self.chosen.kept))
-        for eqn in self.eqns:
+        for position, eqn in enumerate(self.eqns):
+            self.last_reader.update((var, position) for var in eqn.invars if isinstance(var, Var))
             if is_backward(stack_of(eqn)):
                 for var in eqn.invars:
                     if isinstance(var, Var) and self._may_run_again(var):
@@ -181,7 +208,7 @@ class _Rewriter:
                 self._keep([eqn.invars[eqn.outvars.index(var)]])
 
     def _same(self, var: Any) -> Any:
-        return self.same.get(var, var) if isinstance(var, Var) else var
+        return _renamed(self.same, var)
 
     def _may_run_again(self, var: Any) -> bool:
         if isinstance(var, Literal) or var in self.kept:
@@ -219,6 +246,8 @@ class _Rewriter:
         """What an equation of the backward pass of a call reads in place of `var`."""
         if isinstance(var, Literal):
             return var
+        if var in self.passed:
+            return self.passed[var]
         return self.copies.get(var, self.returned.get((number, var), var))
 
     def _write_again(self, tag: RecomputeTag, reader: JaxprEqn) -> None:
@@ -228,30 +257,33 @@ class _Rewriter:
         entering: dict[Var, None] = {}
         for position in positions:
             for var in self.eqns[position].invars:
-                if isinstance(var, Var) and not self._may_run_again(var):
+                if isinstance(var, Var) and (var in self.copies or not self._may_run_again(var)):
                     entering[var] = None
         again = self._gathered_again(tag, entering, reader)
         rest = [each for each in entering if each not in again]
         late = self._cotangent(reader)
         if rest:
             slices = self.sliced if tag.recompute_slice_activation else {}
-            results, through = barrier([*(slices.get(each, each) for each in rest), *late], reader)
+            operands = [slices.get(each, self.copies.get(each, each)) for each in rest]
+            results, through = barrier([*operands, *(self.passed.get(each, each) for each in late)], reader)
             self.result.append(through)
             again.update(zip(rest, results, strict=False))
+            self.passed.update(zip(late, results[len(rest) :], strict=True))
             for each in rest:
                 if each in slices:
                     again[each] = self._lie(again[each], self.facts.slices[each][1], reader)
                     self.returned[tag.number, each] = again[each]
+        names = ChainMap(again, self.copies)
         for position in positions:
             eqn = self.eqns[position]
-            invars = [again.get(var, self.copies.get(var, var)) if isinstance(var, Var) else var for var in eqn.invars]
+            invars = [_renamed(names, var) for var in eqn.invars]
             outvars = [Var(var.aval) for var in eqn.outvars]
             info = eqn.source_info.replace(name_stack=eqn.source_info.name_stack.transform("transpose"))
             self.result.append(eqn.replace(invars=invars, outvars=outvars, source_info=info))
             pairs = zip(eqn.outvars, outvars, strict=True)
             self.copies.update((each, copy) for each, copy in pairs if self._may_run_again(each))
         inputs = {*self.program.jaxpr.invars, *self.program.jaxpr.constvars}
-        kept = tuple(each for each in entering if each not in inputs)
+        kept = tuple(each for each in entering if each not in inputs and not self._may_run_again(each))
         self.calls.append(
             Recomputed(
                 stack_of(self.eqns[self.producer[wanted[0]]]),
@@ -285,18 +317,20 @@ class _Rewriter:
         copies: dict[Var, Var] = {}
         for var in entering:
             if var in self.facts.weights:
-                results = [Var(var.aval), Var(late[0].aval)]
+                cotangent = self.passed.get(late[0], late[0])
+                results = [Var(var.aval), Var(cotangent.aval)]
                 mark = {"mark": WeightMark(self.facts.weights[var])}
                 self.result.append(
-                    new_jaxpr_eqn([var, late[0]], results, mark_p, mark, frozenset(), reader.source_info, reader.ctx)
+                    new_jaxpr_eqn([var, cotangent], results, mark_p, mark, frozenset(), reader.source_info, reader.ctx)
                 )
                 copies[var] = results[0]
         return copies
 
     def _cotangent(self, reader: JaxprEqn) -> list[Var]:
-        """A value of the backward pass that is there before `reader` runs, if there is one."""
+        """A value of the backward pass that is there before `reader` runs and is read from then on, if there is one."""
         own = [var for var in reader.invars if isinstance(var, Var) and self.depths.get(var)]
-        late = max(own, key=lambda each: self.depths[each], default=self.deepest)
+        read = own or [var for var in self.depths if self.last_reader.get(var, -1) >= self.position]
+        late = max(read, key=lambda each: self.depths[each], default=None)
         return [] if late is None else [late]
 
     def _note_depth(self, eqn: JaxprEqn) -> None:
@@ -308,8 +342,10 @@ class _Rewriter:
             aval: Any = var.aval
             if getattr(aval, "size", 0) and aval.dtype.kind in "fV":
                 self.depths[var] = depth
-                if self.deepest is None or depth >= self.depths[self.deepest]:
-                    self.deepest = var
+
+
+def _renamed(names: Mapping[Var, Var], atom: Any) -> Any:
+    return names.get(atom, atom) if isinstance(atom, Var) else atom
 
 
 def _with_bodies(eqn: JaxprEqn) -> JaxprEqn:

@@ -214,8 +214,14 @@ class Instructions:
         self.arrays.append(Array(tensor, num_bytes))
         return len(self.arrays) - 1
 
-    def _like(self, array: int) -> int:
+    def like(self, array: int) -> int:
+        """A new array of the same size."""
         return self._new(self.arrays[array].tensor, self.arrays[array].num_bytes)
+
+    def num_elements(self, array: int) -> int:
+        """Of an array."""
+        entry = self.arrays[array]
+        return entry.num_bytes // max(self.timeline.graph.tensors[entry.tensor].itemsize, 1)
 
     def _shape(self, value: Value) -> tuple[int, ...]:
         """Of a device's slice."""
@@ -244,7 +250,7 @@ class Instructions:
         if array not in self._looped:
             return array
         if (array, shape) not in self._seen:
-            self._seen[array, shape] = view = self._like(array)
+            self._seen[array, shape] = view = self.like(array)
             self._viewed[view] = array
             self._add(Kind.LOOP, [array], [view], view=True)
         return self._seen[array, shape]
@@ -263,7 +269,7 @@ class Instructions:
 
     def _rearranged(self, array: int) -> int:
         """The same in another order of dimensions, which loops read as they go and kernels want written out."""
-        result = self._like(array)
+        result = self.like(array)
         self._add(Kind.LOOP, [array], [result])
         return result
 
@@ -392,7 +398,7 @@ class Instructions:
         if _is_in_order((result[0], *result[2:], result[1]), self._shape(event.writes[0])):
             self._add(Kind.KERNEL, reads, [written])
         else:
-            canonical = self._like(written)
+            canonical = self.like(written)
             self._add(Kind.KERNEL, reads, [canonical])
             self._add(Kind.LOOP, [canonical], [written])
 
@@ -404,10 +410,10 @@ class Instructions:
         rank, index = len(self._shape(event.reads[1])), 4
         every, extremes = (index * math.prod(self._shape(value)) for value in (event.reads[1], event.reads[0]))
         coordinates = [self._new(tensor, every) for _ in range(rank)]
-        zeros = self._like(operand)
+        zeros = self.like(operand)
         for array in (*coordinates, zeros):
             self._add(Kind.KERNEL, [], [array])
-        picked = [self._like(source), *(self._new(tensor, extremes) for _ in range(rank))]
+        picked = [self.like(source), *(self._new(tensor, extremes) for _ in range(rank))]
         self._add(Kind.KERNEL, [operand, *coordinates], picked)
         indices = self._new(tensor, extremes * rank)
         self._add(Kind.KERNEL, picked[1:], [indices])
@@ -460,7 +466,7 @@ class Instructions:
             self._add(Kind.LOOP, [array], [result], elementwise=kind is MoveKind.MASK)
         # Without a native collective, parts are traded and combined by a loop.
         elif kind is MoveKind.ALL_TO_ALL or (kind is MoveKind.REDUCE_SCATTER and move.reduction != "sum"):
-            traded = self._sent(self._rearranged(array), self._like(array), tuple_result=True)
+            traded = self._sent(self._rearranged(array), self.like(array), tuple_result=True)
             self._add(Kind.LOOP if count <= _MANY else Kind.KERNEL, [traded], [result], joins=True)
         elif kind is MoveKind.ALL_REDUCE and move.reduction in NATIVE_REDUCTIONS:
             self._all_reduced(array, result, move)

@@ -36,6 +36,7 @@ from sporax.planner.memory.buffer_assignment import (
 from sporax.planner.memory.events import Event, Timeline
 from sporax.planner.memory.instructions import Instructions, Kind
 from sporax.planner.memory.kernel_fusion import Kernel, copied_arguments, kernels_of
+from sporax.planner.memory.library_fusion import write_shared_constants
 
 
 class Use(Enum):
@@ -200,6 +201,7 @@ class _LiveRanges:
         self.instructions = Instructions(timeline)
         number = self.instructions.number
         self.results = [number[value] for value in timeline.outputs if value[0] != LITERAL]
+        write_shared_constants(self.instructions, self.results)
         self.kernels = kernels_of(self.instructions, self.results)
         self.inputs = [number[value] for value in timeline.inputs]
         self.replaced = {

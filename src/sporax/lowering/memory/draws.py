@@ -1,0 +1,97 @@
+"""When random words are drawn: with the call that uses them, and not at the start of the step.
+
+Problem. Random words depend on a seed and a counter alone, so compilers that run operations as soon as they can draw the words
+of all layers first, and these words are there until their layers run. Where a backward pass computes words again, the forward
+pass has no other reason to keep them.
+
+Method. In each stretch of equations of one recomputed call, what leads to random words passes a barrier together with the
+value that reaches the call last. That value is kept for the backward pass, so it is written in any case and the barrier
+separates nothing that a compiler could fuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from jax.extend.core import JaxprEqn, Var
+
+_DRAW = "random_bits"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A stretch of equations, before which random states wait.
+
+    Attributes:
+        begin, end: positions, `end` excluded.
+        states: what enters and leads to random words.
+        late: what they wait for.
+    """
+
+    begin: int
+    end: int
+    states: tuple[Var, ...]
+    late: Var
+
+
+def draws_that_wait(
+    eqns: Sequence[JaxprEqn], calls: Sequence[int | None], runs_again: Callable[[Var], bool]
+) -> Iterator[Wait]:
+    """The stretches of recomputed calls that draw random words.
+
+    Args:
+        eqns: of the step, in order.
+        calls: for each the number of its recomputed call, or None.
+        runs_again: whether a value is computed again, and so need not be written.
+    """
+    depths: dict[Var, int] = {}
+    for call, numbers in groupby(range(len(eqns)), key=lambda number: calls[number]):
+        stretch = list(numbers)
+        if call is not None:
+            wait = _wait(eqns, stretch, depths, runs_again)
+            if wait is not None:
+                yield wait
+        for eqn in (eqns[number] for number in stretch):
+            depth = 1 + max((depths.get(var, 0) for var in eqn.invars if isinstance(var, Var)), default=0)
+            depths.update(dict.fromkeys(eqn.outvars, depth))
+
+
+def _wait(
+    eqns: Sequence[JaxprEqn], stretch: Sequence[int], depths: dict[Var, int], runs_again: Callable[[Var], bool]
+) -> Wait | None:
+    maker = {var: number for number in stretch for var in eqns[number].outvars}
+    entering = dict.fromkeys(
+        var for number in stretch for var in eqns[number].invars if isinstance(var, Var) and var not in maker
+    )
+    states = _leading_to([number for number in stretch if eqns[number].primitive.name == _DRAW], eqns, maker)
+    late = max(
+        (var for var in entering if var not in states and depths.get(var) and _is_written(var) and not runs_again(var)),
+        key=lambda var: depths[var],
+        default=None,
+    )
+    return Wait(stretch[0], stretch[-1] + 1, tuple(states), late) if states and late is not None else None
+
+
+def _leading_to(draws: list[int], eqns: Sequence[JaxprEqn], maker: dict[Var, int]) -> dict[Var, None]:
+    """What enters a stretch and leads to its random words."""
+    states: dict[Var, None] = {}
+    missing, visited = list(draws), set(draws)
+    while missing:
+        for var in eqns[missing.pop()].invars:
+            if not isinstance(var, Var):
+                continue
+            if var not in maker:
+                states[var] = None
+            elif maker[var] not in visited:
+                visited.add(maker[var])
+                missing.append(maker[var])
+    return states
+
+
+def _is_written(var: Var) -> bool:
+    """Whether it is a tensor of numbers: keys have no memory of their own, and conditions are fused."""
+    aval: Any = var.aval
+    return bool(getattr(aval, "size", 0)) and aval.dtype.kind in "fV" and aval.ndim > 0

@@ -1,0 +1,50 @@
+"""Recomputation where the forward pass is one loop and the backward pass another."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from sporax.lowering.memory.flat import flat
+from sporax.lowering.memory.recompute import recompute
+from sporax.lowering.memory.tags import new_tag
+
+
+@pytest.fixture
+def looped():
+    """``looped(tagged)``: the flat gradient of a loop over rows, and its arguments."""
+
+    def trace(tagged):
+        scope = new_tag().scope if tagged else "layer"
+
+        def loss(weight, rows):
+            def body(total, row):
+                with jax.named_scope(scope):
+                    inside = jnp.sin(jnp.sin(row @ weight) @ weight)
+                return total + (inside**2).sum(), None
+
+            return jax.lax.scan(body, jnp.float32(0), rows)[0]
+
+        args = jnp.eye(4, dtype=jnp.float32), jnp.linspace(-1, 1, 24, dtype=jnp.float32).reshape(3, 2, 4)
+        return flat(jax.make_jaxpr(jax.value_and_grad(loss))(*args)), args
+
+    return trace
+
+
+def stacked(program):
+    """Elements that the forward loop stacks for the backward loop."""
+    first = next(eqn for eqn in program.jaxpr.eqns if eqn.primitive.name == "scan")
+    return sum(var.aval.size for var in first.outvars[first.params["num_carry"] :])
+
+
+def test_the_backward_loop_computes_again_what_the_forward_loop_stacked(looped, same):
+    program, args = looped(tagged=True)
+    after = recompute(program)
+    assert after.calls
+    assert stacked(after.program) < stacked(program)
+    same(program, after.program, args)
+
+
+def test_loops_without_tags_stay_as_they_are(looped):
+    program, _ = looped(tagged=False)
+    after = recompute(program)
+    assert after.calls == () and stacked(after.program) == stacked(program)
