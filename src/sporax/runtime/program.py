@@ -26,7 +26,7 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, Spor
 from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.blocks import Chosen
-from sporax.lowering.memory.rewrite import AUTO, compiler_options, rewritten
+from sporax.lowering.memory.rewrite import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import (
     checks,
@@ -40,6 +40,7 @@ from sporax.runtime import (
     state,
 )
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
+from sporax.runtime.stacked_variables import Arguments, arguments_of, may_be_row
 
 if TYPE_CHECKING:
     from sporax.runtime.pipeline.step import PipelinedStep
@@ -107,6 +108,7 @@ class _Variant:
     communicates: bool = False
     tags: frozenset[str] = frozenset()
     filed: bool = False
+    stacks: Arguments | None = None
     checks: bool = False
     jitted: Any = None
     executable: Any = None
@@ -257,6 +259,8 @@ class Program:
         if variant.filed:
             for variable, value in zip(variant.written, new_values, strict=True):
                 filed_variables.take_back(variable, value)
+        elif variant.stacks is not None:
+            variant.stacks.keep(new_values)
         else:
             for variable, value in zip(variant.written, new_values, strict=True):
                 variable.raw = value
@@ -327,7 +331,7 @@ class Program:
             _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
                 placed.agree((*variant.written, *variant.read))
-            variant.jitted = _jitted(self.function, variant, self.name)
+            variant.jitted = _jitted(self.function, variant, self.name, arrays)
         else:
             from sporax.runtime.planned import (
                 plan_program,  # brings the searches along: only steps that are sharded wait for it
@@ -399,6 +403,8 @@ def _values(variant: _Variant, arrays: list[jax.Array]) -> tuple[list[jax.Array]
     if variant.filed:
         written, read = (list(map(filed_variables.handed_over, each)) for each in (variant.written, variant.read))
         return written, read, arrays
+    if variant.stacks is not None:
+        return *variant.stacks.values(), arrays
     return list(map(_raw, variant.written)), list(map(_raw, variant.read)), arrays
 
 
@@ -470,11 +476,22 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
     return described
 
 
-def _jitted(function: Callable[..., Any], variant: _Variant, name: str) -> Any:
+def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any]) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
     passes = variant.tags - {placed.TAG}
-    if passes:
+    if BLOCKS in passes and not variant.communicates and not variant.filed and passes == variant.tags:
+        variables = (*variant.written, *variant.read)
+        program, stacked = rewritten_with_stacks(
+            program,
+            passes,
+            _chooser(variant, passes),
+            (*_shapes(variant), arrays),
+            lambda number: may_be_row(variables[number]),
+        )
+        variant.stacks = arguments_of(stacked, variant.written, variant.read)
+        options = compiler_options(passes)
+    elif passes:
         filed = filed_variables.filed_arrays((*variant.written, *variant.read)) if variant.filed else {}
         files = filed_variables.files_of(passes)
         new_file = None if files is None else files.new
@@ -504,16 +521,20 @@ def _send_away(function: Callable[..., Any], variant: _Variant, arrays: list[Any
             return None
         from sporax.runtime.recompute_choice import peak_of_one_device  # brings the planner along: only such steps wait
 
-        shapes = [
-            [jax.ShapeDtypeStruct(each.raw.shape, each.raw.dtype) for each in part]
-            for part in (variant.written, variant.read)
-        ]
         program = _pure(function, variant, variant.name, planned=False)
-        return peak_of_one_device(program, variant.written, variant.read, shapes, arrays, variant.tags)
+        return peak_of_one_device(program, variant.written, variant.read, _shapes(variant), arrays, variant.tags)
 
     bring_to_host(variables, variant.tags, peak_bytes)
     filed_variables.bring_to_files(variables, variant.tags, peak_bytes)
     variant.filed = with_files and any(filed_variables.place_of(variable) is not None for variable in variables)
+
+
+def _shapes(variant: _Variant) -> list[list[jax.ShapeDtypeStruct]]:
+    """Shapes and dtypes of the variables that are updated, and of those that are only read."""
+    return [
+        [jax.ShapeDtypeStruct(each.raw.shape, each.raw.dtype) for each in part]
+        for part in (variant.written, variant.read)
+    ]
 
 
 def _chooser(variant: _Variant, passes: frozenset[str]) -> Callable[[ClosedJaxpr], Chosen] | None:

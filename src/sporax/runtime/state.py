@@ -34,7 +34,8 @@ class Variable(Protocol):
     """A named, mutable holder of one array. Hashes by identity.
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
-    slot is empty, and reading it changes the form. A Parameter has a third, ``parts`` (see `sporax.runtime.blocked_variables`).
+    slot is empty, and reading it changes the form. A Parameter has two more, ``parts`` (see `sporax.runtime.blocked_variables`) and
+    ``row`` (see `sporax.runtime.stacked_variables`).
     """
 
     raw: jax.Array
@@ -244,7 +245,7 @@ def write(variable: Variable, value: jax.Array) -> None:
 def put(variable: Variable, value: jax.Array) -> None:
     """Set `variable` for good, whatever form it was in."""
     variable.raw = value
-    for form in ("joint", "parts"):
+    for form in ("joint", "parts", "row"):
         with suppress(AttributeError):  # the usual case: it was in local form already
             delattr(variable, form)
 

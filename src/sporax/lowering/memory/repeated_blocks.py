@@ -26,7 +26,7 @@ Blocks that differ in anything (an operator's strategy, a shape, a setting) stay
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,29 @@ class Loop:
     inside: dict[tuple[int, int], tuple[str, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where a value is to be had: a row of a stack."""
+
+    stack: Var
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Looped:
+    """A program with loops.
+
+    Attributes:
+        program: the equations.
+        stacks: the stacks of values that it makes for its loops, by these values.
+        rows: the values that it takes from stacks.
+    """
+
+    program: ClosedJaxpr
+    stacks: Mapping[tuple[Any, ...], Var]
+    rows: Mapping[Var, Row]
+
+
 def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
     """The same program with runs of equal blocks as loops.
 
@@ -98,12 +121,21 @@ def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
         program: flat.
         limit: how many equations may be taken away at most; None for any number.
     """
-    first = _loops(program, limit)
-    if len(first) > 1:
-        runs = [(loop.run.start, loop.run.stop) for loop in first]
+    return looped(program, limit).program
+
+
+def looped(program: ClosedJaxpr, limit: int | None = None) -> Looped:
+    """As `in_loops`, with what is known of its stacks."""
+    loops = _loops(program, limit)
+    if len(loops) > 1:
+        runs = [(loop.run.start, loop.run.stop) for loop in loops]
         program = with_derived_values(program, runs)
-        first = _loops(program, limit)
-    return _Writer(program, sorted(first, key=lambda each: each.run.start)).run() if first else program
+        loops = _loops(program, limit)
+    if not loops:
+        return Looped(program, {}, {})
+    writer = _Writer(program, sorted(loops, key=lambda each: each.run.start))
+    written = writer.run()
+    return Looped(written, writer.stacks, writer.slices)
 
 
 def _loops(program: ClosedJaxpr, limit: int | None) -> list[Loop]:
@@ -134,19 +166,20 @@ def numbered(eqns: Sequence[JaxprEqn]) -> np.ndarray[Any, Any]:
 def _likeness(place: int, eqn: JaxprEqn) -> Any:
     if eqn.effects:
         return place
-    params = tuple((name, _comparable(eqn.params[name])) for name in sorted(eqn.params))
+    params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
     avals = tuple(str(getattr(var, "aval", None)) for var in (*eqn.invars, *eqn.outvars))
     where = _DIGITS.sub("#", stack_of(eqn))
     return str(eqn.primitive.name), params, avals, where, str(eqn.ctx.compute_type)
 
 
-def _comparable(value: Any) -> Any:
+def comparable(value: Any) -> Any:
+    """A parameter of an equation as a value that is equal for equal ones."""
     if isinstance(value, OperatorMark):
         return ("mark", value.operator, value.side, value.in_strategy, value.out_strategy, value.attributes)
     if isinstance(value, LayoutMark):
         return ("layout", value.asker, value.layouts)
     if isinstance(value, DerivativeMark):
-        return ("derivative", _comparable(value.of), value.positions, value.backward)
+        return ("derivative", comparable(value.of), value.positions, value.backward)
     if isinstance(value, np.ndarray | jax.Array):
         return (value.shape, str(value.dtype), np.asarray(value).tobytes())
     if isinstance(value, ClosedJaxpr):
@@ -154,7 +187,7 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, Jaxpr):
         return str(value)
     if isinstance(value, tuple | list):
-        return tuple(map(_comparable, value))
+        return tuple(map(comparable, value))
     return repr(value)
 
 
@@ -271,10 +304,10 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
                 second = made[1]
                 if second is None or any(each != (block, *second[1:]) for block, each in enumerate(made[1:])):
                     return None
-                key = (_key(atoms[0]), atoms[1])
+                key = (literal_key(atoms[0]), atoms[1])
                 inside[place, operand] = "carried", carried.setdefault(key, len(carried))
                 continue
-            keys = tuple(map(_key, atoms))
+            keys = tuple(map(literal_key, atoms))
             if len(set(keys)) == 1:
                 constants.setdefault(keys[0], atoms[0])
                 inside[place, operand] = "constant", list(constants).index(keys[0])
@@ -282,7 +315,7 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
                 rows.setdefault(keys, atoms)
                 inside[place, operand] = "rows", list(rows).index(keys)
     starts = {
-        _key(eqns[run.start + place].invars[operand]): eqns[run.start + place].invars[operand]
+        literal_key(eqns[run.start + place].invars[operand]): eqns[run.start + place].invars[operand]
         for (place, operand), (kind, _) in inside.items()
         if kind == "carried"
     }
@@ -292,7 +325,7 @@ def loop_of(eqns: Sequence[JaxprEqn], run: Run) -> Loop | None:
     return Loop(run, pairs, tuple(constants.values()), tuple(rows.values()), inside)
 
 
-def _key(atom: Any) -> Any:
+def literal_key(atom: Any) -> Any:
     """What tells atoms apart: literals are equal when their values are."""
     return ("literal", str(atom.aval), np.asarray(atom.val).tobytes()) if isinstance(atom, Literal) else atom
 
@@ -300,23 +333,17 @@ def _key(atom: Any) -> Any:
 # ----------------------------------------------------------------------------------------------------------- writing
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Where a value is to be had: a row of a stack."""
-
-    stack: Var
-    index: int
-
-
 @dataclass(slots=True)
 class _Writer:
     program: ClosedJaxpr
     loops: list[Loop]
     env: dict[Var, Any] = field(default_factory=dict)
-    rows: dict[Var, _Row] = field(default_factory=dict)
+    rows: dict[Var, Row] = field(default_factory=dict)
     result: list[JaxprEqn] = field(default_factory=list)
     outside: dict[Var, None] = field(default_factory=dict)
     constants: dict[Var, Any] = field(default_factory=dict)
+    stacks: dict[tuple[Any, ...], Var] = field(default_factory=dict)
+    slices: dict[Var, Row] = field(default_factory=dict)
 
     def run(self) -> ClosedJaxpr:
         jaxpr = self.program.jaxpr
@@ -355,7 +382,8 @@ class _Writer:
         row = self.rows.get(atom)
         if row is not None and atom not in self.env:
             index = row.index
-            (self.env[atom],) = self._apply(lambda stack: jax.lax.index_in_dim(stack, index, keepdims=False), row.stack)
+            (taken,) = self._apply(lambda stack: jax.lax.index_in_dim(stack, index, keepdims=False), row.stack)
+            self.env[atom], self.slices[taken] = taken, row
         return self.env.get(atom, atom)
 
     def _apply(self, function: Any, *atoms: Any) -> list[Any]:
@@ -377,7 +405,7 @@ class _Writer:
         num_carried, num_constants = len(init), len(constants)
         call = jaxpr_as_fun(body)
 
-        def looped(*values: Any) -> list[Any]:
+        def rounds(*values: Any) -> list[Any]:
             fixed, start = values[:num_constants], values[num_constants : num_constants + num_carried]
 
             def one(carry: Any, row: Any) -> tuple[Any, Any]:
@@ -393,7 +421,7 @@ class _Writer:
             )
             return [*end, *made]
 
-        results = self._apply(looped, *constants, *init, *stacks)
+        results = self._apply(rounds, *constants, *init, *stacks)
         last = (run.num_blocks - 1) * run.period
         for (_, var), result in zip(loop.carried, results[:num_carried], strict=True):
             place, number = next(
@@ -403,7 +431,7 @@ class _Writer:
         for (place, number), stack in zip(leaving, results[num_carried:], strict=True):
             for block in range(run.num_blocks):
                 var = eqns[run.start + block * run.period + place].outvars[number]
-                self.rows[var] = _Row(stack, run.num_blocks - 1 - block if backwards else block)
+                self.rows[var] = Row(stack, run.num_blocks - 1 - block if backwards else block)
 
     def _leaving(self, loop: Loop, eqns: Sequence[JaxprEqn]) -> list[tuple[int, int]]:
         """Places of a block, and numbers of results there, that are read outside, other than the last values carried."""
@@ -451,7 +479,12 @@ class _Writer:
             var = Var(jax.core.ShapedArray((len(ordered), *aval.shape), aval.dtype))
             self.constants[var] = jnp.asarray(np.stack([np.asarray(each.val, aval.dtype) for each in ordered]))
             return var
-        (stack,) = self._apply(lambda *rows: jnp.stack(rows), *map(self._value, ordered))
+        values = tuple(map(self._value, ordered))
+        if all(isinstance(value, Var) for value in values) and values in self.stacks:
+            return self.stacks[values]
+        (stack,) = self._apply(lambda *rows: jnp.stack(rows), *values)
+        if all(isinstance(value, Var) for value in values):
+            self.stacks[values] = stack
         return stack
 
 

@@ -14,7 +14,7 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -28,12 +28,15 @@ from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import without_round_trips
 from sporax.lowering.memory.offload import offloaded
 from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
-from sporax.lowering.memory.repeated_blocks import in_loops
+from sporax.lowering.memory.repeated_blocks import in_loops, looped
+from sporax.lowering.memory.stacked_arguments import Stacked, with_stacked_arguments
 
 AUTO = "recompute auto"
 """The tag of steps for which the planner chooses what is computed again."""
 KEPT_IN_FILES = "offload to files"
 """The tag of steps that keep in files what recomputed Cells need."""
+BLOCKS = "blocks"
+"""The tag of steps whose repeated blocks become loops."""
 _DISABLED = "xla_disable_hlo_passes"
 
 
@@ -76,6 +79,38 @@ def rewritten(
     return program
 
 
+def rewritten_with_stacks(
+    function: Callable[..., Any],
+    tags: Collection[str],
+    choose: Callable[[ClosedJaxpr], Chosen] | None,
+    arguments: tuple[Sequence[Any], Sequence[Any], Sequence[Any]],
+    may_be_stacked: Callable[[int], bool],
+) -> tuple[Callable[..., Any], Stacked]:
+    """As `rewritten` for repeated blocks; the program takes and returns the variables of its loops as stacks.
+
+    Args:
+        function, tags, choose: as for `rewritten`.
+        arguments: shapes and dtypes of what `function` takes: updated variables, other variables, data.
+        may_be_stacked: whether a variable, by its position, may be in a stack.
+    """
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
+    whole = flat(closed)
+    chosen = None if choose is None else choose(whole)
+    before, _ = _passed_before_loops(whole, tags, None, chosen, None)
+    written, read = len(arguments[0]), len(arguments[1])
+    stacked = with_stacked_arguments(looped(before, reuse_limit(os.environ)), written, read, may_be_stacked)
+    num_updated = written - sum(len(group) - 1 for group in stacked.updated)
+    outputs = jax.tree.structure(shapes[1])
+    run = jaxpr_as_fun(stacked.program)
+
+    def program(*args: Any) -> Any:
+        results = run(*jax.tree.leaves(args))
+        return list(results[:num_updated]), jax.tree.unflatten(outputs, results[num_updated:])
+
+    program.__name__ = program.__qualname__ = function.__name__
+    return program, stacked
+
+
 def flat_for_plan(closed: ClosedJaxpr) -> ClosedJaxpr:
     """The program in the form that passes work on, with every call written out that a plan sees into."""
     return flat(closed, written_out)
@@ -97,6 +132,20 @@ def passed(
         chosen: what is computed again next to what is marked.
         new_file: makes files for what is kept for recomputed Cells, where that goes to disk.
     """
+    program, calls = _passed_before_loops(program, tags, facts, chosen, new_file)
+    if BLOCKS in tags:
+        program = in_loops(program, reuse_limit(os.environ))
+    return program, calls
+
+
+def _passed_before_loops(
+    program: ClosedJaxpr,
+    tags: Collection[str],
+    facts: PlanFacts | None,
+    chosen: Chosen | None,
+    new_file: NewFile | None,
+) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
+    """As `passed`, without the loops."""
     recomputation = recompute(program, facts, chosen)
     program = recomputation.program
     if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
@@ -105,8 +154,6 @@ def passed(
         program = offloaded(program, kept, new_file if KEPT_IN_FILES in tags else None)
     if "host" in tags:
         program = without_round_trips(program)
-    if "blocks" in tags:
-        program = in_loops(program, reuse_limit(os.environ))
     return program, recomputation.calls
 
 
