@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -126,11 +127,13 @@ def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
 
 def looped(program: ClosedJaxpr, limit: int | None = None) -> Looped:
     """As `in_loops`, with what is known of its stacks."""
-    loops = _loops(program, limit)
+    likeness: dict[int, Any] = {}
+    loops = _loops(program, limit, likeness)
     if len(loops) > 1:
         runs = [(loop.run.start, loop.run.stop) for loop in loops]
-        program = with_derived_values(program, runs)
-        loops = _loops(program, limit)
+        derived = with_derived_values(program, runs)
+        if derived is not program:
+            program, loops = derived, _loops(derived, limit, likeness)
     if not loops:
         return Looped(program, {}, {})
     writer = _Writer(program, sorted(loops, key=lambda each: each.run.start))
@@ -138,12 +141,12 @@ def looped(program: ClosedJaxpr, limit: int | None = None) -> Looped:
     return Looped(written, writer.stacks, writer.slices)
 
 
-def _loops(program: ClosedJaxpr, limit: int | None) -> list[Loop]:
+def _loops(program: ClosedJaxpr, limit: int | None, likeness: dict[int, Any]) -> list[Loop]:
     """The runs of a program that become loops."""
     eqns = program.jaxpr.eqns
     loops: list[Loop] = []
     taken_away = 0
-    for run in find_runs(numbered(eqns), [_layer(stack_of(eqn)) for eqn in eqns]):
+    for run in find_runs(numbered(eqns, likeness), [_layer(stack_of(eqn)) for eqn in eqns]):
         loop = _shrunk_until_it_fits(eqns, run)
         if loop is None or not loop.carried:
             continue
@@ -157,19 +160,45 @@ def _loops(program: ClosedJaxpr, limit: int | None) -> list[Loop]:
 # ------------------------------------------------------------------------------------------------------------- alike
 
 
-def numbered(eqns: Sequence[JaxprEqn]) -> np.ndarray[Any, Any]:
-    """A number for each equation, equal for those that can stand for each other."""
+def numbered(eqns: Sequence[JaxprEqn], likeness: dict[int, Any] | None = None) -> np.ndarray[Any, Any]:
+    """A number for each equation, equal for those that can stand for each other.
+
+    Args:
+        eqns: the equations.
+        likeness: what is known of equations by identity, from an earlier look at a program that shares them.
+    """
+    likeness = {} if likeness is None else likeness
     known: dict[Any, int] = {}
-    return np.array([known.setdefault(_likeness(place, eqn), len(known)) for place, eqn in enumerate(eqns)], np.int64)
+    numbers = np.empty(len(eqns), np.int64)
+    for place, eqn in enumerate(eqns):
+        if eqn.effects:
+            numbers[place] = known.setdefault(place, len(known))
+            continue
+        own = likeness.get(id(eqn))
+        if own is None:
+            own = likeness[id(eqn)] = _likeness(eqn)
+        numbers[place] = known.setdefault(own, len(known))
+    return numbers
 
 
-def _likeness(place: int, eqn: JaxprEqn) -> Any:
-    if eqn.effects:
-        return place
+def _likeness(eqn: JaxprEqn) -> Any:
     params = tuple((name, comparable(eqn.params[name])) for name in sorted(eqn.params))
-    avals = tuple(str(getattr(var, "aval", None)) for var in (*eqn.invars, *eqn.outvars))
-    where = _DIGITS.sub("#", stack_of(eqn))
-    return str(eqn.primitive.name), params, avals, where, str(eqn.ctx.compute_type)
+    avals = tuple(_type_of(var) for var in (*eqn.invars, *eqn.outvars))
+    where = _without_numbers(stack_of(eqn))
+    return eqn.primitive, params, avals, where, eqn.ctx.compute_type
+
+
+@lru_cache(maxsize=4096)
+def _without_numbers(stack: str) -> str:
+    return _DIGITS.sub("#", stack)
+
+
+def _type_of(atom: Any) -> Any:
+    """What distinguishes types of values."""
+    aval = atom.aval
+    if type(aval) is not jax.core.ShapedArray:
+        return str(aval)
+    return aval.shape, aval.dtype, aval.weak_type, aval.memory_space
 
 
 def comparable(value: Any) -> Any:

@@ -27,7 +27,7 @@ from sporax.lowering.memory.files import Filed, NewFile, with_filed_arguments
 from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.host import without_round_trips
 from sporax.lowering.memory.offload import offloaded
-from sporax.lowering.memory.recompute import PlanFacts, Recomputed, recompute
+from sporax.lowering.memory.recompute import PlanFacts, Recomputation, Recomputed, recompute
 from sporax.lowering.memory.repeated_blocks import in_loops, looped
 from sporax.lowering.memory.stacked_arguments import Stacked, with_stacked_arguments
 
@@ -146,7 +146,8 @@ def _passed_before_loops(
     new_file: NewFile | None,
 ) -> tuple[ClosedJaxpr, tuple[Recomputed, ...]]:
     """As `passed`, without the loops."""
-    recomputation = recompute(program, facts, chosen)
+    marked = bool({"recompute", AUTO}.intersection(tags)) or chosen is not None
+    recomputation = recompute(program, facts, chosen) if marked else Recomputation(program)
     program = recomputation.program
     if {"offload", "offload kept", KEPT_IN_FILES}.intersection(tags):
         sent = {"offload kept", KEPT_IN_FILES}.intersection(tags)
