@@ -26,6 +26,7 @@ from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, Spor
 from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.blocks import Chosen
+from sporax.lowering.memory.flat import flat
 from sporax.lowering.memory.rewrite import AUTO, BLOCKS, compiler_options, rewritten, rewritten_with_stacks
 from sporax.planner.report.progress import doing, shown
 from sporax.runtime import (
@@ -39,6 +40,7 @@ from sporax.runtime import (
     placed,
     state,
 )
+from sporax.runtime.discovery import Discovery, discover
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
 from sporax.runtime.stacked_variables import Arguments, arguments_of, may_be_row
 
@@ -323,15 +325,15 @@ class Program:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         settings = self.settings()
-        variant = _discover(self.function, self.name, signature, _described(arrays, settings), settings is None)
+        variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), settings is None)
         if settings is None and variant.asked is not None:
             settings = variant.asked
-            variant = _discover(self.function, self.name, signature, _described(arrays, settings), False)
+            variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), False)
         if settings is None:
             _send_away(self.function, variant, _described(arrays, None))
             if placed.TAG in variant.tags:
                 placed.agree((*variant.written, *variant.read))
-            variant.jitted = _jitted(self.function, variant, self.name, arrays)
+            variant.jitted = _jitted(self.function, variant, self.name, arrays, trace)
         else:
             from sporax.runtime.planned import (
                 plan_program,  # brings the searches along: only steps that are sharded wait for it
@@ -416,10 +418,10 @@ def _joint_values(
     return list(map(_joint, variant.written)), list(map(_joint, variant.read)), inputs
 
 
-def _discover(
+def _discovered(
     function: Callable[..., Any], name: str, signature: _Signature, arrays: list[Any], by_rank: bool = True
-) -> _Variant:
-    """Trace `function` abstractly and note which variables it reads and writes, and what else it depends on.
+) -> tuple[_Variant, Discovery]:
+    """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
 
     Args:
         function: what is traced.
@@ -428,28 +430,18 @@ def _discover(
         arrays: those among them that are arrays, or their shapes and dtypes.
         by_rank: whether ranks may run different programs.
     """
-    while True:
-        frame = state.DiscoveryFrame()
 
-        def trace(arrays: list[jax.Array], frame: state.Frame = frame) -> None:
-            args, kwargs = _inputs(signature, arrays)
-            with frame:
-                function(*args, **kwargs)
+    def call(arrays: list[Any]) -> Any:
+        args, kwargs = _inputs(signature, arrays)
+        return function(*args, **kwargs)
 
-        inputs = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays]
-        try:
-            if distributed.has_peers() and by_rank:
-                jax.eval_shape(joint.by_rank(trace, joint.all_devices()), inputs, jax.ShapeDtypeStruct((), jnp.int32))
-            else:
-                jax.eval_shape(trace, inputs)
-        except state.Retrace:
-            continue
-        break
-    return _Variant(
+    discovery = discover(call, arrays, by_rank)
+    frame = discovery.frame
+    variant = _Variant(
         signature,
         name,
-        written=tuple(frame.written),
-        read=tuple(variable for variable in frame.found if variable not in frame.written),
+        written=discovery.written,
+        read=discovery.read,
         guards=tuple((guard, guard.fingerprint()) for guard in frame.guards.values()),
         version=state.version(),
         communicates=frame.communicates and distributed.has_peers(),
@@ -457,6 +449,7 @@ def _discover(
         checks=frame.checks,
         asked=frame.view if isinstance(frame.view, PlanSettings) else None,
     )
+    return variant, discovery
 
 
 def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[Any]:
@@ -476,18 +469,22 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
     return described
 
 
-def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any]) -> Any:
+def _jitted(
+    function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery
+) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
     passes = variant.tags - {placed.TAG}
     if BLOCKS in passes and not variant.communicates and not variant.filed and passes == variant.tags:
+        whole = trace.program()
+        if whole is None:
+            whole = flat(jax.make_jaxpr(program)(*_shapes(variant), arrays))
+        else:
+            _note_results(variant, trace.result)
         variables = (*variant.written, *variant.read)
+        rows = [number for number, variable in enumerate(variables) if may_be_row(variable)]
         program, stacked = rewritten_with_stacks(
-            program,
-            passes,
-            _chooser(variant, passes),
-            (*_shapes(variant), arrays),
-            lambda number: may_be_row(variables[number]),
+            whole, passes, _chooser(variant, passes), len(variant.written), len(variant.read), rows, name
         )
         variant.stacks = arguments_of(stacked, variant.written, variant.read)
         options = compiler_options(passes)
@@ -568,8 +565,7 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
             data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays
             args, kwargs = _inputs(variant.signature, data)
             result = function(*args, **kwargs)
-        leaves, variant.out_tree = jax.tree.flatten(result)
-        variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+        leaves = _note_results(variant, result)
         owned = {ByIdentity(value) for value in (*written, *read, *frame.values.values())}
         outputs = [
             # A variable's buffer is given away at the next step, so no output may share it.
@@ -582,6 +578,13 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
 
     program.__name__ = program.__qualname__ = name
     return program
+
+
+def _note_results(variant: _Variant, result: Any) -> list[Any]:
+    """Note the structure of a function's result; gives its leaves."""
+    leaves, variant.out_tree = jax.tree.flatten(result)
+    variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
+    return leaves
 
 
 def _difference(before: _Signature, after: _Signature) -> str:

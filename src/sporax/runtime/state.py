@@ -25,6 +25,7 @@ import jax
 
 from sporax.ir.errors import SporaxTypeError
 from sporax.ir.identity import ByIdentity
+from sporax.lowering.memory.read_marks import mark_read
 from sporax.runtime.session import SESSION
 
 Result = TypeVar("Result")
@@ -170,7 +171,7 @@ class DiscoveryFrame(Frame):
 
     def __init__(self) -> None:
         super().__init__(compiled=True)
-        self.found: dict[Any, None] = {}
+        self.found: dict[Any, int] = {}  # with numbers in this order
 
     def read(self, variable: Variable) -> jax.Array:
         """Value of `variable` as a tracer, so that code which branches on it fails here as it would when compiled.
@@ -180,7 +181,7 @@ class DiscoveryFrame(Frame):
         value = self.values.get(variable)
         if value is not None:
             return value
-        self.found[variable] = None
+        number = self.found.setdefault(variable, len(self.found))
         unmade = getattr(variable, "unmade", None)
         if unmade is not None:
             array = jax.lax.full(unmade.shape, 0, unmade.dtype)
@@ -189,12 +190,11 @@ class DiscoveryFrame(Frame):
             array = jax.lax.full(variable.raw.shape, 0, variable.raw.dtype)
         else:
             array = variable.raw
-        traced: jax.Array = jax.lax.optimization_barrier(array)
-        return traced
+        return mark_read(array, number)
 
     def write(self, variable: Variable, value: jax.Array) -> None:
         """Give `variable` a new value; it counts as read too, since a program returns every variable it was given."""
-        self.found[variable] = None
+        self.found.setdefault(variable, len(self.found))
         super().write(variable, value)
 
 

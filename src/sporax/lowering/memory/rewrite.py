@@ -14,7 +14,7 @@ A program says by *tags* which passes it wants (`sporax.runtime.state.note_tag`)
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import jax
@@ -80,34 +80,34 @@ def rewritten(
 
 
 def rewritten_with_stacks(
-    function: Callable[..., Any],
+    whole: ClosedJaxpr,
     tags: Collection[str],
     choose: Callable[[ClosedJaxpr], Chosen] | None,
-    arguments: tuple[Sequence[Any], Sequence[Any], Sequence[Any]],
-    may_be_stacked: Callable[[int], bool],
+    num_updated: int,
+    num_read: int,
+    rows: Collection[int],
+    name: str,
 ) -> tuple[Callable[..., Any], Stacked]:
-    """As `rewritten` for repeated blocks; the program takes and returns the variables of its loops as stacks.
+    """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
 
     Args:
-        function, tags, choose: as for `rewritten`.
-        arguments: shapes and dtypes of what `function` takes: updated variables, other variables, data.
-        may_be_stacked: whether a variable, by its position, may be in a stack.
+        whole: flat, of updated variables, other variables and data; its first results are the new values of the first.
+        tags, choose: as for `rewritten`.
+        num_updated, num_read: how many variables it updates and only reads.
+        rows: the positions of the variables that may be in stacks.
+        name: of the program.
     """
-    closed, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    whole = flat(closed)
-    chosen = None if choose is None else choose(whole)
-    before, _ = _passed_before_loops(whole, tags, None, chosen, None)
-    written, read = len(arguments[0]), len(arguments[1])
-    stacked = with_stacked_arguments(looped(before, reuse_limit(os.environ)), written, read, may_be_stacked)
-    num_updated = written - sum(len(group) - 1 for group in stacked.updated)
-    outputs = jax.tree.structure(shapes[1])
+    before, _ = _passed_before_loops(whole, tags, None, None if choose is None else choose(whole), None)
+    loops = looped(before, reuse_limit(os.environ))
+    stacked = with_stacked_arguments(loops, num_updated, num_read, frozenset(rows).__contains__)
+    num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
     run = jaxpr_as_fun(stacked.program)
 
     def program(*args: Any) -> Any:
         results = run(*jax.tree.leaves(args))
-        return list(results[:num_updated]), jax.tree.unflatten(outputs, results[num_updated:])
+        return list(results[:num_first]), list(results[num_first:])
 
-    program.__name__ = program.__qualname__ = function.__name__
+    program.__name__ = program.__qualname__ = name
     return program, stacked
 
 
