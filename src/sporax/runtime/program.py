@@ -482,7 +482,7 @@ def _jitted(
         else:
             _note_results(variant, trace.result)
         variables = (*variant.written, *variant.read)
-        rows = [number for number, variable in enumerate(variables) if may_be_row(variable)]
+        rows = frozenset(number for number, variable in enumerate(variables) if may_be_row(variable))
         program, stacked = rewritten_with_stacks(
             whole, passes, _chooser(variant, passes), len(variant.written), len(variant.read), rows, name
         )

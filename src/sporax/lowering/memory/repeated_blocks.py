@@ -26,7 +26,7 @@ Blocks that differ in anything (an operator's strategy, a shape, a setting) stay
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -106,7 +106,7 @@ class Looped:
 
     Attributes:
         program: the equations.
-        stacks: the stacks of values that it makes for its loops, by these values.
+        stacks: the stacks of arguments that it reads and does not make, by these arguments.
         rows: the values that it takes from stacks.
     """
 
@@ -125,8 +125,13 @@ def in_loops(program: ClosedJaxpr, limit: int | None = None) -> ClosedJaxpr:
     return looped(program, limit).program
 
 
-def looped(program: ClosedJaxpr, limit: int | None = None) -> Looped:
-    """As `in_loops`, with what is known of its stacks."""
+def looped(program: ClosedJaxpr, limit: int | None = None, given: Collection[Var] = ()) -> Looped:
+    """As `in_loops`, with what is known of its stacks.
+
+    Args:
+        program, limit: as for `in_loops`.
+        given: arguments whose stacks will be given to the program.
+    """
     likeness: dict[int, Any] = {}
     loops = _loops(program, limit, likeness)
     if len(loops) > 1:
@@ -136,7 +141,7 @@ def looped(program: ClosedJaxpr, limit: int | None = None) -> Looped:
             program, loops = derived, _loops(derived, limit, likeness)
     if not loops:
         return Looped(program, {}, {})
-    writer = _Writer(program, sorted(loops, key=lambda each: each.run.start))
+    writer = _Writer(program, sorted(loops, key=lambda each: each.run.start), given)
     written = writer.run()
     return Looped(written, writer.stacks, writer.slices)
 
@@ -366,6 +371,7 @@ def literal_key(atom: Any) -> Any:
 class _Writer:
     program: ClosedJaxpr
     loops: list[Loop]
+    given: Collection[Var]
     env: dict[Var, Any] = field(default_factory=dict)
     rows: dict[Var, Row] = field(default_factory=dict)
     result: list[JaxprEqn] = field(default_factory=list)
@@ -410,8 +416,8 @@ class _Writer:
             return atom
         row = self.rows.get(atom)
         if row is not None and atom not in self.env:
-            index = row.index
-            (taken,) = self._apply(lambda stack: jax.lax.index_in_dim(stack, index, keepdims=False), row.stack)
+            eqns, taken = row_equations(row)
+            self.result += eqns
             self.env[atom], self.slices[taken] = taken, row
         return self.env.get(atom, atom)
 
@@ -509,12 +515,41 @@ class _Writer:
             self.constants[var] = jnp.asarray(np.stack([np.asarray(each.val, aval.dtype) for each in ordered]))
             return var
         values = tuple(map(self._value, ordered))
-        if all(isinstance(value, Var) for value in values) and values in self.stacks:
-            return self.stacks[values]
-        (stack,) = self._apply(lambda *rows: jnp.stack(rows), *values)
-        if all(isinstance(value, Var) for value in values):
-            self.stacks[values] = stack
-        return stack
+        if not all(isinstance(value, Var) and value in self.given for value in values):
+            (stack,) = self._apply(lambda *rows: jnp.stack(rows), *values)
+            return stack
+        if values not in self.stacks:
+            self.stacks[values] = Var(stacked_aval(values))
+        return self.stacks[values]
+
+
+def stacked_aval(rows: Sequence[Any]) -> Any:
+    """Shape and dtype of a stack of values that are alike."""
+    return jax.core.ShapedArray((len(rows), *rows[0].aval.shape), rows[0].aval.dtype)
+
+
+def row_equations(row: Row) -> tuple[list[JaxprEqn], Var]:
+    """Equations that take a row from its stack, and the result."""
+    aval: Any = row.stack.aval
+    eqns, result = _first_row(aval.shape, aval.dtype)
+    env: dict[Any, Any] = {eqns[0].invars[0]: row.stack}
+    written = []
+    for eqn in eqns:
+        params = eqn.params
+        if eqn.primitive is jax.lax.slice_p:
+            start, limit = params["start_indices"], params["limit_indices"]
+            params = {**params, "start_indices": (row.index, *start[1:]), "limit_indices": (row.index + 1, *limit[1:])}
+        results = [Var(var.aval) for var in eqn.outvars]
+        written.append(eqn.replace(invars=[env.get(var, var) for var in eqn.invars], outvars=results, params=params))
+        env.update(zip(eqn.outvars, results, strict=True))
+    return written, env[result]
+
+
+@lru_cache(maxsize=1024)
+def _first_row(shape: tuple[int, ...], dtype: Any) -> tuple[list[JaxprEqn], Var]:
+    stack = Var(jax.core.ShapedArray(shape, dtype))
+    eqns, (result,), _ = equations_of(lambda stack: jax.lax.squeeze(jax.lax.slice_in_dim(stack, 0, 1), (0,)), stack)
+    return eqns, result
 
 
 def _some_rows(stack: Any, low: int, count: int, down: bool) -> Any:

@@ -85,7 +85,7 @@ def rewritten_with_stacks(
     choose: Callable[[ClosedJaxpr], Chosen] | None,
     num_updated: int,
     num_read: int,
-    rows: Collection[int],
+    rows: frozenset[int],
     name: str,
 ) -> tuple[Callable[..., Any], Stacked]:
     """A step with repeated blocks after the passes; it takes and returns the variables of its loops as stacks.
@@ -98,8 +98,9 @@ def rewritten_with_stacks(
         name: of the program.
     """
     before, _ = _passed_before_loops(whole, tags, None, None if choose is None else choose(whole), None)
-    loops = looped(before, reuse_limit(os.environ))
-    stacked = with_stacked_arguments(loops, num_updated, num_read, frozenset(rows).__contains__)
+    given = [var for number, var in enumerate(before.jaxpr.invars[: num_updated + num_read]) if number in rows]
+    loops = looped(before, reuse_limit(os.environ), frozenset(given))
+    stacked = with_stacked_arguments(loops, num_updated, num_read, rows.__contains__)
     num_first = num_updated - sum(len(group) - 1 for group in stacked.updated)
     run = jaxpr_as_fun(stacked.program)
 

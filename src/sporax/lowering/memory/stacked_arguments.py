@@ -24,11 +24,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Var
 
 from sporax.lowering.memory.flat import closed_jaxpr, equations_of
-from sporax.lowering.memory.repeated_blocks import MIN_BLOCKS, Looped, Row, comparable, literal_key
+from sporax.lowering.memory.repeated_blocks import (
+    MIN_BLOCKS,
+    Looped,
+    Row,
+    comparable,
+    literal_key,
+    row_equations,
+    stacked_aval,
+)
 
 _POINTWISE = frozenset(
     [
@@ -106,10 +113,7 @@ class _Writer:
         replaced = {
             stack: self.stack_before(atoms)
             for atoms, stack in self.looped.stacks.items()
-            if all(atom in self.position for atom in atoms) and any(atom in self.rows for atom in atoms)
         }
-        body = [self.with_rows(eqn, replaced) for eqn in jaxpr.eqns]
-        outvars = [self.row_of(var) for var in outvars]
         updated = [group for group in self.groups if self.is_updated(group)]
         read = [group for group in self.groups if not self.is_updated(group)]
         grouped = {var for group in self.groups for var in group}
@@ -126,8 +130,12 @@ class _Writer:
             *(out for var, out in zip(first, outvars, strict=False) if var not in grouped),
             *outvars[self.num_updated :],
         ]
+        body = [_with(eqn, replaced) for eqn in jaxpr.eqns]
+        eqns = _needed([*body, *self.after], outvars)
+        eqns = [_with(eqn, {var: self.row_of(var) for var in eqn.invars if self.is_row(var)}) for eqn in eqns]
+        outvars = [self.row_of(var) if self.is_row(var) else var for var in outvars]
+        eqns = _needed([*self.before, *eqns], outvars)
         consts = dict(zip(jaxpr.constvars, program.consts, strict=True)) | self.constants
-        eqns = _needed([*self.before, *body, *self.after], outvars)
         final = closed_jaxpr(list(consts), list(consts.values()), invars, outvars, eqns)
         return Stacked(
             final,
@@ -150,8 +158,7 @@ class _Writer:
             or len({(atom.aval.shape, atom.aval.dtype) for atom in atoms}) > 1
         ):
             return False
-        aval = atoms[0].aval
-        stack = Var(jax.core.ShapedArray((len(atoms), *aval.shape), aval.dtype))
+        stack = Var(stacked_aval(atoms))
         self.groups[tuple(atoms)] = stack
         self.rows.update((atom, Row(stack, number)) for number, atom in enumerate(atoms))
         return True
@@ -159,21 +166,17 @@ class _Writer:
     def is_updated(self, group: tuple[Var, ...]) -> bool:
         return self.position[group[0]] < self.num_updated
 
-    def with_rows(self, eqn: JaxprEqn, replaced: Mapping[Var, Any]) -> JaxprEqn:
-        """The equation, reading rows of groups in place of their variables."""
-        invars = [replaced[atom] if atom in replaced else self.row_of(atom) for atom in map(_hashable, eqn.invars)]
-        return eqn.replace(invars=[new if new is not None else old for new, old in zip(invars, eqn.invars, strict=True)])
+    def is_row(self, atom: Any) -> bool:
+        """Whether it is a variable of a group."""
+        return isinstance(atom, Var) and atom in self.position and atom in self.rows
 
-    def row_of(self, atom: Any) -> Any:
-        """What stands for a value outside of stacks: variables of groups are taken from their stacks."""
-        if not isinstance(atom, Var) or atom not in self.position or atom not in self.rows:
-            return atom
-        if (atom,) not in self.memo:
-            row = self.rows[atom]
-            self.memo[(atom,)] = self.write(
-                self.before, lambda stack: jax.lax.index_in_dim(stack, row.index, keepdims=False), row.stack
-            )
-        return self.memo[(atom,)]
+    def row_of(self, var: Var) -> Var:
+        """A variable of a group, taken from its stack."""
+        if (var,) not in self.memo:
+            eqns, self.memo[(var,)] = row_equations(self.rows[var])
+            self.before += eqns
+        taken: Var = self.memo[(var,)]
+        return taken
 
     def stack_before(self, atoms: tuple[Any, ...]) -> Any:
         """The stack of variables, for loops."""
@@ -238,7 +241,7 @@ class _Writer:
         for values in zip(*(eqn.invars for eqn in makers if eqn is not None), strict=True):
             same = len(set(map(literal_key, values))) == 1
             axes.append(None if same else 0)
-            operands.append(self.row_of(values[0]) if same else self.together(values))
+            operands.append(values[0] if same else self.together(values))
         first = makers[0]
         assert first is not None
         if 0 not in axes:
@@ -266,8 +269,12 @@ def _batched(eqn: JaxprEqn, axes: Sequence[int | None]) -> Callable[..., Any]:
     return jax.vmap(operation, in_axes=tuple(axes))
 
 
-def _hashable(atom: Any) -> Any:
-    return None if isinstance(atom, Literal) else atom
+def _with(eqn: JaxprEqn, replaced: Mapping[Any, Any]) -> JaxprEqn:
+    """The equation, reading other values in place of some."""
+    if not any(isinstance(atom, Var) and atom in replaced for atom in eqn.invars):
+        return eqn
+    invars = [replaced.get(atom, atom) if isinstance(atom, Var) else atom for atom in eqn.invars]
+    return eqn.replace(invars=invars)
 
 
 def _needed(eqns: Sequence[JaxprEqn], outvars: Sequence[Any]) -> list[JaxprEqn]:
