@@ -16,13 +16,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr
 
-from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError, SporaxTypeError
+from sporax.ir.errors import SporaxNotImplementedError, SporaxRuntimeError
 from sporax.ir.identity import ByIdentity
 from sporax.ir.plan_settings import PlanSettings
 from sporax.lowering.memory.blocks import Chosen
@@ -40,8 +40,9 @@ from sporax.runtime import (
     placed,
     state,
 )
-from sporax.runtime.discovery import Discovery, discover
+from sporax.runtime.discovery import Discovery, discover, without_collector
 from sporax.runtime.host_memory import bring_to_host, fetched, returned
+from sporax.runtime.signature import Signature, difference, inputs_of, is_array, sign
 from sporax.runtime.stacked_variables import Arguments, arguments_of, may_be_row
 
 if TYPE_CHECKING:
@@ -55,9 +56,6 @@ _log = logging.getLogger("sporax.compile")
 
 HOLDERS: set[type] = set()
 """Types that are pytree nodes of one array, kept in ``raw``: arguments of such types need no flattening."""
-
-_ARRAY_KINDS: dict[type, bool] = {}
-"""Whether a Python type is one of JAX's array types: `isinstance` with `jax.Array` is slow."""
 
 
 class _Array:
@@ -92,16 +90,9 @@ class Compilation:
         )
 
 
-class _Signature(NamedTuple):
-    """What a variant was traced for."""
-
-    tree: Any
-    leaves: tuple[tuple[Any, Any], ...]  # (shape, dtype) of an array, (type, value) of anything else
-
-
 @dataclass(slots=True)
 class _Variant:
-    signature: _Signature
+    signature: Signature
     name: str
     written: tuple[Any, ...] = ()
     read: tuple[Any, ...] = ()
@@ -240,7 +231,7 @@ class Program:
         self.function = function
         self.name = name
         self.settings = settings
-        self._variants: dict[_Signature, list[_Variant]] = {}
+        self._variants: dict[Signature, list[_Variant]] = {}
         self._recent: _Variant | None = None
         self.compilations: list[Compilation] = []
         self.needed: state.ValueNeededError | None = None  # why the function cannot be compiled, once that is known
@@ -311,21 +302,29 @@ class Program:
         if self.needed is not None:
             raise self.needed
         leaves, tree = jax.tree.flatten((args, kwargs))
-        arrays = list(filter(_is_array, leaves))
-        variant = self._recent = self._variant(_sign(leaves, tree, self.name), arrays)
+        arrays = list(filter(is_array, leaves))
+        variant = self._recent = self._variant(sign(leaves, tree, self.name), arrays)
         if variant.holders is None and not kwargs and all(type(arg) in HOLDERS for arg in args):
             variant.holders = tuple(map(type, args))
         return variant, arrays
 
-    def _variant(self, signature: _Signature, arrays: list[jax.Array]) -> _Variant:
+    def _variant(self, signature: Signature, arrays: list[jax.Array]) -> _Variant:
         candidates = self._variants.setdefault(signature, [])
         for variant in candidates:
             if variant.fresh():
                 return variant
+        with without_collector():
+            variant = self._new_variant(signature, arrays, candidates)
+        candidates.append(variant)
+        return variant
+
+    def _new_variant(self, signature: Signature, arrays: list[jax.Array], candidates: list[_Variant]) -> _Variant:
         reason = self._reason(signature, candidates)
         started = time.perf_counter()
         settings = self.settings()
-        variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), settings is None)
+        variant, trace = _discovered(
+            self.function, self.name, signature, _described(arrays, settings), settings is None
+        )
         if settings is None and variant.asked is not None:
             settings = variant.asked
             variant, trace = _discovered(self.function, self.name, signature, _described(arrays, settings), False)
@@ -345,51 +344,13 @@ class Program:
         compilation = Compilation(reason, time.perf_counter() - started, len(variant.read), len(variant.written))
         self.compilations.append(compilation)
         _log.info("compiled %s: %s", self.name, compilation)
-        candidates.append(variant)
         return variant
 
-    def _reason(self, signature: _Signature, candidates: list[_Variant]) -> str:
+    def _reason(self, signature: Signature, candidates: list[_Variant]) -> str:
         if candidates:
             return candidates[-1].stale() or "configuration changed"
         compiled = [known for known, variants in self._variants.items() if variants]  # the others failed while tracing
-        return _difference(compiled[-1], signature) if compiled else "first call"
-
-
-def _is_array(leaf: Any) -> bool:
-    kind = type(leaf)
-    known = _ARRAY_KINDS.get(kind)
-    if known is None:
-        known = _ARRAY_KINDS[kind] = isinstance(leaf, jax.Array)
-    return known
-
-
-def _sign(leaves: list[Any], tree: Any, name: str) -> _Signature:
-    described = [(leaf.shape, leaf.dtype) if _is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
-    signature = _Signature(tree, tuple(described))
-    try:
-        hash(signature)
-    except TypeError:
-        culprit = next(leaf for leaf in leaves if not _is_array(leaf) and not _hashable(leaf))
-        raise SporaxTypeError(
-            f"For '{name}', an argument must be a Tensor, a number, a string or a container of these, "
-            f"but got {type(culprit).__name__}."
-        ) from None
-    return signature
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _inputs(signature: _Signature, arrays: list[Any]) -> tuple[Any, Any]:
-    remaining = iter(arrays)
-    leaves = [value if isinstance(kind, type) else next(remaining) for kind, value in signature.leaves]
-    args, kwargs = jax.tree.unflatten(signature.tree, leaves)
-    return args, kwargs
+        return difference(compiled[-1], signature) if compiled else "first call"
 
 
 def _assemble(variant: _Variant, outputs: list[jax.Array]) -> Any:
@@ -419,7 +380,7 @@ def _joint_values(
 
 
 def _discovered(
-    function: Callable[..., Any], name: str, signature: _Signature, arrays: list[Any], by_rank: bool = True
+    function: Callable[..., Any], name: str, signature: Signature, arrays: list[Any], by_rank: bool = True
 ) -> tuple[_Variant, Discovery]:
     """Trace `function` abstractly: a variant that is not compiled yet, and the trace.
 
@@ -432,7 +393,7 @@ def _discovered(
     """
 
     def call(arrays: list[Any]) -> Any:
-        args, kwargs = _inputs(signature, arrays)
+        args, kwargs = inputs_of(signature, arrays)
         return function(*args, **kwargs)
 
     discovery = discover(call, arrays, by_rank)
@@ -469,9 +430,7 @@ def _described(arrays: list[jax.Array], settings: PlanSettings | None) -> list[A
     return described
 
 
-def _jitted(
-    function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery
-) -> Any:
+def _jitted(function: Callable[..., Any], variant: _Variant, name: str, arrays: list[Any], trace: Discovery) -> Any:
     program = _pure(function, variant, name, planned=False)
     options: Mapping[str, Any] = {}
     passes = variant.tags - {placed.TAG}
@@ -563,7 +522,7 @@ def _pure(function: Callable[..., Any], variant: _Variant, name: str, planned: b
         values = dict(zip(variables, fetched(variables, (*written, *read), not planned), strict=True))
         with state.Frame(values, compiled=True, planned=planned) as frame:
             data = placed.of_first_worker(arrays) if placed.TAG in variant.tags else arrays
-            args, kwargs = _inputs(variant.signature, data)
+            args, kwargs = inputs_of(variant.signature, data)
             result = function(*args, **kwargs)
         leaves = _note_results(variant, result)
         owned = {ByIdentity(value) for value in (*written, *read, *frame.values.values())}
@@ -585,17 +544,3 @@ def _note_results(variant: _Variant, result: Any) -> list[Any]:
     leaves, variant.out_tree = jax.tree.flatten(result)
     variant.out_leaves = tuple(_ARRAY if isinstance(leaf, jax.Array) else leaf for leaf in leaves)
     return leaves
-
-
-def _difference(before: _Signature, after: _Signature) -> str:
-    if before.tree != after.tree:
-        return f"structure of the arguments changed from {before.tree} to {after.tree}"
-    for index, (old, new) in enumerate(zip(before.leaves, after.leaves, strict=True)):
-        if old != new:
-            return f"argument {index} changed from {_shown(old)} to {_shown(new)}"
-    return "inputs changed"
-
-
-def _shown(leaf: tuple[Any, Any]) -> str:
-    kind, value = leaf
-    return repr(value) if isinstance(kind, type) else f"{value}{list(kind)}"

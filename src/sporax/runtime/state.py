@@ -35,8 +35,8 @@ class Variable(Protocol):
     """A named, mutable holder of one array. Hashes by identity.
 
     The array is in one of two forms, in ``raw`` (this rank's) or in ``joint`` (see `sporax.runtime.joint`); the other
-    slot is empty, and reading it changes the form. A Parameter has two more, ``parts`` (see `sporax.runtime.blocked_variables`) and
-    ``row`` (see `sporax.runtime.stacked_variables`).
+    slot is empty, and reading it changes the form. A Parameter has two more, ``parts`` and ``row`` (see
+    `sporax.runtime.blocked_variables`, `sporax.runtime.stacked_variables`).
     """
 
     raw: jax.Array

@@ -110,10 +110,7 @@ class _Writer:
             for group in waiting:  # looking at the results of one group may bring another one
                 updated = self.is_updated(group)
                 results[group] = self.together(tuple(outvars[self.position[var]] for var in group)) if updated else None
-        replaced = {
-            stack: self.stack_before(atoms)
-            for atoms, stack in self.looped.stacks.items()
-        }
+        replaced = {stack: self.stack_before(atoms) for atoms, stack in self.looped.stacks.items()}
         updated = [group for group in self.groups if self.is_updated(group)]
         read = [group for group in self.groups if not self.is_updated(group)]
         grouped = {var for group in self.groups for var in group}
@@ -206,9 +203,7 @@ class _Writer:
         if len(pieces) == len(atoms) and all(
             piece[0] is whole and piece[1] == len(atoms) - 1 - number for number, piece in enumerate(pieces)
         ):
-            return self.write(
-                where, lambda stack: jax.lax.rev(jax.lax.slice_in_dim(stack, 0, len(atoms)), (0,)), whole
-            )
+            return self.write(where, lambda stack: jax.lax.rev(jax.lax.slice_in_dim(stack, 0, len(atoms)), (0,)), whole)
 
         def joined(*values: Any) -> Any:
             taken = [
