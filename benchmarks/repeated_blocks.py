@@ -32,7 +32,10 @@ def setup(layers: int, options: argparse.Namespace) -> tuple[Any, list[Any]]:
     ms.set_context(mode=ms.GRAPH_MODE)
     if options.devices > 1:
         ms.set_auto_parallel_context(
-            parallel_mode="semi_auto_parallel", device_num=options.devices, full_batch=True, dataset_strategy="data_parallel"
+            parallel_mode="semi_auto_parallel",
+            device_num=options.devices,
+            full_batch=True,
+            dataset_strategy="data_parallel",
         )
     ms.set_seed(0)
     net = Gpt(layers, options.width, options.length)
@@ -54,7 +57,9 @@ def phases(layers: int, options: argparse.Namespace) -> str:
     text = lowered.compile().as_text()
     times.append(time.process_time())
     seconds = [after - before for before, after in zip(times, times[1:], strict=False)]
-    collectives = len(re.findall(r"= \S+ (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)\(", text))
+    collectives = len(
+        re.findall(r"= \S+ (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)\(", text)
+    )
     parts = "  ".join(f"{name} {part:6.2f}" for name, part in zip(PHASES, seconds, strict=True))
     return f"{layers:4} layers   {parts}   trace to compile {sum(seconds[1:]):6.2f} s   collectives {collectives}"
 

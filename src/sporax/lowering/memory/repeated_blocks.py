@@ -17,8 +17,8 @@ and copy what they read and write.
 
 What a block of a forward pass leaves for the backward pass is stacked; `derived` makes that as little as the compiler would keep
 without loops. Results that are read outside leave the loop as rows of a stack. A later loop that takes these rows in the same
-order, or in reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, so between steps they
-are what they always are, and checkpoints do not change.
+order, or in reverse as backward passes do, takes the stack itself. Parameters are stacked in the program, unless the step takes
+their stacks (`stacked_arguments`).
 
 Blocks that differ in anything (an operator's strategy, a shape, a setting) stay out.
 """
